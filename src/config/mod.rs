@@ -1,0 +1,128 @@
+//! A configuration: the engine flags that one trial sets, by name and without the leading dashes.
+
+mod value;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use value::Value;
+
+/// Flag names (`max-num-seqs`) and their values. Flags that are absent keep the engine's default.
+///
+/// Sorted by name, so that two equal configurations have one spelling: [`Config::key`] is an identity.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Config(BTreeMap<String, Value>);
+
+impl Config {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets one flag; the last value given wins.
+    pub fn set(&mut self, name: impl Into<String>, value: impl Into<Value>) {
+        self.0.insert(name.into(), value.into());
+    }
+
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    #[must_use]
+    pub fn get_i64(&self, name: &str) -> Option<i64> {
+        self.get(name).and_then(Value::as_i64)
+    }
+
+    #[must_use]
+    pub fn get_f64(&self, name: &str) -> Option<f64> {
+        self.get(name).and_then(Value::as_f64)
+    }
+
+    #[must_use]
+    pub fn get_bool(&self, name: &str) -> Option<bool> {
+        self.get(name).and_then(Value::as_bool)
+    }
+
+    #[must_use]
+    pub fn get_str(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(Value::as_str)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `self` with every flag of `other` set over it.
+    #[must_use]
+    pub fn merged(&self, other: &Self) -> Self {
+        let mut merged = self.clone();
+        merged.0.extend(other.0.clone());
+        merged
+    }
+
+    /// The one spelling of this configuration: equal configurations have equal keys.
+    #[must_use]
+    pub fn key(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("(engine defaults)");
+        }
+        for (index, (name, value)) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { " " };
+            write!(f, "{separator}{name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromIterator<(String, Value)> for Config {
+    fn from_iter<I: IntoIterator<Item = (String, Value)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_configurations_have_one_key_whatever_the_order() {
+        let a = Config::new().with("b", 1_i64).with("a", true);
+        let b = Config::new().with("a", true).with("b", 1_i64);
+        assert_eq!(a.key(), b.key());
+        assert_eq!(a.key(), r#"{"a":true,"b":1}"#);
+    }
+
+    #[test]
+    fn a_config_survives_json() -> Result<(), serde_json::Error> {
+        let config = Config::new().with("f", 0.25).with("i", 3_i64).with("s", "fp8").with("b", false);
+        assert_eq!(serde_json::from_str::<Config>(&config.key())?, config);
+        Ok(())
+    }
+
+    #[test]
+    fn merging_lets_the_later_value_win() {
+        let merged = Config::new().with("a", 1_i64).with("b", 2_i64).merged(&Config::new().with("a", 3_i64));
+        assert_eq!(merged.to_string(), "a=3 b=2");
+    }
+}

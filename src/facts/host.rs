@@ -1,0 +1,50 @@
+//! The host that the trials run on.
+
+use serde::{Deserialize, Serialize};
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+
+/// Stored with a study, so that results of different machines are not mistaken for each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    pub name: String,
+    pub os: String,
+    pub kernel: String,
+    pub cpu: String,
+    /// Logical processors.
+    pub cpus: usize,
+    /// Bytes.
+    pub memory: u64,
+}
+
+impl Host {
+    /// Reads what the operating system says of this machine; what it does not say is `unknown`.
+    #[must_use]
+    pub fn detect() -> Self {
+        let what = RefreshKind::nothing()
+            .with_cpu(CpuRefreshKind::nothing())
+            .with_memory(MemoryRefreshKind::nothing().with_ram());
+        let unknown = || "unknown".to_owned();
+        let system = System::new_with_specifics(what).ok();
+        let cpus = system.as_ref().map_or(&[][..], System::cpus);
+        Self {
+            name: System::host_name().unwrap_or_else(|_| unknown()),
+            os: System::long_os_version().unwrap_or_else(|_| unknown()),
+            kernel: System::kernel_version().unwrap_or_else(|_| unknown()),
+            cpu: cpus.first().map_or_else(unknown, |cpu| cpu.brand().trim().to_owned()),
+            cpus: cpus.len(),
+            memory: system.as_ref().map_or(0, System::total_memory),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_processor_and_memory() {
+        let host = Host::detect();
+        assert!(host.cpus >= 1);
+        assert!(host.memory > 64 << 20, "{host:?}");
+    }
+}

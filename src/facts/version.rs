@@ -1,0 +1,89 @@
+//! An engine's release number, as far as rules and flags depend on it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// `major.minor.patch`; suffixes such as `.post1`, `rc1` or `+cpu` are dropped, because no flag depends on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EngineVersion {
+    pub major: u32,
+    pub minor: u32,
+    pub patch: u32,
+}
+
+impl EngineVersion {
+    #[must_use]
+    pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
+        Self { major, minor, patch }
+    }
+
+    /// Whether only the V0 engine exists in this release: its scheduler, defaults and refusals differ from V1's.
+    #[must_use]
+    pub fn is_v0(self) -> bool {
+        self < Self::new(0, 8, 0)
+    }
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0:?} is not an engine version such as 0.32.0")]
+pub struct VersionError(String);
+
+impl FromStr for EngineVersion {
+    type Err = VersionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || VersionError(text.to_owned());
+        let mut numbers = [0_u32; 3];
+        let trimmed = text.trim().trim_start_matches('v');
+        for (index, part) in trimmed.split(['.', '+']).take(3).enumerate() {
+            let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
+            match digits.parse() {
+                Ok(number) => numbers[index] = number,
+                Err(_) if index >= 2 => {}
+                Err(_) => return Err(error()),
+            }
+            // A suffix such as `rc1` or `post1` ends the release number.
+            if digits.len() != part.len() {
+                break;
+            }
+        }
+        if trimmed.contains('.') { Ok(Self::new(numbers[0], numbers[1], numbers[2])) } else { Err(error()) }
+    }
+}
+
+impl fmt::Display for EngineVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_are_dropped() {
+        for (text, expected) in [
+            ("0.6.3.post1", EngineVersion::new(0, 6, 3)),
+            ("0.32.0+cpu", EngineVersion::new(0, 32, 0)),
+            ("v0.10.2", EngineVersion::new(0, 10, 2)),
+            ("0.11.0rc2", EngineVersion::new(0, 11, 0)),
+            ("0.33", EngineVersion::new(0, 33, 0)),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_version_is_refused() {
+        for text in ["", "latest", "7", ".1", "x.y"] {
+            assert!(text.parse::<EngineVersion>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn releases_are_ordered_by_number_and_not_by_text() {
+        assert!(EngineVersion::new(0, 10, 2) > EngineVersion::new(0, 8, 5));
+        assert!(EngineVersion::new(0, 6, 3).is_v0());
+    }
+}

@@ -1,0 +1,5 @@
+//! What was tried and what happened.
+
+mod measurement;
+
+pub use measurement::{Distribution, Measurement};

@@ -1,0 +1,52 @@
+//! Prompts of random token ids and fixed lengths.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Request, Workload};
+
+/// Token ids below this are often special (padding, end of sequence, control) and are left out.
+const FIRST_TOKEN: u32 = 256;
+
+/// `input_len` random token ids in, `output_len` tokens out. Requests share no prefix, except by chance.
+#[derive(Clone, Debug)]
+pub struct Random {
+    pub input_len: u32,
+    pub output_len: u32,
+    pub vocab_size: u32,
+    pub seed: u64,
+}
+
+impl Workload for Random {
+    fn request(&self, index: u64) -> Request {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        rng.set_stream(index);
+        let first = FIRST_TOKEN.min(self.vocab_size / 2);
+        let prompt = (0..self.input_len).map(|_| rng.random_range(first..self.vocab_size)).collect();
+        Request { index, prompt, output_len: self.output_len }
+    }
+
+    fn longest(&self) -> u64 {
+        u64::from(self.input_len) + u64::from(self.output_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_index_gives_the_same_request_and_another_index_another() {
+        let workload = Random { input_len: 16, output_len: 4, vocab_size: 4096, seed: 7 };
+        assert_eq!(workload.request(3), workload.request(3));
+        assert_ne!(workload.request(3).prompt, workload.request(4).prompt);
+        assert_eq!(workload.request(3).prompt.len(), 16);
+        assert!(workload.request(5).prompt.iter().all(|token| (256..4096).contains(token)));
+    }
+
+    #[test]
+    fn a_tiny_vocabulary_is_enough() {
+        let workload = Random { input_len: 64, output_len: 1, vocab_size: 2, seed: 0 };
+        assert!(workload.request(0).prompt.iter().all(|token| *token < 2));
+    }
+}
