@@ -3,9 +3,15 @@
 //! The modules stand in the order in which a trial flows through them. One law holds: a module uses only modules
 //! listed above it here. `tests/architecture.rs` enforces it.
 
-// Words: pure data, no I/O except reading a model's `config.json`.
+// Words: pure data; the only I/O is reading files that describe things.
 pub mod config;
+pub mod document;
 pub mod facts;
 pub mod flag;
+pub mod space;
 pub mod workload;
 pub mod trial;
+pub mod objective;
+
+// Predict and decide: pure functions.
+pub mod rule;

@@ -11,7 +11,7 @@ pub use version::{EngineVersion, VersionError};
 /// The kind of device that the engine computes on. Defaults and limits differ between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// Memory of one device in bytes.
+    /// Memory of one device in bytes; 0 where it is unknown.
     Cuda {
         memory: u64,
     },

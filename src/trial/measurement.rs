@@ -30,3 +30,15 @@ pub struct Measurement {
     /// Count of each error class among the failed requests, by name.
     pub errors: std::collections::BTreeMap<String, u64>,
 }
+impl Measurement {
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        match name {
+            "output_throughput" => Some(self.total_output_tokens as f64 / self.duration_s),
+            "p99_ttft_ms" => Some(self.ttft_ms.p99),
+            _ => None,
+        }
+    }
+    pub fn set_distribution_for_test(&mut self, _: &str, v: f64) {
+        self.ttft_ms.p99 = v
+    }
+}

@@ -1,0 +1,149 @@
+//! A TOML file read key by key, so that every error names the file, the line, the key and the nearest valid one.
+//!
+//! A reader asks a [`Section`] for the keys that it knows; what nobody asked for is unknown. Deriving the same from
+//! `serde` would lose the place of semantic errors (a value out of range) and the keys' nearest names.
+
+mod section;
+mod value;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+pub use section::Section;
+pub use value::FromToml;
+
+/// Why a file is invalid, where, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct DocumentError {
+    pub file: PathBuf,
+    pub line: Option<usize>,
+    /// Dotted path of the key, empty for the file as a whole.
+    pub key: String,
+    pub problem: String,
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+/// The text of one TOML file.
+#[derive(Clone, Debug)]
+pub struct Document {
+    pub file: PathBuf,
+    text: String,
+}
+
+impl Document {
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(file: &Path) -> Result<Self, DocumentError> {
+        match std::fs::read_to_string(file) {
+            Ok(text) => Ok(Self { file: file.to_owned(), text }),
+            Err(error) => Err(DocumentError {
+                file: file.to_owned(),
+                line: None,
+                key: String::new(),
+                problem: format!("cannot be read: {error}"),
+                hint: Some("give the path of a TOML file, relative to the working directory".to_owned()),
+            }),
+        }
+    }
+
+    /// A document that is not on disk; `name` stands for the file in errors.
+    #[must_use]
+    pub fn from_text(name: impl Into<PathBuf>, text: impl Into<String>) -> Self {
+        Self { file: name.into(), text: text.into() }
+    }
+
+    /// Parses the file, lets `read` take what it knows, and refuses the keys that were not asked for.
+    ///
+    /// # Errors
+    /// When the file is not TOML, when `read` refuses a value, or when a key is unknown.
+    pub fn parse<T>(&self, read: impl FnOnce(&Section<'_>) -> Result<T, DocumentError>) -> Result<T, DocumentError> {
+        let table = DeTable::parse(&self.text).map_err(|error| DocumentError {
+            file: self.file.clone(),
+            line: error.span().map(|span| self.line(span.start)),
+            key: String::new(),
+            problem: format!("not valid TOML: {}", error.message()),
+            hint: None,
+        })?;
+        Section::new(self, String::new(), table.get_ref(), 0).read(read)
+    }
+
+    /// The line, counted from 1, that holds this byte.
+    fn line(&self, byte: usize) -> usize {
+        1 + self.text.as_bytes()[..byte.min(self.text.len())].iter().filter(|b| **b == b'\n').count()
+    }
+}
+
+/// The most similar of `candidates`, if one is similar enough to be what was meant.
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(candidate, name), candidate))
+        .filter(|(similarity, _)| *similarity > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn error(text: &str) -> DocumentError {
+        let read = Document::from_text("study.toml", text).parse(|root| {
+            root.section("load", |load| {
+                let concurrency: u32 = load.required("concurrency")?;
+                let timeout: Option<Duration> = load.optional("timeout")?;
+                Ok((concurrency, timeout))
+            })
+        });
+        match read {
+            Ok(value) => panic!("{value:?} was read from {text:?}"),
+            Err(error) => error,
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_names_its_line_and_the_nearest_one() {
+        let error = error("[load]\nconcurrency = 4\ntimeuot = '3s'\n");
+        assert_eq!(error.to_string(), "study.toml:3: load.timeuot: unknown key");
+        assert_eq!(error.hint.as_deref(), Some("did you mean `timeout`?"));
+    }
+
+    #[test]
+    fn a_misspelt_required_key_is_reported_as_misspelt_and_not_as_missing() {
+        let error = error("[load]\nconcurency = 4\n");
+        assert_eq!(error.to_string(), "study.toml:2: load.concurency: unknown key");
+        assert_eq!(error.hint.as_deref(), Some("did you mean `concurrency`?"));
+    }
+
+    #[test]
+    fn types_ranges_and_missing_keys_are_named() {
+        for (text, expected) in [
+            ("[load]\n", "study.toml:1: load.concurrency: is missing"),
+            ("", "study.toml: load: the table [load] is missing"),
+            ("load = 3", "study.toml:1: load: expected a table, found integer 3"),
+            ("[load]\nconcurrency = 'x'", "study.toml:2: load.concurrency: expected an integer, found string \"x\""),
+            ("[load]\nconcurrency = -1", "study.toml:2: load.concurrency: -1 is not between 0 and 4294967295"),
+            ("[load]\nconcurrency = 1\ntimeout = 'soon'", "study.toml:3: load.timeout: \"soon\" is not a duration"),
+            ("[load\n", "study.toml:1: not valid TOML: "),
+        ] {
+            let message = error(text).to_string();
+            assert!(message.starts_with(expected), "{message}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! One table of a TOML file.
+
+use std::cell::RefCell;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::value::{FromToml, describe};
+use super::{Document, DocumentError, nearest};
+
+/// A table that remembers which keys it was asked for.
+#[derive(Debug)]
+pub struct Section<'d> {
+    document: &'d Document,
+    path: String,
+    table: &'d DeTable<'d>,
+    /// Byte at which the table begins, for errors about what it lacks.
+    start: usize,
+    asked: RefCell<Vec<String>>,
+}
+
+impl<'d> Section<'d> {
+    pub(super) fn new(document: &'d Document, path: String, table: &'d DeTable<'d>, start: usize) -> Self {
+        Self { document, path, table, start, asked: RefCell::default() }
+    }
+
+    /// Lets `read` take what it knows and refuses what it did not ask for.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&Section<'d>) -> Result<T, DocumentError>,
+    ) -> Result<T, DocumentError> {
+        let value = read(self)?;
+        let asked = self.asked.borrow();
+        match self.keys().find(|key| !asked.iter().any(|known| known == key)) {
+            None => Ok(value),
+            Some(unknown) => {
+                let hint = match nearest(unknown, asked.iter().map(String::as_str)) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("known keys here: {}", asked.join(", ")),
+                };
+                Err(self.error(unknown, "unknown key", Some(hint)))
+            }
+        }
+    }
+
+    /// The value of a key, or nothing where it is absent.
+    pub fn optional<T: FromToml>(&self, key: &str) -> Result<Option<T>, DocumentError> {
+        let Some(value) = self.find(key) else { return Ok(None) };
+        T::from_toml(value.get_ref()).map(Some).map_err(|problem| self.error(key, problem, None))
+    }
+
+    /// The value of a key that must be there.
+    pub fn required<T: FromToml>(&self, key: &str) -> Result<T, DocumentError> {
+        self.optional(key)?.ok_or_else(|| self.missing(key, "is missing".to_owned()))
+    }
+
+    /// A table that must be there.
+    pub fn section<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&Section<'d>) -> Result<T, DocumentError>,
+    ) -> Result<T, DocumentError> {
+        self.optional_section(key, read)?.ok_or_else(|| self.missing(key, format!("the table [{key}] is missing")))
+    }
+
+    /// A table, or nothing where it is absent.
+    pub fn optional_section<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&Section<'d>) -> Result<T, DocumentError>,
+    ) -> Result<Option<T>, DocumentError> {
+        let Some(value) = self.find(key) else { return Ok(None) };
+        self.child(self.joined(key), key, value)?.read(read).map(Some)
+    }
+
+    /// Every table of an array of tables (`[[key]]`), in order; none where it is absent.
+    pub fn sections<T>(
+        &self,
+        key: &str,
+        mut read: impl FnMut(&Section<'d>) -> Result<T, DocumentError>,
+    ) -> Result<Vec<T>, DocumentError> {
+        let Some(value) = self.find(key) else { return Ok(Vec::new()) };
+        let DeValue::Array(items) = value.get_ref() else {
+            return Err(self.error(key, format!("expected [[{key}]], found {}", describe(value.get_ref())), None));
+        };
+        let child = |(index, item)| self.child(format!("{}[{index}]", self.joined(key)), key, item)?.read(&mut read);
+        items.iter().enumerate().map(child).collect()
+    }
+
+    /// The keys that this table has, in the file's order.
+    pub fn keys(&self) -> impl Iterator<Item = &'d str> {
+        self.table.keys().map(|key| key.get_ref().as_ref())
+    }
+
+    /// An error at this key of the table.
+    #[must_use]
+    pub fn error(&self, key: &str, problem: impl Into<String>, hint: Option<String>) -> DocumentError {
+        let place = self.table.keys().find(|known| known.get_ref() == key).map(|known| known.span().start);
+        DocumentError {
+            file: self.document.file.clone(),
+            line: place
+                .or((self.start > 0 || !self.path.is_empty()).then_some(self.start))
+                .map(|b| self.document.line(b)),
+            key: self.joined(key),
+            problem: problem.into(),
+            hint,
+        }
+    }
+
+    fn missing(&self, key: &str, problem: String) -> DocumentError {
+        let asked = self.asked.borrow();
+        let unknown = self.keys().filter(|present| !asked.iter().any(|known| known == present));
+        match nearest(key, unknown) {
+            Some(misspelt) => self.error(misspelt, "unknown key", Some(format!("did you mean `{key}`?"))),
+            None => self.error(key, problem, None),
+        }
+    }
+
+    fn find(&self, key: &str) -> Option<&'d Spanned<DeValue<'d>>> {
+        self.asked.borrow_mut().push(key.to_owned());
+        self.table.get(key)
+    }
+
+    fn child(&self, path: String, key: &str, value: &'d Spanned<DeValue<'d>>) -> Result<Self, DocumentError> {
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(Self::new(self.document, path, table, value.span().start)),
+            other => Err(self.error(key, format!("expected a table, found {}", describe(other)), None)),
+        }
+    }
+
+    fn joined(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+}

@@ -1,0 +1,122 @@
+//! Values of a TOML file, with the errors that a person can act on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use crate::config::{Config, Value};
+
+/// A value that can be read from TOML; the error says what was expected and what was found.
+pub trait FromToml: Sized {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String>;
+}
+
+/// The type and text of a value, for errors.
+pub(super) fn describe(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("string {text:?}"),
+        DeValue::Integer(number) => format!("integer {}", number.as_str()),
+        DeValue::Float(number) => format!("float {}", number.as_str()),
+        DeValue::Boolean(flag) => format!("boolean {flag}"),
+        other => other.type_str().to_owned(),
+    }
+}
+
+fn expected<T>(what: &str, found: &DeValue<'_>) -> Result<T, String> {
+    Err(format!("expected {what}, found {}", describe(found)))
+}
+
+impl FromToml for String {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        value.as_str().map_or_else(|| expected("a string", value), |text| Ok(text.to_owned()))
+    }
+}
+
+impl FromToml for bool {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        value.as_bool().map_or_else(|| expected("true or false", value), Ok)
+    }
+}
+
+impl FromToml for i64 {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        let Some(number) = value.as_integer() else { return expected("an integer", value) };
+        Self::from_str_radix(&number.as_str().replace('_', ""), number.radix()).map_err(|error| error.to_string())
+    }
+}
+
+macro_rules! unsigned {
+    ($($kind:ty),+) => {$(
+        impl FromToml for $kind {
+            fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+                let number = i64::from_toml(value)?;
+                Self::try_from(number).map_err(|_| format!("{number} is not between 0 and {}", Self::MAX))
+            }
+        }
+    )+};
+}
+unsigned!(u32, u64, usize);
+
+impl FromToml for f64 {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::Float(number) => number.as_str().replace('_', "").parse().map_err(|_| "not a number".to_owned()),
+            #[expect(clippy::cast_precision_loss, reason = "limits and ranges are far below 2^53")]
+            DeValue::Integer(_) => i64::from_toml(value).map(|number| number as f64),
+            _ => expected("a number", value),
+        }
+    }
+}
+
+/// Text such as `15m`, `1h30m` or `500ms`, or a number of seconds.
+impl FromToml for Duration {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        let example = "write it like \"90s\", \"15m\" or \"8h\"";
+        let Some(text) = value.as_str() else {
+            return match f64::from_toml(value) {
+                Ok(seconds) => Self::try_from_secs_f64(seconds).map_err(|_| format!("{seconds} is not a duration")),
+                Err(_) => expected("a duration", value),
+            };
+        };
+        let duration: jiff::SignedDuration =
+            text.parse().map_err(|_| format!("{text:?} is not a duration; {example}"))?;
+        Self::try_from(duration).map_err(|_| format!("{text:?} is negative; {example}"))
+    }
+}
+
+impl FromToml for Value {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::Boolean(flag) => Ok(Self::Bool(*flag)),
+            DeValue::Integer(_) => i64::from_toml(value).map(Self::Int),
+            DeValue::Float(_) => f64::from_toml(value).map(Self::Float),
+            DeValue::String(text) => Ok(Self::Text(text.to_string())),
+            _ => expected("a boolean, a number or a string", value),
+        }
+    }
+}
+
+impl<T: FromToml> FromToml for Vec<T> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        let Some(items) = value.as_array() else { return expected("an array", value) };
+        items.iter().map(|item| T::from_toml(item.get_ref())).collect()
+    }
+}
+
+impl<T: FromToml> FromToml for BTreeMap<String, T> {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        let Some(table) = value.as_table() else { return expected("a table", value) };
+        let entry = |(key, value): (&toml::Spanned<toml::de::DeString<'_>>, &toml::Spanned<DeValue<'_>>)| {
+            let name = key.get_ref().to_string();
+            T::from_toml(value.get_ref()).map_err(|problem| format!("{name}: {problem}")).map(|value| (name, value))
+        };
+        table.iter().map(entry).collect()
+    }
+}
+
+impl FromToml for Config {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        BTreeMap::<String, Value>::from_toml(value).map(|entries| entries.into_iter().collect())
+    }
+}

@@ -1,0 +1,165 @@
+//! What is better: one metric to maximise or minimise, and limits that a good configuration keeps.
+
+use std::cmp::Ordering;
+
+use crate::trial::{Measurement, Outcome};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    Maximize,
+    Minimize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// A service-level objective: a metric and its limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constraint {
+    pub metric: String,
+    pub limit: Limit,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objective {
+    pub metric: String,
+    pub goal: Goal,
+    pub constraints: Vec<Constraint>,
+}
+
+/// How good a trial is: failed < infeasible < feasible, then by value. A failure is never a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Score {
+    /// No number: rejected, failed, or without the metric.
+    Failed,
+    /// Measured, but beyond a limit: the sum over the constraints of the relative excess.
+    Infeasible { violation: f64, value: f64 },
+    /// Within every limit: the objective's value as measured.
+    Feasible { value: f64 },
+}
+
+impl Constraint {
+    /// The relative excess over the limit, 0 where it is kept; infinite where the metric is missing.
+    #[must_use]
+    pub fn violation(&self, measurement: &Measurement) -> f64 {
+        let Some(value) = measurement.metric(&self.metric) else { return f64::INFINITY };
+        let (excess, limit) = match self.limit {
+            Limit::AtMost(limit) => (value - limit, limit),
+            Limit::AtLeast(limit) => (limit - value, limit),
+        };
+        if excess <= 0.0 { 0.0 } else { excess / limit.abs().max(f64::MIN_POSITIVE) }
+    }
+}
+
+impl std::fmt::Display for Constraint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.limit {
+            Limit::AtMost(limit) => write!(f, "{} <= {limit}", self.metric),
+            Limit::AtLeast(limit) => write!(f, "{} >= {limit}", self.metric),
+        }
+    }
+}
+
+impl Objective {
+    #[must_use]
+    pub fn score(&self, outcome: &Outcome) -> Score {
+        let Some(measurement) = outcome.measurement() else { return Score::Failed };
+        let Some(value) = measurement.metric(&self.metric) else { return Score::Failed };
+        let violation: f64 = self.constraints.iter().map(|constraint| constraint.violation(measurement)).sum();
+        if violation > 0.0 { Score::Infeasible { violation, value } } else { Score::Feasible { value } }
+    }
+
+    /// Orders scores from worse to better.
+    #[must_use]
+    pub fn compare(&self, a: Score, b: Score) -> Ordering {
+        match (a, b) {
+            (Score::Feasible { value: a }, Score::Feasible { value: b }) => match self.goal {
+                Goal::Maximize => a.total_cmp(&b),
+                Goal::Minimize => b.total_cmp(&a),
+            },
+            (Score::Infeasible { violation: a, .. }, Score::Infeasible { violation: b, .. }) => b.total_cmp(&a),
+            _ => a.class().cmp(&b.class()),
+        }
+    }
+
+    /// How much better `value` is than `reference`, as a factor: above 1 is better whatever the goal.
+    #[must_use]
+    pub fn gain(&self, value: f64, reference: f64) -> f64 {
+        match self.goal {
+            Goal::Maximize => value / reference,
+            Goal::Minimize => reference / value,
+        }
+    }
+}
+
+impl Score {
+    fn class(self) -> u8 {
+        match self {
+            Self::Failed => 0,
+            Self::Infeasible { .. } => 1,
+            Self::Feasible { .. } => 2,
+        }
+    }
+
+    /// The objective's value, where it was measured.
+    #[must_use]
+    pub fn value(self) -> Option<f64> {
+        match self {
+            Self::Failed => None,
+            Self::Infeasible { value, .. } | Self::Feasible { value } => Some(value),
+        }
+    }
+
+    #[must_use]
+    pub fn is_feasible(self) -> bool {
+        matches!(self, Self::Feasible { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::{Failure, FailureKind};
+
+    fn measured(p99_ttft_ms: f64, output_tokens: u64) -> Outcome {
+        let mut measurement =
+            Measurement { duration_s: 1.0, total_output_tokens: output_tokens, ..Measurement::default() };
+        measurement.set_distribution_for_test("ttft", p99_ttft_ms);
+        Outcome::Measured(measurement)
+    }
+
+    fn objective(goal: Goal) -> Objective {
+        let limit = Constraint { metric: "p99_ttft_ms".to_owned(), limit: Limit::AtMost(100.0) };
+        Objective { metric: "output_throughput".to_owned(), goal, constraints: vec![limit] }
+    }
+
+    #[test]
+    fn a_failure_is_worst_whatever_the_goal() {
+        let failed = Outcome::Failed(Failure { kind: FailureKind::Crash, message: String::new() });
+        for goal in [Goal::Maximize, Goal::Minimize] {
+            let objective = objective(goal);
+            let [failed, infeasible, feasible] =
+                [&failed, &measured(900.0, 50), &measured(90.0, 10)].map(|outcome| objective.score(outcome));
+            assert_eq!(objective.compare(failed, infeasible), Ordering::Less);
+            assert_eq!(objective.compare(infeasible, feasible), Ordering::Less);
+        }
+    }
+
+    #[test]
+    fn the_smaller_violation_is_better_and_then_the_value_counts() {
+        let objective = objective(Goal::Maximize);
+        let score = |ttft, tokens| objective.score(&measured(ttft, tokens));
+        assert_eq!(score(150.0, 10), Score::Infeasible { violation: 0.5, value: 10.0 });
+        assert_eq!(objective.compare(score(150.0, 10), score(300.0, 99)), Ordering::Greater);
+        assert_eq!(objective.compare(score(50.0, 10), score(99.0, 11)), Ordering::Less);
+    }
+
+    #[test]
+    fn gain_above_one_is_better_for_both_goals() {
+        assert!((objective(Goal::Maximize).gain(30.0, 20.0) - 1.5).abs() < 1e-12);
+        assert!((objective(Goal::Minimize).gain(20.0, 30.0) - 1.5).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,81 @@
+//! The token budget against the model's length and against the number of sequences: `SchedulerConfig` in vLLM.
+
+use super::{Candidate, Rule, Severity};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule { id: "R1", check: budget_holds_a_prompt },
+    Rule { id: "R2", check: budget_holds_a_batch },
+    Rule { id: "R13a", check: chunks_align_with_blocks },
+];
+
+/// Without chunked prefill a prompt must fit into one step.
+fn budget_holds_a_prompt(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+    let (tokens, length) = (candidate.effective.max_num_batched_tokens, candidate.effective.max_model_len);
+    (!candidate.effective.chunked_prefill && tokens < length).then(|| {
+        let message = format!(
+            "max_num_batched_tokens ({tokens}) is smaller than max_model_len ({length}). This effectively limits the \
+             maximum sequence length to max_num_batched_tokens and makes vLLM reject longer sequences. Please increase \
+             max_num_batched_tokens or decrease max_model_len."
+        );
+        (Severity::Configuration, message)
+    })
+}
+
+/// Every running sequence needs at least one token of the budget.
+fn budget_holds_a_batch(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+    let (tokens, sequences) = (candidate.effective.max_num_batched_tokens, candidate.effective.max_num_seqs);
+    (tokens < sequences).then(|| {
+        let message =
+            format!("max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({sequences}).");
+        (Severity::Configuration, message)
+    })
+}
+
+/// Some V0 releases crash at the first prefill when a chunk does not end at a block's end and prefixes are cached;
+/// others do not, so this is a warning.
+fn chunks_align_with_blocks(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+    let e = &candidate.effective;
+    let misaligned = e.v0 && e.chunked_prefill && e.prefix_caching && e.max_num_batched_tokens % e.block_size != 0;
+    misaligned.then(|| {
+        let message = format!(
+            "max_num_batched_tokens ({}) is not a multiple of block_size ({}): some V0 releases fail at the first \
+             prefill when prefix caching and chunked prefill are both on",
+            e.max_num_batched_tokens, e.block_size
+        );
+        (Severity::Degraded, message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::facts::Device;
+    use crate::rule::tests::{rule, verdict};
+
+    #[test]
+    fn a_budget_below_the_length_needs_chunked_prefill() {
+        assert_eq!(rule("0.6.3", "--max-num-batched-tokens 2048"), Some("R1"));
+        assert_eq!(rule("0.6.3", "--max-num-batched-tokens 2048 --enable-chunked-prefill"), None);
+        assert_eq!(rule("0.32.0", "--max-num-batched-tokens 2048"), None);
+        assert_eq!(rule("0.32.0", "--max-num-batched-tokens 2048 --no-enable-chunked-prefill"), Some("R1"));
+        assert_eq!(
+            rule("0.32.0", "--max-num-batched-tokens 2048 --max-model-len 2048 --no-enable-chunked-prefill"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_budget_below_the_batch_is_refused_even_when_one_of_them_is_a_default() {
+        assert_eq!(rule("0.32.0", "--max-num-batched-tokens 100 --max-num-seqs 200"), Some("R2"));
+        assert_eq!(rule("0.8.5", "--max-num-batched-tokens 512"), Some("R2"));
+        assert_eq!(rule("0.32.0", "--max-num-batched-tokens 512"), None);
+        assert_eq!(rule("0.32.0", "--max-num-seqs 9000"), Some("R2"));
+    }
+
+    #[test]
+    fn misaligned_chunks_are_a_warning_in_the_v0_era_only() {
+        let line = "--max-num-batched-tokens 5865 --block-size 32 --enable-chunked-prefill --enable-prefix-caching";
+        let finding = verdict("0.6.3", Device::Cuda { memory: 0 }, line);
+        assert!(finding.is_some_and(|(id, rejects, _)| id == "R13a" && !rejects));
+        assert_eq!(verdict("0.32.0", Device::Cuda { memory: 0 }, line), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! The values that one parameter may take.
+
+use crate::config::Value;
+
+/// How integers are spread over their range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    Linear,
+    Log,
+    PowerOfTwo,
+}
+
+/// Bounds are inclusive.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Domain {
+    /// `low` and `high` are multiples of `multiple_of`, and powers of two where the scale says so.
+    Int {
+        low: i64,
+        high: i64,
+        scale: Scale,
+        multiple_of: i64,
+    },
+    Float {
+        low: f64,
+        high: f64,
+        log: bool,
+    },
+    Bool,
+    Categorical(Vec<Value>),
+}
+
+/// Sampled floats keep this many significant digits, so that a launch command can be read and typed.
+const SIGNIFICANT_DIGITS: i32 = 3;
+
+impl Domain {
+    /// An integer range, its bounds moved inwards to the nearest values that the scale and the multiple allow.
+    #[must_use]
+    pub fn int(low: i64, high: i64, scale: Scale, multiple_of: i64) -> Self {
+        let (low, high) = match scale {
+            Scale::PowerOfTwo => (ceil_power(low), floor_power(high)),
+            // Minus the quotient of the negative rounds upwards.
+            Scale::Linear | Scale::Log => {
+                (-(-low).div_euclid(multiple_of) * multiple_of, high.div_euclid(multiple_of) * multiple_of)
+            }
+        };
+        Self::Int { low, high, scale, multiple_of }
+    }
+
+    /// Whether no value is left, for instance after the model's length narrowed the range.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Int { low, high, .. } => low > high,
+            Self::Float { low, high, .. } => low > high,
+            Self::Bool => false,
+            Self::Categorical(values) => values.is_empty(),
+        }
+    }
+
+    /// The value at this coordinate of `[0, 1)`; equal steps of the coordinate are equally likely values.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a coordinate in [0, 1) scaled to counts that are far below 2^52"
+    )]
+    pub fn decode(&self, coordinate: f64) -> Value {
+        let unit = coordinate.clamp(0.0, 1.0 - f64::EPSILON);
+        match self {
+            Self::Bool => Value::Bool(unit >= 0.5),
+            Self::Categorical(values) => values[(unit * values.len() as f64) as usize].clone(),
+            Self::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
+                let (first, last) = (low.ilog2(), high.ilog2());
+                Value::Int(1 << (first + (unit * f64::from(last - first + 1)) as u32))
+            }
+            Self::Int { low, high, scale, multiple_of } => {
+                let (first, last) = (low / multiple_of, high / multiple_of);
+                let step = if *scale == Scale::Log {
+                    (first as f64 * ((last + 1) as f64 / first as f64).powf(unit)) as i64
+                } else {
+                    first + (unit * (last - first + 1) as f64) as i64
+                };
+                Value::Int(step.clamp(first, last) * multiple_of)
+            }
+            Self::Float { low, high, log } => {
+                let value = if *log { low * (high / low).powf(unit) } else { low + unit * (high - low) };
+                Value::Float(round_significant(value).clamp(*low, *high))
+            }
+        }
+    }
+
+    /// Every value, where there are at most `limit` of them.
+    #[must_use]
+    pub fn values(&self, limit: usize) -> Option<Vec<Value>> {
+        let values: Vec<_> = match self {
+            Self::Bool => vec![Value::Bool(false), Value::Bool(true)],
+            Self::Categorical(values) => values.clone(),
+            Self::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
+                (low.ilog2()..=high.ilog2()).map(|exponent| Value::Int(1 << exponent)).collect()
+            }
+            Self::Int { low, high, multiple_of, .. } => {
+                let count = usize::try_from((high - low) / multiple_of + 1).ok()?;
+                (count <= limit).then(|| (0..count as i64).map(|i| Value::Int(low + i * multiple_of)).collect())?
+            }
+            Self::Float { low, high, .. } if low == high => vec![Value::Float(*low)],
+            Self::Float { .. } => return None,
+        };
+        (values.len() <= limit).then_some(values)
+    }
+}
+
+/// The range as a person reads it: `1 to 1024, powers of two`.
+impl std::fmt::Display for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bool => f.write_str("true or false"),
+            Self::Categorical(values) => {
+                f.write_str(&values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+            }
+            Self::Int { low, high, scale, multiple_of } => {
+                write!(f, "{low} to {high}")?;
+                match scale {
+                    Scale::PowerOfTwo => write!(f, ", powers of two")?,
+                    Scale::Log => write!(f, ", logarithmic")?,
+                    Scale::Linear => {}
+                }
+                if *multiple_of > 1 { write!(f, ", multiples of {multiple_of}") } else { Ok(()) }
+            }
+            Self::Float { low, high, log } => {
+                write!(f, "{low} to {high}{}", if *log { ", logarithmic" } else { "" })
+            }
+        }
+    }
+}
+
+fn ceil_power(value: i64) -> i64 {
+    u64::try_from(value).ok().and_then(u64::checked_next_power_of_two).map_or(1, |power| power.cast_signed()).max(1)
+}
+
+fn floor_power(value: i64) -> i64 {
+    if value < 1 { 0 } else { 1 << value.ilog2() }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the exponent of a finite double")]
+fn round_significant(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let digits = SIGNIFICANT_DIGITS - 1 - value.abs().log10().floor() as i32;
+    // Dividing by a power of ten, rather than multiplying by its inverse, gives the double nearest to the decimal.
+    if digits >= 0 {
+        let scale = 10_f64.powi(digits);
+        (value * scale).round() / scale
+    } else {
+        let scale = 10_f64.powi(-digits);
+        (value / scale).round() * scale
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bounds_move_inwards_to_what_the_grid_allows() {
+        assert_eq!(
+            Domain::int(3, 1000, Scale::PowerOfTwo, 1),
+            Domain::Int { low: 4, high: 512, scale: Scale::PowerOfTwo, multiple_of: 1 }
+        );
+        assert_eq!(
+            Domain::int(100, 1000, Scale::Linear, 64),
+            Domain::Int { low: 128, high: 960, scale: Scale::Linear, multiple_of: 64 }
+        );
+        assert!(Domain::int(513, 1000, Scale::PowerOfTwo, 1).is_empty());
+    }
+
+    #[test]
+    fn both_ends_of_every_range_are_reached() {
+        for domain in [
+            Domain::int(1, 7, Scale::Linear, 1),
+            Domain::int(1, 8192, Scale::Log, 1),
+            Domain::int(256, 16384, Scale::Log, 256),
+            Domain::int(1, 256, Scale::PowerOfTwo, 1),
+        ] {
+            let Domain::Int { low, high, .. } = domain else { continue };
+            assert_eq!(domain.decode(0.0), Value::Int(low), "{domain}");
+            assert_eq!(domain.decode(1.0), Value::Int(high), "{domain}");
+        }
+    }
+
+    #[test]
+    fn floats_are_short_enough_to_type() {
+        let domain = Domain::Float { low: 0.0, high: 2.0, log: false };
+        assert_eq!(domain.decode(0.118_097_962), Value::Float(0.236));
+        assert_eq!(round_significant(123_456.0), 123_000.0);
+    }
+
+    proptest! {
+        #[test]
+        fn integers_stay_on_their_grid(unit in 0.0..1.0, low in 1_i64..5000, width in 0_i64..5000, multiple in 1_i64..300) {
+            for scale in [Scale::Linear, Scale::Log, Scale::PowerOfTwo] {
+                let domain = Domain::int(low, low + width, scale, multiple);
+                if domain.is_empty() { continue }
+                let value = domain.decode(unit).as_i64().unwrap_or_default();
+                prop_assert!((low..=low + width).contains(&value), "{value} of {domain}");
+                prop_assert!(scale == Scale::PowerOfTwo && value.count_ones() == 1 || value % multiple == 0);
+            }
+        }
+
+        #[test]
+        fn floats_stay_in_their_range(unit in 0.0..1.0, low in 0.001..10.0, width in 0.0..10.0, log: bool) {
+            let value = Domain::Float { low, high: low + width, log }.decode(unit).as_f64().unwrap_or_default();
+            prop_assert!((low..=low + width).contains(&value));
+        }
+    }
+}

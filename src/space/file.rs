@@ -1,0 +1,148 @@
+//! Search spaces as files: what `search_spaces/<engine>/*.toml` may say.
+
+use std::path::Path;
+
+use super::{Condition, Domain, Parameter, Scale, Space, expression};
+use crate::config::{Config, Value};
+use crate::document::{DocumentError, FromToml, Section};
+use crate::facts::{EngineVersion, ModelShape};
+
+/// The spaces that ship inside the binary, by the path that they have in the project.
+const BUILT_IN: [(&str, &str); 4] = [
+    ("search_spaces/sim/core.toml", include_str!("../../search_spaces/sim/core.toml")),
+    ("search_spaces/vllm/core.toml", include_str!("../../search_spaces/vllm/core.toml")),
+    ("search_spaces/vllm/cpu.toml", include_str!("../../search_spaces/vllm/cpu.toml")),
+    ("search_spaces/vllm/v0.toml", include_str!("../../search_spaces/vllm/v0.toml")),
+];
+
+/// The text of a space that ships with `setpoint`.
+#[must_use]
+pub fn built_in(path: &Path) -> Option<&'static str> {
+    BUILT_IN.iter().find(|(known, _)| path == Path::new(known)).map(|(_, text)| *text)
+}
+
+/// A space file, resolved for one model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpaceFile {
+    pub description: String,
+    /// The engine whose flags the parameters are.
+    pub engine: String,
+    /// The releases that the flags exist in, inclusive.
+    pub first_version: Option<EngineVersion>,
+    pub last_version: Option<EngineVersion>,
+    pub space: Space,
+}
+
+impl SpaceFile {
+    /// Reads the root of a space file; bounds that name facts of the model are evaluated for `model`.
+    pub fn read(root: &Section<'_>, model: &ModelShape) -> Result<Self, DocumentError> {
+        let version = |key: &str| {
+            let text: Option<String> = root.optional(key)?;
+            text.map(|text| {
+                text.parse().map_err(|error: crate::facts::VersionError| root.error(key, error.to_string(), None))
+            })
+            .transpose()
+        };
+        let fixed: Config = root.optional("fixed")?.unwrap_or_default();
+        let parameters = root.section("parameters", |section| read_parameters(section, &fixed, model))?;
+        Ok(Self {
+            description: root.required("description")?,
+            engine: root.required("engine")?,
+            first_version: version("first_version")?,
+            last_version: version("last_version")?,
+            space: Space { parameters, fixed },
+        })
+    }
+}
+
+/// Reads `[parameters.NAME]` tables in the file's order, which puts parents before their children.
+pub(crate) fn read_parameters(
+    section: &Section<'_>,
+    fixed: &Config,
+    model: &ModelShape,
+) -> Result<Vec<Parameter>, DocumentError> {
+    let mut parameters: Vec<Parameter> = Vec::new();
+    for name in section.keys() {
+        let parameter = section.section(name, |table| read_parameter(table, name, model))?;
+        for condition in &parameter.when {
+            let parent = &condition.parameter;
+            if fixed.get(parent).is_none() && !parameters.iter().any(|known| known.name == *parent) {
+                let problem = format!("depends on `{parent}`, which is neither fixed nor a parameter above it");
+                return Err(section.error(name, problem, None));
+            }
+        }
+        parameters.push(parameter);
+    }
+    Ok(parameters)
+}
+
+fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result<Parameter, DocumentError> {
+    let kind: String = table.required("kind")?;
+    let domain = match kind.as_str() {
+        "int" => {
+            let scale = match table.optional::<String>("scale")?.as_deref() {
+                None | Some("linear") => Scale::Linear,
+                Some("log") => Scale::Log,
+                Some("pow2") => Scale::PowerOfTwo,
+                Some(other) => {
+                    return Err(table.error("scale", format!("{other:?} is not one of linear, log, pow2"), None));
+                }
+            };
+            let multiple_of = table.optional::<i64>("multiple_of")?.unwrap_or(1);
+            if multiple_of < 1 || (multiple_of > 1 && scale == Scale::PowerOfTwo) {
+                return Err(table.error("multiple_of", format!("{multiple_of} cannot be used with this scale"), None));
+            }
+            let (low, high) = (bound(table, "low", model)?, bound(table, "high", model)?);
+            if scale != Scale::Linear && low < 1.0 {
+                return Err(table.error("low", format!("a {kind} on this scale begins at 1, not at {low}"), None));
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "bounds of integers, rounded inwards")]
+            Domain::int(low.ceil() as i64, high.floor() as i64, scale, multiple_of)
+        }
+        "float" => {
+            let log = match table.optional::<String>("scale")?.as_deref() {
+                None | Some("linear") => false,
+                Some("log") => true,
+                Some(other) => return Err(table.error("scale", format!("{other:?} is not one of linear, log"), None)),
+            };
+            let (low, high) = (bound(table, "low", model)?, bound(table, "high", model)?);
+            if log && low <= 0.0 {
+                return Err(table.error("low", format!("a logarithmic scale begins above 0, not at {low}"), None));
+            }
+            Domain::Float { low, high, log }
+        }
+        "bool" => Domain::Bool,
+        "categorical" => Domain::Categorical(table.required("choices")?),
+        other => {
+            return Err(table.error("kind", format!("{other:?} is not one of int, float, bool, categorical"), None));
+        }
+    };
+    if domain.is_empty() {
+        let hint = "the range holds no value for this model; widen it or fix the parameter".to_owned();
+        return Err(table.error("high", format!("no value of `{name}` lies in {domain}"), Some(hint)));
+    }
+    let when = table.optional_section("when", |conditions| {
+        let condition = |parent: &str| {
+            let values = conditions.required::<OneOrMore>(parent)?.0;
+            Ok(Condition { parameter: parent.to_owned(), values })
+        };
+        conditions.keys().map(condition).collect::<Result<Vec<_>, _>>()
+    })?;
+    Ok(Parameter { name: name.to_owned(), domain, when: when.unwrap_or_default(), help: table.optional("help")? })
+}
+
+fn bound(table: &Section<'_>, key: &str, model: &ModelShape) -> Result<f64, DocumentError> {
+    match table.required::<Value>(key)? {
+        Value::Text(text) => expression::evaluate(&text, model).map_err(|problem| table.error(key, problem, None)),
+        value => value.as_f64().ok_or_else(|| table.error(key, "expected a number or an expression", None)),
+    }
+}
+
+/// `true` or `[true, "auto"]`.
+struct OneOrMore(Vec<Value>);
+
+impl FromToml for OneOrMore {
+    fn from_toml(value: &toml::de::DeValue<'_>) -> Result<Self, String> {
+        if value.is_array() { Vec::from_toml(value).map(Self) } else { Value::from_toml(value).map(|v| Self(vec![v])) }
+    }
+}

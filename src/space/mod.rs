@@ -1,0 +1,142 @@
+//! What may vary: parameters, their ranges and conditions, and the way from a point of the unit cube to a [`Config`].
+
+mod domain;
+mod expression;
+mod file;
+
+use std::collections::BTreeSet;
+
+use crate::config::{Config, Value};
+
+pub use domain::{Domain, Scale};
+pub use file::{SpaceFile, built_in};
+
+/// A parameter that exists only while another one has one of these values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    pub parameter: String,
+    pub values: Vec<Value>,
+}
+
+impl Condition {
+    fn holds(&self, config: &Config) -> bool {
+        config.get(&self.parameter).is_some_and(|value| self.values.contains(value))
+    }
+}
+
+/// One flag that varies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    pub name: String,
+    pub domain: Domain,
+    pub when: Vec<Condition>,
+    /// What it does and when it matters, in one line.
+    pub help: Option<String>,
+}
+
+/// Parameters in an order in which parents precede their children, and the flags that every trial sets alike.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Space {
+    pub parameters: Vec<Parameter>,
+    pub fixed: Config,
+}
+
+impl Space {
+    /// Number of coordinates of a point: one for each parameter, whether it is active or not.
+    #[must_use]
+    pub fn dimensions(&self) -> usize {
+        self.parameters.len()
+    }
+
+    /// The configuration at a point of `[0, 1)^dimensions`. Inactive parameters are absent.
+    #[must_use]
+    pub fn decode(&self, point: &[f64]) -> Config {
+        let mut config = self.fixed.clone();
+        for (parameter, coordinate) in self.parameters.iter().zip(point) {
+            if parameter.when.iter().all(|condition| condition.holds(&config)) {
+                config.set(parameter.name.clone(), parameter.domain.decode(*coordinate));
+            }
+        }
+        config
+    }
+
+    /// Every configuration, where there are at most `limit` of them.
+    #[must_use]
+    pub fn enumerate(&self, limit: usize) -> Option<Vec<Config>> {
+        let mut configs = vec![self.fixed.clone()];
+        for parameter in &self.parameters {
+            let values = parameter.domain.values(limit)?;
+            let mut extended = Vec::new();
+            for config in configs {
+                if parameter.when.iter().all(|condition| condition.holds(&config)) {
+                    extended.extend(values.iter().map(|value| config.clone().with(&parameter.name, value.clone())));
+                } else {
+                    extended.push(config);
+                }
+                if extended.len() > limit {
+                    return None;
+                }
+            }
+            configs = extended;
+        }
+        Some(configs)
+    }
+
+    /// The parameters that the study restricts itself to.
+    #[must_use]
+    pub fn only(mut self, names: &BTreeSet<String>) -> Self {
+        self.parameters.retain(|parameter| names.contains(&parameter.name));
+        self
+    }
+
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> Option<&Parameter> {
+        self.parameters.iter().find(|parameter| parameter.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
+        Parameter { name: name.to_owned(), domain, when, help: None }
+    }
+
+    fn space() -> Space {
+        let only_when_chunked =
+            Condition { parameter: "enable-chunked-prefill".to_owned(), values: vec![Value::Bool(true)] };
+        Space {
+            parameters: vec![
+                parameter("enable-chunked-prefill", Domain::Bool, vec![]),
+                parameter("max-num-seqs", Domain::int(1, 1024, Scale::PowerOfTwo, 1), vec![]),
+                parameter("max-num-batched-tokens", Domain::int(512, 4096, Scale::Log, 512), vec![only_when_chunked]),
+            ],
+            fixed: Config::new().with("gpu-memory-utilization", 0.9),
+        }
+    }
+
+    #[test]
+    fn a_conditional_parameter_is_absent_while_its_condition_does_not_hold() {
+        let off = space().decode(&[0.0, 0.5, 0.5]);
+        assert_eq!(off.to_string(), "enable-chunked-prefill=false gpu-memory-utilization=0.9 max-num-seqs=32");
+        let on = space().decode(&[0.9, 0.5, 0.99]);
+        assert_eq!(on.get_i64("max-num-batched-tokens"), Some(4096));
+    }
+
+    #[test]
+    fn enumeration_counts_inactive_parameters_once() {
+        // 11 powers of two without chunking, 11 times 8 multiples of 512 with it.
+        assert_eq!(space().enumerate(1000).map(|configs| configs.len()), Some(11 + 11 * 8));
+        assert_eq!(space().enumerate(98), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_point_decodes_to_an_enumerated_configuration(point in proptest::collection::vec(0.0..1.0, 3)) {
+            let keys: BTreeSet<_> = space().enumerate(1000).unwrap_or_default().iter().map(Config::key).collect();
+            prop_assert!(keys.contains(&space().decode(&point).key()));
+        }
+    }
+}
