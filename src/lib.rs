@@ -14,4 +14,9 @@ pub mod trial;
 pub mod objective;
 
 // Predict and decide: pure functions.
+pub mod sampler;
 pub mod rule;
+
+// Launch.
+pub mod engine;
+pub mod server;

@@ -1,0 +1,39 @@
+//! An Owen-scrambled Sobol sequence: fills the space evenly from the first points on.
+//!
+//! Source: B. Burley, "Practical Hash-based Owen Scrambling", JCGT 9(4), 2020, by the crate `sobol_burley`.
+
+use super::{Ask, Sampler, sequence};
+use crate::config::Config;
+
+pub(super) struct Sobol;
+
+/// What the crate's sequence covers; beyond it the points repeat under another scrambling.
+const LENGTH: usize = 1 << 16;
+const DIMENSIONS: usize = 256;
+
+impl Sampler for Sobol {
+    fn name(&self) -> &'static str {
+        "sobol"
+    }
+
+    fn summary(&self) -> &'static str {
+        "low-discrepancy points, even from the first on"
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the index and the dimension are reduced first; the seed is hashed"
+    )]
+    fn ask(&self, ask: &Ask<'_>) -> Option<Config> {
+        let dimensions = ask.space.dimensions();
+        sequence::first_unseen(ask, self.name(), |index| {
+            let coordinate = |dimension: usize| {
+                let scrambling = (ask.seed ^ (ask.seed >> 32)) as u32;
+                let beyond = (index / LENGTH + dimension / DIMENSIONS * 7919) as u32;
+                let seed = scrambling.wrapping_add(beyond.wrapping_mul(0x9E37_79B9));
+                f64::from(sobol_burley::sample((index % LENGTH) as u32, (dimension % DIMENSIONS) as u32, seed))
+            };
+            (0..dimensions).map(coordinate).collect()
+        })
+    }
+}
