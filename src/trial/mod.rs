@@ -2,4 +2,4 @@
 
 mod measurement;
 
-pub use measurement::{Distribution, Measurement};
+pub use measurement::{Direction, Distribution, Measurement};
