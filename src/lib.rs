@@ -12,3 +12,4 @@ pub mod trial;
 
 // Measure.
 pub mod load;
+pub mod metrics;
