@@ -20,3 +20,7 @@ pub mod rule;
 // Launch.
 pub mod engine;
 pub mod server;
+
+// Measure.
+pub mod load;
+pub mod metrics;

@@ -122,13 +122,13 @@ impl Score {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::{Failure, FailureKind};
+    use crate::trial::{Distribution, Failure, FailureKind};
 
     fn measured(p99_ttft_ms: f64, output_tokens: u64) -> Outcome {
-        let mut measurement =
-            Measurement { duration_s: 1.0, total_output_tokens: output_tokens, ..Measurement::default() };
-        measurement.set_distribution_for_test("ttft", p99_ttft_ms);
-        Outcome::Measured(measurement)
+        let ttft_ms = Some(Distribution { p99: p99_ttft_ms, ..Distribution::default() });
+        let window =
+            Measurement { duration_s: 1.0, total_output_tokens: output_tokens, ttft_ms, ..Measurement::default() };
+        Outcome::Measured(window)
     }
 
     fn objective(goal: Goal) -> Objective {

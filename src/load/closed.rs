@@ -1,0 +1,89 @@
+//! Closed loop: a fixed number of slots, each of which sends its next request when the one before has ended.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::task::JoinSet;
+
+use super::body::Job;
+use super::client::{Client, Slot};
+use super::{Phase, Progress, Record};
+
+/// Called on the load's own thread, once for each request that ends.
+pub(super) type Observer = Box<dyn Fn(Progress) + Send + Sync>;
+
+/// One phase of a run, shared by its slots and its owner.
+pub(super) struct Loop {
+    client: Client,
+    observer: Arc<Observer>,
+    phase: Phase,
+    total: usize,
+    pub(super) began: Instant,
+    state: Mutex<State>,
+}
+
+/// Locked once or twice per request, by slots that all run on one thread.
+struct State {
+    jobs: std::vec::IntoIter<Job>,
+    sent: usize,
+    failed: usize,
+    records: Vec<Record>,
+}
+
+impl Loop {
+    pub(super) fn new(client: Client, observer: Arc<Observer>, phase: Phase, jobs: Vec<Job>) -> Arc<Self> {
+        let total = jobs.len();
+        let records = Vec::with_capacity(total);
+        let state = Mutex::new(State { jobs: jobs.into_iter(), sent: 0, failed: 0, records });
+        Arc::new(Self { client, observer, phase, total, began: Instant::now(), state })
+    }
+
+    /// Drives every job. Dropping the future ends the requests under way; `take` still has the others.
+    pub(super) async fn drive(self: &Arc<Self>, concurrency: usize) {
+        self.report(0, 0);
+        let mut slots = JoinSet::new();
+        for _ in 0..concurrency.min(self.total) {
+            slots.spawn(Arc::clone(self).slot());
+        }
+        slots.join_all().await;
+    }
+
+    async fn slot(self: Arc<Self>) {
+        let mut slot = Slot::default();
+        loop {
+            let due = Instant::now();
+            let Some(job) = self.next() else { return };
+            let record = self.client.exchange(&job, &mut slot, due, self.began).await;
+            self.finish(record);
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let job = state.jobs.next()?;
+        state.sent += 1;
+        Some(job)
+    }
+
+    fn finish(&self, record: Record) {
+        let (ended, failed) = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.failed += usize::from(record.result.is_err());
+            state.records.push(record);
+            (state.records.len(), state.failed)
+        };
+        self.report(ended - failed, failed);
+    }
+
+    fn report(&self, completed: usize, failed: usize) {
+        (self.observer)(Progress { phase: self.phase, completed, failed, total: self.total });
+    }
+
+    /// The records so far and the number of requests that had been sent and had not ended.
+    pub(super) fn take(&self) -> (Vec<Record>, usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = std::mem::take(&mut state.records);
+        let unfinished = state.sent - records.len();
+        (records, unfinished)
+    }
+}

@@ -1,0 +1,198 @@
+//! Load: when requests are sent and what came back, one record for each.
+//!
+//! [`drive`] asks a workload's requests of an OpenAI-compatible server over streaming `/v1/completions`, in a closed loop
+//! of fixed concurrency. What the numbers mean is for `metrics` to say; here only instants and counts are taken.
+//!
+//! The streams run on a current-thread runtime on a thread of their own, not on the caller's: nothing that the tuner does
+//! meanwhile (storing, drawing, scraping, sampling) can delay the reading of a chunk, and no chunk has to be handed from
+//! one thread to another. One thread carries some hundred thousand chunks per second, which is more than any server
+//! that it measures sends.
+//!
+//! A request is one of three things and nothing is dropped silently: completed, failed in one of the classes of
+//! [`Error`], or, after a stop, counted as unfinished.
+
+mod body;
+mod chunk;
+mod client;
+mod closed;
+mod record;
+mod reply;
+mod sse;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{oneshot, watch};
+
+use crate::workload::Workload;
+
+pub use record::{Error, Record, Run, Warmup};
+
+use body::Job;
+use client::Client;
+use closed::{Loop, Observer};
+
+/// Whom to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// `http://host:port`; a trailing `/v1` is accepted.
+    pub base_url: String,
+    /// The name under which the server serves the model.
+    pub model: String,
+}
+
+/// How to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Requests that are under way at the same time.
+    pub concurrency: usize,
+    /// Requests of the measured window: the workload's indices from 0.
+    pub requests: usize,
+    /// Requests before the measured window, which begins when the last of them has ended. Their indices follow those of
+    /// the window, so that no measured prompt is in the server's prefix cache and the window's requests do not depend on
+    /// the length of the warm-up.
+    pub warmup: usize,
+    /// For a whole request, from its send to its last byte.
+    pub request_timeout: Duration,
+}
+
+/// The part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Requests are being generated and serialized.
+    Prepare,
+    Warmup,
+    Measure,
+}
+
+/// How far a phase has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub phase: Phase,
+    pub completed: usize,
+    pub failed: usize,
+    pub total: usize,
+}
+
+/// Why no load could be driven at all. A request that fails is a [`Record`].
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("{name} must be at least 1")]
+    Zero { name: &'static str },
+    #[error("cannot use the url {url:?}: {reason}")]
+    Url { url: String, reason: String },
+    #[error("cannot build the http client: {0}")]
+    Client(String),
+    #[error("cannot serialize request {index}: {source}")]
+    Serialize { index: u64, source: serde_json::Error },
+    #[error("cannot start the load's thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Drives the workload's requests and returns when the last has ended, or soon after `stop` turns true; then the run
+/// holds what had ended by then. Dropping the future stops the load too.
+///
+/// `observer` is called on the load's thread at the beginning of each phase and at the end of each request: it must be
+/// quick and must not block. All bodies are in memory at once, at about 6 bytes per prompt token.
+///
+/// # Errors
+/// When the plan or target cannot be used, never because of what the server does.
+pub async fn drive(
+    target: Target,
+    workload: Arc<dyn Workload>,
+    plan: Plan,
+    observer: impl Fn(Progress) + Send + Sync + 'static,
+    stop: watch::Receiver<bool>,
+) -> Result<Run, LoadError> {
+    for (name, value) in [("concurrency", plan.concurrency), ("requests", plan.requests)] {
+        if value == 0 {
+            return Err(LoadError::Zero { name });
+        }
+    }
+    let observer: Arc<Observer> = Arc::new(Box::new(observer));
+    let (mut result, answer) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let run = runtime.map_err(LoadError::Thread).and_then(|runtime| {
+            let stopped = Stop { signal: stop, caller: &mut result };
+            runtime.block_on(run(&target, &*workload, &plan, &observer, stopped))
+        });
+        // The caller may have gone; then nobody wants the run.
+        drop(result.send(run));
+    });
+    let thread = thread.map_err(LoadError::Thread)?;
+    match answer.await {
+        Ok(run) => run,
+        // The thread ended without an answer: it panicked, and so do we.
+        Err(_) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("the load's thread answers before it ends"),
+        },
+    }
+}
+
+/// The two ways to be stopped: the signal, and a caller who no longer waits.
+struct Stop<'a> {
+    signal: watch::Receiver<bool>,
+    caller: &'a mut oneshot::Sender<Result<Run, LoadError>>,
+}
+
+impl Stop<'_> {
+    fn is_set(&self) -> bool {
+        *self.signal.borrow() || self.caller.is_closed()
+    }
+
+    async fn wait(&mut self) {
+        let Self { signal, caller } = self;
+        let signalled = async {
+            // A signal whose sender is gone can no longer come.
+            if signal.wait_for(|stop| *stop).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = signalled => {}
+            () = caller.closed() => {}
+        }
+    }
+}
+
+async fn run(
+    target: &Target,
+    workload: &dyn Workload,
+    plan: &Plan,
+    observer: &Arc<Observer>,
+    mut stop: Stop<'_>,
+) -> Result<Run, LoadError> {
+    let client = Client::new(target, plan)?;
+    observer(Progress { phase: Phase::Prepare, completed: 0, failed: 0, total: plan.requests + plan.warmup });
+    let mut measured = Vec::with_capacity(plan.requests);
+    for index in 0..plan.requests + plan.warmup {
+        if stop.is_set() {
+            break;
+        }
+        let index = index as u64;
+        let job = Job::new(&target.model, &workload.request(index));
+        measured.push(job.map_err(|source| LoadError::Serialize { index, source })?);
+    }
+    let warmup = measured.split_off(plan.requests.min(measured.len()));
+
+    let warmup = Loop::new(client.clone(), Arc::clone(observer), Phase::Warmup, warmup);
+    let mut stopped = stop.is_set() || !ran_to_its_end(&warmup, plan, &mut stop).await;
+    let (records, _) = warmup.take();
+    let completed = records.iter().filter(|record| record.result.is_ok()).count();
+    let warmup = Warmup { completed, failed: records.len() - completed };
+
+    let window = Loop::new(client, Arc::clone(observer), Phase::Measure, measured);
+    stopped = stopped || !ran_to_its_end(&window, plan, &mut stop).await;
+    let (records, unfinished) = window.take();
+    Ok(Run { records, warmup, began: window.began, ended: Instant::now(), unfinished, stopped })
+}
+
+/// Drives one phase; false when it was stopped before its end.
+async fn ran_to_its_end(phase: &Arc<Loop>, plan: &Plan, stop: &mut Stop<'_>) -> bool {
+    tokio::select! {
+        () = phase.drive(plan.concurrency) => true,
+        () = stop.wait() => false,
+    }
+}

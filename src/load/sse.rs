@@ -1,0 +1,181 @@
+//! Incremental parser of server-sent events over byte chunks that may be split anywhere.
+//!
+//! Only `data` fields matter to a load generator: comments (keep-alives among them), `event`, `id` and `retry` are
+//! skipped. Lines end with LF, CRLF or CR, and an event ends with an empty line, as the HTML standard says. Each byte is
+//! looked at once; an event that lies within one chunk and has one `data` line is handed out without a copy.
+
+/// The state between two chunks.
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    /// The start of a line whose end has not arrived.
+    line: Vec<u8>,
+    /// The `data` lines of the event under way, joined with LF.
+    data: Vec<u8>,
+    has_data: bool,
+    /// The last byte was a CR: a following LF belongs to the same line end.
+    after_cr: bool,
+    /// A byte order mark may only begin the very first line.
+    started: bool,
+}
+
+impl Parser {
+    /// Reads one chunk and calls `each` with the data of every event that it completes.
+    pub(super) fn feed(&mut self, mut chunk: &[u8], mut each: impl FnMut(&[u8])) {
+        // The first `data` line of the event under way, while it lies in this chunk.
+        let mut whole: Option<&[u8]> = None;
+        while !chunk.is_empty() {
+            if std::mem::take(&mut self.after_cr) && chunk[0] == b'\n' {
+                chunk = &chunk[1..];
+                continue;
+            }
+            let Some(end) = chunk.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
+                self.line.extend_from_slice(chunk);
+                break;
+            };
+            self.after_cr = chunk[end] == b'\r';
+            let (head, rest) = (&chunk[..end], &chunk[end + 1..]);
+            chunk = rest;
+            if self.line.is_empty() {
+                let line = self.without_mark(head);
+                if line.is_empty() {
+                    self.dispatch(whole.take(), &mut each);
+                } else if let Some(data) = data_of(line) {
+                    if whole.is_none() && !self.has_data {
+                        whole = Some(data);
+                    } else {
+                        self.append(whole.take(), data);
+                    }
+                }
+            } else {
+                let mut line = std::mem::take(&mut self.line);
+                line.extend_from_slice(head);
+                if let Some(data) = data_of(self.without_mark(&line)) {
+                    self.append(whole.take(), data);
+                }
+                line.clear();
+                self.line = line;
+            }
+        }
+        if let Some(first) = whole {
+            self.data.extend_from_slice(first);
+            self.has_data = true;
+        }
+    }
+
+    fn without_mark<'a>(&mut self, line: &'a [u8]) -> &'a [u8] {
+        let first = !std::mem::replace(&mut self.started, true);
+        if first { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
+    }
+
+    fn append(&mut self, first: Option<&[u8]>, data: &[u8]) {
+        for line in first.into_iter().chain([data]) {
+            if self.has_data {
+                self.data.push(b'\n');
+            }
+            self.data.extend_from_slice(line);
+            self.has_data = true;
+        }
+    }
+
+    fn dispatch(&mut self, whole: Option<&[u8]>, each: &mut impl FnMut(&[u8])) {
+        if let Some(data) = whole {
+            each(data);
+        } else if std::mem::take(&mut self.has_data) {
+            each(&self.data);
+            self.data.clear();
+        }
+    }
+}
+
+/// The value of a `data` line, without the one space that may follow the colon.
+fn data_of(line: &[u8]) -> Option<&[u8]> {
+    let value = line.strip_prefix(b"data")?;
+    match value {
+        [] => Some(value),
+        [b':', b' ', value @ ..] | [b':', value @ ..] => Some(value),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn events(chunks: &[&[u8]]) -> Vec<String> {
+        let mut parser = Parser::default();
+        let mut events = Vec::new();
+        for chunk in chunks {
+            parser.feed(chunk, |data| events.push(String::from_utf8_lossy(data).into_owned()));
+        }
+        events
+    }
+
+    #[test]
+    fn several_events_in_one_packet_are_several_events() {
+        assert_eq!(events(&[b"data: a\n\ndata: b\r\n\r\ndata:c\r\r"]), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn an_event_split_within_its_line_end_is_one_event() {
+        assert_eq!(events(&[b"data: a\r", b"\n\r", b"\ndata: [DO", b"NE]\n", b"\n"]), ["a", "[DONE]"]);
+    }
+
+    #[test]
+    fn comments_other_fields_and_empty_events_are_skipped() {
+        assert_eq!(events(&[b": ping\n\nevent: x\nid: 1\ndata: a\nretry: 5\n\n\n\ndatax: b\n\n"]), ["a"]);
+    }
+
+    #[test]
+    fn data_of_several_lines_is_joined() {
+        assert_eq!(events(&[b"data: a\ndata:  b\ndata\ndata:\n\n"]), ["a\n b\n\n"]);
+        assert_eq!(events(&[b"data: a\n", b"data: b\n\n"]), ["a\nb"]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_begins_only_the_stream() {
+        assert_eq!(events(&[b"\xef\xbb", b"\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n"]), ["a"]);
+    }
+
+    #[test]
+    fn an_event_without_its_empty_line_is_not_handed_out() {
+        assert_eq!(events(&[b"data: a\n\ndata: b\n"]), ["a"]);
+    }
+
+    fn piece() -> impl Strategy<Value = &'static str> {
+        prop::sample::select(vec![
+            "data: {\"a\": 1}",
+            "data:x",
+            "data",
+            "data: [DONE]",
+            ": ping",
+            "event: e",
+            "d",
+            "\n",
+            "\r",
+            "\r\n",
+            "\n\n",
+            "\r\n\r\n",
+            "\u{feff}",
+            " ",
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same_events(
+            pieces in prop::collection::vec(piece(), 0..40),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+        ) {
+            let stream = pieces.concat().into_bytes();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+            cuts.extend([0, stream.len()]);
+            cuts.sort_unstable();
+            let chunks: Vec<&[u8]> = cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]).collect();
+            let bytes: Vec<&[u8]> = stream.chunks(1).collect();
+            prop_assert_eq!(events(&chunks), events(&[&stream]));
+            prop_assert_eq!(events(&bytes), events(&[&stream]));
+        }
+    }
+}

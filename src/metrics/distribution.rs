@@ -1,0 +1,85 @@
+//! Mean, population standard deviation and percentiles of a sample, exactly.
+
+use crate::trial::Distribution;
+
+/// The statistics of a sample; `None` where it is empty.
+#[must_use]
+pub fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
+    if values.is_empty() {
+        return None;
+    }
+    values.sort_unstable_by(f64::total_cmp);
+    let n = number(values.len());
+    let mean = values.iter().sum::<f64>() / n;
+    // In two passes: the difference of two large sums of squares would lose the digits that matter.
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+    Some(Distribution {
+        mean,
+        median: percentile(&values, 50.0)?,
+        std: variance.sqrt(),
+        p90: percentile(&values, 90.0)?,
+        p95: percentile(&values, 95.0)?,
+        p99: percentile(&values, 99.0)?,
+    })
+}
+
+/// The `p`-th percentile (0 to 100) of ascending values, by linear interpolation; `None` where there are none.
+#[must_use]
+pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let rank = p.clamp(0.0, 100.0) / 100.0 * number(last);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank lies within 0 and the length")]
+    let below = rank.floor() as usize;
+    let (low, high) = (sorted[below.min(last)], sorted[(below + 1).min(last)]);
+    Some(low + rank.fract() * (high - low))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "samples are far smaller than 2^53")]
+fn number(n: usize) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Another way to the same number: every value weighed by its distance from the rank.
+    fn naive(values: &[f64], p: f64) -> f64 {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let rank = p / 100.0 * number(sorted.len() - 1);
+        sorted.iter().enumerate().map(|(i, x)| x * (1.0 - (number(i) - rank).abs()).max(0.0)).sum()
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_agree_with_a_naive_version(values in prop::collection::vec(0.0..1e6, 1..200), p in 0.0..=100.0) {
+            let mut sorted = values.clone();
+            sorted.sort_by(f64::total_cmp);
+            prop_assert!((percentile(&sorted, p).unwrap() - naive(&values, p)).abs() < 1e-6);
+        }
+
+        #[test]
+        fn the_statistics_agree_with_naive_versions(values in prop::collection::vec(0.0..1e6, 1..200)) {
+            let n = number(values.len());
+            let mean = values.iter().sum::<f64>() / n;
+            let std = (values.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n).sqrt();
+            let found = distribution(values.clone()).unwrap();
+            prop_assert!((found.mean - mean).abs() < 1e-6 && (found.std - std).abs() < 1e-6);
+            prop_assert!((found.median - naive(&values, 50.0)).abs() < 1e-6);
+            prop_assert!((found.p99 - naive(&values, 99.0)).abs() < 1e-6);
+            prop_assert!(found.median <= found.p90 && found.p90 <= found.p95 && found.p95 <= found.p99);
+        }
+    }
+
+    #[test]
+    fn numpys_own_example_comes_out() {
+        let sorted = [1.0, 2.0, 3.0, 4.0];
+        let found = [0.0, 50.0, 90.0, 100.0].map(|p| percentile(&sorted, p).unwrap());
+        assert!(found.iter().zip([1.0, 2.5, 3.7, 4.0]).all(|(a, b)| (a - b).abs() < 1e-12), "{found:?}");
+        assert_eq!(percentile(&[], 50.0), None);
+        assert_eq!(distribution(Vec::new()), None);
+    }
+}
