@@ -24,3 +24,12 @@ pub mod server;
 // Measure.
 pub mod load;
 pub mod metrics;
+
+// Remember and drive.
+pub mod store;
+pub mod job;
+pub mod tuner;
+
+// Tell.
+pub mod report;
+pub mod export;

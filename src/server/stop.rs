@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use procfs::process::Process;
 
-use super::{Marker, Server, process};
+use super::{Server, process};
 
 /// Processes that survived KILL, which happens while the kernel waits for a device.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -121,7 +121,7 @@ fn signal(processes: &[Process], signal: Signal) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Spawn;
+    use crate::server::{Marker, Spawn};
     use std::collections::BTreeMap;
     use std::path::Path;
 

@@ -1,0 +1,85 @@
+//! What makes two runs the same study: everything that decides what a measurement means.
+
+use serde_json::{Value as Json, json};
+
+use super::Job;
+
+impl Job {
+    /// Stored with the study. Budget and sampler are left out: they may change when a study is taken up again.
+    #[must_use]
+    pub fn definition(&self) -> Json {
+        let parameters: serde_json::Map<_, _> = self
+            .parameters()
+            .parameters
+            .iter()
+            .map(|parameter| {
+                let when: Vec<_> = parameter
+                    .when
+                    .iter()
+                    .map(|condition| json!({"parameter": condition.parameter, "values": condition.values}))
+                    .collect();
+                (parameter.name.clone(), json!({"domain": parameter.domain.to_string(), "when": when}))
+            })
+            .collect();
+        json!({
+            "engine": {
+                "kind": self.engine.engine.kind(),
+                // The default command may differ between machines and builds.
+                "command": self.engine.explicit_command.then_some(&self.engine.command),
+                "args": self.engine.args,
+                "env": self.redacted_env(),
+            },
+            "model": self.model.argument,
+            "seed": self.seed,
+            "space": { "fixed": self.parameters().fixed, "parameters": parameters },
+            "workload": {
+                "kind": "random",
+                "input_len": self.workload.input_len,
+                "output_len": self.workload.output_len,
+                "vocab_size": self.workload.vocab_size,
+            },
+            "load": {
+                "concurrency": self.load.concurrency,
+                "requests": self.load.requests,
+                "warmup": self.load.warmup,
+                "request_timeout_s": self.load.request_timeout.as_secs_f64(),
+                "max_error_rate": self.load.max_error_rate,
+            },
+            "objective": self.objective,
+        })
+    }
+}
+
+/// The dotted paths at which two definitions differ.
+#[must_use]
+pub fn differences(ours: &Json, stored: &Json) -> Vec<String> {
+    fn walk(path: &str, a: &Json, b: &Json, found: &mut Vec<String>) {
+        match (a, b) {
+            (Json::Object(left), Json::Object(right)) => {
+                let keys: std::collections::BTreeSet<_> = left.keys().chain(right.keys()).collect();
+                for key in keys {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    walk(&path, left.get(key).unwrap_or(&Json::Null), right.get(key).unwrap_or(&Json::Null), found);
+                }
+            }
+            _ if a != b => found.push(format!("{path} (now {a}, stored {b})")),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    walk("", ours, stored, &mut found);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_name_the_path_and_both_values() {
+        let ours = json!({"load": {"concurrency": 16, "requests": 8}, "model": "m"});
+        let stored = json!({"load": {"concurrency": 8, "requests": 8}, "model": "m"});
+        assert_eq!(differences(&ours, &stored), ["load.concurrency (now 16, stored 8)"]);
+        assert!(differences(&ours, &ours).is_empty());
+    }
+}

@@ -1,0 +1,102 @@
+//! `[engine]`: what is launched.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::paths::Paths;
+use crate::document::{DocumentError, Section};
+use crate::engine::{self, ENGINES, Engine};
+use crate::facts::{Device, EngineVersion};
+
+pub struct EngineJob {
+    pub engine: &'static dyn Engine,
+    /// The program and its leading arguments.
+    pub command: Vec<String>,
+    /// Whether the study file names the command.
+    pub explicit_command: bool,
+    /// Arguments that every launch gets as they are.
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    /// The release, where the study states it.
+    pub version: Option<EngineVersion>,
+    pub device: Option<Device>,
+    pub startup_timeout: Duration,
+    /// How long a server may take to end after TERM.
+    pub stop_timeout: Duration,
+}
+
+impl std::fmt::Debug for EngineJob {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The environment is left out: it may hold secrets.
+        f.debug_struct("EngineJob")
+            .field("kind", &self.engine.kind())
+            .field("command", &self.command)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EngineJob {
+    pub(super) fn read(section: &Section<'_>, paths: &Paths) -> Result<Self, DocumentError> {
+        let kind: String = section.required("kind")?;
+        let engine = engine::find(&kind).ok_or_else(|| {
+            let known: Vec<_> = ENGINES.iter().map(|engine| engine.kind()).collect();
+            section.error("kind", format!("{kind:?} is not an engine; there are {}", known.join(", ")), None)
+        })?;
+        let command: Option<Vec<String>> = section.optional("command")?;
+        let explicit_command = command.is_some();
+        let mut command = match command {
+            Some(command) => command,
+            None => engine.default_command().map_err(|error| {
+                section.error("command", format!("cannot be found out: {error}"), Some("state it".to_owned()))
+            })?,
+        };
+        let Some(program) = command.first_mut() else { return Err(section.error("command", "is empty", None)) };
+        if program.contains('/')
+            && let Some(path) = paths.find(program)
+        {
+            *program = path.to_string_lossy().into_owned();
+        }
+        let version: Option<String> = section.optional("version")?;
+        let version = version.map(|text| {
+            text.parse().map_err(|error: crate::facts::VersionError| section.error("version", error.to_string(), None))
+        });
+        let device = match section.optional::<String>("device")?.as_deref() {
+            None => None,
+            Some("cpu") => Some(Device::Cpu),
+            Some("cuda") => Some(Device::Cuda { memory: 0 }),
+            Some(other) => return Err(section.error("device", format!("{other:?} is not one of cpu, cuda"), None)),
+        };
+        Ok(Self {
+            engine,
+            command,
+            explicit_command,
+            args: section.optional("args")?.unwrap_or_default(),
+            env: section.optional("env")?.unwrap_or_default(),
+            version: version.transpose()?,
+            device,
+            startup_timeout: section.optional("startup_timeout")?.unwrap_or(Duration::from_mins(15)),
+            stop_timeout: section.optional("stop_timeout")?.unwrap_or(Duration::from_secs(30)),
+        })
+    }
+
+    /// Why the command cannot be run here, and what to do.
+    #[must_use]
+    pub fn missing_program(&self, file: &std::path::Path) -> Option<DocumentError> {
+        let program = self.command.first()?;
+        if engine::resolve_program(program).is_some() {
+            return None;
+        }
+        let (problem, hint) = if program.contains('/') {
+            (format!("the program {program} does not exist"), "paths begin at the study file or the working directory")
+        } else {
+            (format!("the program {program:?} is not on the PATH"), "activate its environment, or give its path here")
+        };
+        Some(DocumentError {
+            file: file.to_owned(),
+            line: None,
+            key: "engine.command".to_owned(),
+            problem,
+            hint: Some(hint.to_owned()),
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! The study file, resolved and validated: what `setpoint tune STUDY.toml` is to do.
+
+mod definition;
+mod engine;
+mod model;
+mod objective;
+mod paths;
+mod space;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::document::{Document, DocumentError, Section, nearest};
+use crate::facts::{Device, EngineVersion};
+use crate::flag::FlagTable;
+use crate::objective::Objective;
+use crate::rule::Facts;
+use crate::sampler::{self, SAMPLERS, Sampler};
+use crate::space::Space;
+use crate::workload::{Random, Workload};
+
+pub use definition::differences;
+pub use engine::EngineJob;
+pub use model::ModelJob;
+pub use space::SpaceJob;
+
+/// Everything that a study file says, with defaults filled in.
+#[derive(Debug)]
+pub struct Job {
+    pub file: PathBuf,
+    /// Names the study in the database.
+    pub name: String,
+    pub seed: u64,
+    pub sampler: &'static dyn Sampler,
+    pub engine: EngineJob,
+    pub model: ModelJob,
+    pub space: SpaceJob,
+    pub workload: Random,
+    pub load: LoadJob,
+    pub objective: Objective,
+    pub budget: Budget,
+}
+
+impl std::fmt::Debug for dyn Sampler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A closed loop of fixed concurrency.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadJob {
+    pub concurrency: u32,
+    pub requests: u32,
+    /// Requests before the measured window.
+    pub warmup: u32,
+    pub request_timeout: Duration,
+    /// A larger share of failed requests makes the trial a failure.
+    pub max_error_rate: f64,
+}
+
+/// When to stop. Trials that were rejected before launch are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    pub trials: Option<u32>,
+    /// No trial begins after this time of one `tune`.
+    pub time: Option<Duration>,
+}
+
+impl Job {
+    /// Reads and validates a study file.
+    ///
+    /// # Errors
+    /// Names the file, the line, the key, and the nearest valid one.
+    pub fn read(file: &Path) -> Result<Self, DocumentError> {
+        Document::read(file)?.parse(|root| Self::resolve(root, file))
+    }
+
+    fn resolve(root: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
+        let (name, seed, sampler) = root.section("study", read_study)?;
+        let paths = paths::Paths::of(file);
+        let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
+        let model = root.section("model", |section| ModelJob::read(section, &paths))?;
+        let space = root.section("space", |section| SpaceJob::read(section, &paths, &engine, &model.shape))?;
+        let workload = root.section("workload", |section| read_workload(section, seed, &model))?;
+        let load = root.section("load", read_load)?;
+        let objective = root.section("objective", objective::read)?;
+        let budget = root.section("budget", read_budget)?;
+        Ok(Self { file: file.to_owned(), name, seed, sampler, engine, model, space, workload, load, objective, budget })
+    }
+
+    /// What rules look at, once the engine's release is known.
+    #[must_use]
+    pub fn facts(&self, version: EngineVersion, device: Device) -> Facts<'_> {
+        Facts {
+            model: &self.model.shape,
+            version,
+            device,
+            env: &self.engine.env,
+            longest_request: Some(self.workload.longest()),
+        }
+    }
+
+    #[must_use]
+    pub fn parameters(&self) -> &Space {
+        &self.space.space
+    }
+
+    /// Checks the flags and the search space against the engine's release.
+    ///
+    /// # Errors
+    /// Names the flag that the release does not have, and the nearest one.
+    pub fn check_release(&self, version: EngineVersion) -> Result<(), DocumentError> {
+        let error = |key: String, problem: String, hint: Option<&str>| DocumentError {
+            file: self.file.clone(),
+            line: None,
+            key,
+            problem,
+            hint: hint.map(str::to_owned),
+        };
+        if let Some(problem) = self.space.mismatch(version) {
+            return Err(error("space.file".to_owned(), problem, Some("name a space file for this release")));
+        }
+        let table = FlagTable::for_version(version);
+        for (name, value) in self.parameters().fixed.iter() {
+            let one = [(name.to_owned(), value.clone())].into_iter().collect();
+            table.render(&one).map_err(|problem| error(format!("space.fixed.{name}"), problem.to_string(), None))?;
+        }
+        for parameter in &self.parameters().parameters {
+            if table.find(&parameter.name).is_none() {
+                let problem = format!("{} (vLLM {version})", table.unknown(&parameter.name));
+                return Err(error(format!("space.parameters.{}", parameter.name), problem, None));
+            }
+        }
+        Ok(())
+    }
+
+    /// The environment of a launch as it may be stored and shown: without secrets.
+    #[must_use]
+    pub fn redacted_env(&self) -> BTreeMap<String, String> {
+        let redact = |(name, value): (&String, &String)| {
+            let shown = if crate::trial::is_secret(name) { crate::trial::REDACTED } else { value };
+            (name.clone(), shown.to_owned())
+        };
+        self.engine.env.iter().map(redact).collect()
+    }
+}
+
+fn read_study(section: &Section<'_>) -> Result<(String, u64, &'static dyn Sampler), DocumentError> {
+    let name: String = section.required("name")?;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name.is_empty() || !name.chars().all(allowed) || name.starts_with('.') {
+        let hint = "use letters, digits, '.', '_' and '-'; it names a folder for the logs as well".to_owned();
+        return Err(section.error("name", format!("{name:?} is not a study name"), Some(hint)));
+    }
+    let sampler: Option<String> = section.optional("sampler")?;
+    let sampler = match sampler {
+        None => SAMPLERS[0],
+        Some(name) => sampler::find(&name).ok_or_else(|| section.error("sampler", unknown_sampler(&name), None))?,
+    };
+    Ok((name, section.optional("seed")?.unwrap_or(0), sampler))
+}
+
+/// The error for a sampler that does not exist.
+#[must_use]
+pub fn unknown_sampler(name: &str) -> String {
+    let known: Vec<_> = SAMPLERS.iter().map(|sampler| sampler.name()).collect();
+    let near = nearest(name, known.iter().copied()).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+    format!("{name:?} is not a sampler; there are {}{near}", known.join(", "))
+}
+
+fn read_workload(section: &Section<'_>, seed: u64, model: &ModelJob) -> Result<Random, DocumentError> {
+    let kind: String = section.required("kind")?;
+    if kind != "random" {
+        return Err(section.error("kind", format!("{kind:?} is not a workload; there is \"random\""), None));
+    }
+    let (input_len, output_len) = (positive(section, "input_len")?, positive(section, "output_len")?);
+    let (longest, holds) = (u64::from(input_len) + u64::from(output_len), model.shape.max_model_len);
+    if longest > holds {
+        let problem =
+            format!("input_len {input_len} + output_len {output_len} = {longest} tokens; the model holds {holds}");
+        return Err(section.error("input_len", problem, Some("ask for shorter requests".to_owned())));
+    }
+    let vocab_size = model.shape.vocab_size.and_then(|size| u32::try_from(size).ok());
+    let vocab_size = match section.optional("vocab_size")?.or(vocab_size) {
+        Some(size) if size >= 2 => size,
+        _ => {
+            let problem = "is not in the model's config.json; give it here".to_owned();
+            return Err(section.error("vocab_size", problem, None));
+        }
+    };
+    Ok(Random { input_len, output_len, vocab_size, seed })
+}
+
+fn read_load(section: &Section<'_>) -> Result<LoadJob, DocumentError> {
+    let concurrency = positive(section, "concurrency")?;
+    let max_error_rate = section.optional("max_error_rate")?.unwrap_or(0.05);
+    if !(0.0..=1.0).contains(&max_error_rate) {
+        return Err(section.error("max_error_rate", format!("{max_error_rate} is not between 0 and 1"), None));
+    }
+    let request_timeout = section.optional("request_timeout")?.unwrap_or(Duration::from_secs(60));
+    if request_timeout.is_zero() {
+        return Err(section.error("request_timeout", "must be longer than 0", None));
+    }
+    Ok(LoadJob {
+        concurrency,
+        requests: positive(section, "requests")?,
+        warmup: section.optional("warmup")?.unwrap_or(concurrency),
+        request_timeout,
+        max_error_rate,
+    })
+}
+
+fn read_budget(section: &Section<'_>) -> Result<Budget, DocumentError> {
+    let budget = Budget { trials: section.optional("trials")?, time: section.optional("time")? };
+    if budget.trials == Some(0) {
+        return Err(section.error("trials", "must be at least 1", None));
+    }
+    if budget.trials.is_none() && budget.time.is_none() {
+        return Err(section.error("trials", "is missing, and so is budget.time: say when to stop", None));
+    }
+    Ok(budget)
+}
+
+fn positive(section: &Section<'_>, key: &str) -> Result<u32, DocumentError> {
+    match section.required(key)? {
+        0 => Err(section.error(key, "must be at least 1", None)),
+        number => Ok(number),
+    }
+}

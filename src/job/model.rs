@@ -1,0 +1,79 @@
+//! `[model]`: which model, and its shape.
+
+use std::path::{Path, PathBuf};
+
+use super::paths::Paths;
+use crate::document::{DocumentError, Section};
+use crate::facts::ModelShape;
+
+#[derive(Clone, Debug)]
+pub struct ModelJob {
+    /// As the engine is told it: a directory or a hub name.
+    pub argument: String,
+    /// Where `config.json` lies.
+    pub directory: PathBuf,
+    pub shape: ModelShape,
+}
+
+impl ModelJob {
+    pub(super) fn read(section: &Section<'_>, paths: &Paths) -> Result<Self, DocumentError> {
+        let path: String = section.required("path")?;
+        let (argument, directory) = match paths.find(&path) {
+            Some(directory) => (directory.to_string_lossy().into_owned(), directory),
+            None => match in_hub_cache(&path) {
+                Some(directory) => (path, directory),
+                None => {
+                    let hint = "give a directory that holds config.json, or a hub name whose files are in the local cache \
+                                (`hf download NAME`)";
+                    let problem = format!("{path:?} is neither a directory nor a model in the local hub cache");
+                    return Err(section.error("path", problem, Some(hint.to_owned())));
+                }
+            },
+        };
+        let shape = ModelShape::read(&directory).map_err(|error| {
+            let hint = "the shape is read from the file that lies beside the weights: point to that directory";
+            section.error("path", error.to_string(), Some(hint.to_owned()))
+        })?;
+        Ok(Self { argument, directory, shape })
+    }
+}
+
+/// `org/name` in the cache of `huggingface_hub`: `models--org--name/snapshots/REVISION`.
+fn in_hub_cache(name: &str) -> Option<PathBuf> {
+    if name.split('/').count() != 2 || name.starts_with(['/', '.']) {
+        return None;
+    }
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let hub = variable("HF_HUB_CACHE")
+        .or_else(|| Some(variable("HF_HOME")?.join("hub")))
+        .or_else(|| Some(variable("HOME")?.join(".cache/huggingface/hub")))?;
+    newest_snapshot(&hub.join(format!("models--{}", name.replace('/', "--"))))
+}
+
+/// The revision that `main` points to, or any that holds a `config.json`.
+fn newest_snapshot(model: &Path) -> Option<PathBuf> {
+    let snapshots = model.join("snapshots");
+    let main = std::fs::read_to_string(model.join("refs/main")).ok();
+    let main = main.map(|revision| snapshots.join(revision.trim()));
+    let others = std::fs::read_dir(&snapshots).into_iter().flatten().flatten().map(|entry| entry.path());
+    main.into_iter().chain(others).find(|directory| directory.join("config.json").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cached_revision_of_main_is_taken() -> std::io::Result<()> {
+        let cache = tempfile::tempdir()?;
+        for revision in ["aaa", "bbb"] {
+            let directory = cache.path().join("snapshots").join(revision);
+            std::fs::create_dir_all(&directory)?;
+            std::fs::write(directory.join("config.json"), "{}")?;
+        }
+        std::fs::create_dir_all(cache.path().join("refs"))?;
+        std::fs::write(cache.path().join("refs/main"), "bbb\n")?;
+        assert_eq!(newest_snapshot(cache.path()), Some(cache.path().join("snapshots/bbb")));
+        Ok(())
+    }
+}

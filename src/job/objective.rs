@@ -1,0 +1,46 @@
+//! `[objective]`: what is better.
+
+use crate::document::{DocumentError, Section};
+use crate::objective::{Constraint, Goal, Limit, Objective};
+use crate::trial::{Direction, Measurement};
+
+pub(super) fn read(section: &Section<'_>) -> Result<Objective, DocumentError> {
+    let (maximize, minimize) = (section.optional::<String>("maximize")?, section.optional::<String>("minimize")?);
+    let (key, goal, metric) = match (maximize, minimize) {
+        (Some(metric), None) => ("maximize", Goal::Maximize, metric),
+        (None, Some(metric)) => ("minimize", Goal::Minimize, metric),
+        (Some(_), Some(_)) => {
+            return Err(section.error("minimize", "stands beside maximize: one of them decides", None));
+        }
+        (None, None) => return Err(section.error("maximize", "is missing, and so is minimize", None)),
+    };
+    check_metric(section, key, &metric)?;
+    let better = match Measurement::direction(&metric) {
+        Some(Direction::Maximize) => Goal::Maximize,
+        _ => Goal::Minimize,
+    };
+    if goal != better {
+        let other = if better == Goal::Maximize { "maximize" } else { "minimize" };
+        let problem = format!("{metric} would get worse");
+        return Err(section.error(key, problem, Some(format!("did you mean `{other} = \"{metric}\"`?"))));
+    }
+    let constraints = section.sections("constraint", |constraint| {
+        let metric: String = constraint.required("metric")?;
+        check_metric(constraint, "metric", &metric)?;
+        let limit = match (constraint.optional("at_most")?, constraint.optional("at_least")?) {
+            (Some(limit), None) => Limit::AtMost(limit),
+            (None, Some(limit)) => Limit::AtLeast(limit),
+            _ => return Err(constraint.error("at_most", "give one of at_most and at_least", None)),
+        };
+        Ok(Constraint { metric, limit })
+    })?;
+    Ok(Objective { metric, goal, constraints })
+}
+
+fn check_metric(section: &Section<'_>, key: &str, name: &str) -> Result<(), DocumentError> {
+    if Measurement::NAMES.contains(&name) {
+        return Ok(());
+    }
+    let hint = format!("did you mean `{}`?", Measurement::nearest(name));
+    Err(section.error(key, format!("{name:?} is not a metric"), Some(hint)))
+}

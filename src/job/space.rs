@@ -1,0 +1,101 @@
+//! `[space]`: the search space of the study, from a file, from the study itself, or from both.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::EngineJob;
+use super::paths::Paths;
+use crate::config::Config;
+use crate::document::{Document, DocumentError, Section, nearest};
+use crate::facts::{EngineVersion, ModelShape};
+use crate::space::{Space, SpaceFile, built_in, read_parameters};
+
+/// `setpoint` chooses these for every launch.
+const RESERVED: [&str; 3] = ["host", "port", "model"];
+
+#[derive(Clone, Debug)]
+pub struct SpaceJob {
+    pub space: Space,
+    /// The file's name and the releases that it is made for, where the space comes from a file.
+    pub file: Option<(String, Option<EngineVersion>, Option<EngineVersion>)>,
+}
+
+impl SpaceJob {
+    pub(super) fn read(
+        section: &Section<'_>,
+        paths: &Paths,
+        engine: &EngineJob,
+        model: &ModelShape,
+    ) -> Result<Self, DocumentError> {
+        let file: Option<String> = section.optional("file")?;
+        let base = file.as_deref().map(|name| read_file(section, name, paths, engine, model)).transpose()?;
+        let mut space = base.as_ref().map(|file| file.space.clone()).unwrap_or_default();
+        let file = file.zip(base).map(|(name, base)| (name, base.first_version, base.last_version));
+
+        let fixed: Config = section.optional("fixed")?.unwrap_or_default();
+        space.fixed = space.fixed.merged(&fixed);
+        let mut known = space.fixed.clone();
+        for parameter in &space.parameters {
+            // A condition of the study may name a parameter of the file; its value does not matter here.
+            known.set(parameter.name.clone(), true);
+        }
+        let own = section.optional_section("parameters", |table| read_parameters(table, &known, model))?;
+        for parameter in own.unwrap_or_default() {
+            match space.parameters.iter_mut().find(|existing| existing.name == parameter.name) {
+                Some(existing) => *existing = parameter,
+                None => space.parameters.push(parameter),
+            }
+        }
+        if let Some(names) = section.optional::<Vec<String>>("only")? {
+            let parameters = || space.parameters.iter().map(|parameter| parameter.name.as_str());
+            if let Some(unknown) = names.iter().find(|name| !parameters().any(|known| known == *name)) {
+                let hint = nearest(unknown, parameters()).map(|near| format!("did you mean `{near}`?"));
+                return Err(section.error("only", format!("{unknown:?} is not a parameter of the space"), hint));
+            }
+            space = space.only(&names.into_iter().collect::<BTreeSet<_>>());
+        }
+        space.parameters.retain(|parameter| space.fixed.get(&parameter.name).is_none());
+        let names = space.parameters.iter().map(|parameter| parameter.name.as_str());
+        if let Some(name) = names.chain(fixed.iter().map(|(name, _)| name)).find(|name| RESERVED.contains(name)) {
+            return Err(section.error("fixed", format!("`{name}` is chosen by setpoint for every launch"), None));
+        }
+        Ok(Self { space, file })
+    }
+
+    /// Why the file's space does not suit a release.
+    pub(super) fn mismatch(&self, version: EngineVersion) -> Option<String> {
+        let (name, first, last) = self.file.as_ref()?;
+        match (first, last) {
+            (Some(first), _) if version < *first => {
+                Some(format!("{name} is for vLLM from {first} on; this is {version}"))
+            }
+            (_, Some(last)) if version > *last => Some(format!("{name} is for vLLM up to {last}; this is {version}")),
+            _ => None,
+        }
+    }
+}
+
+fn read_file(
+    section: &Section<'_>,
+    name: &str,
+    paths: &Paths,
+    engine: &EngineJob,
+    model: &ModelShape,
+) -> Result<SpaceFile, DocumentError> {
+    let document = match (paths.find(name), built_in(Path::new(name))) {
+        (Some(path), _) => Document::read(&path)?,
+        (None, Some(text)) => Document::from_text(name, text),
+        (None, None) => {
+            let hint = "paths begin at the study file or the working directory; built in are search_spaces/vllm/core.toml, \
+                        vllm/cpu.toml, vllm/v0.toml and sim/core.toml";
+            return Err(section.error("file", format!("{name} does not exist"), Some(hint.to_owned())));
+        }
+    };
+    let file = document.parse(|root| SpaceFile::read(root, model))?;
+    // The simulated engine takes vLLM's flags.
+    let kind = engine.engine.kind();
+    if file.engine != kind && !(kind == "sim" && file.engine == "vllm") {
+        return Err(section.error("file", format!("{name} is for engine {:?}, not {kind:?}", file.engine), None));
+    }
+    Ok(file)
+}

@@ -1,0 +1,58 @@
+//! The JSON of studies and trials, as programs read them.
+
+use serde_json::{Value as Json, json};
+
+use crate::objective::Score;
+use crate::store::{Counts, Scored, Study};
+use crate::trial::Outcome;
+
+/// One study with its counts.
+#[must_use]
+pub fn study_json(study: &Study, counts: Counts) -> Json {
+    json!({
+        "study": study.name,
+        "created_at": study.created_at,
+        "setpoint_version": study.setpoint_version,
+        "measured": counts.measured,
+        "failed": counts.failed,
+        "rejected": counts.rejected,
+        "running": counts.running,
+        "definition": study.definition,
+        "host": study.host,
+    })
+}
+
+/// One trial, whatever its outcome: absent things are null.
+#[must_use]
+pub fn trial_json(study: &Study, scored: &Scored) -> Json {
+    let trial = &scored.trial;
+    let (code, message) = match &trial.outcome {
+        Outcome::Rejected(rejection) => (Some(rejection.rule.as_str()), Some(rejection.message.as_str())),
+        Outcome::Failed(failure) => (Some(failure.kind.name()), Some(failure.message.as_str())),
+        Outcome::Measured(_) => (None, None),
+    };
+    json!({
+        "study": study.name,
+        "trial": trial.number,
+        "state": trial.outcome.name(),
+        "proposed_by": trial.proposed_by,
+        "config": trial.config,
+        "command": trial.launch.command,
+        "env": trial.launch.env,
+        "started_at": trial.started_at,
+        "startup_s": trial.startup_s,
+        "elapsed_s": trial.elapsed_s,
+        "engine_version": trial.engine_version,
+        "log": trial.log,
+        "reason_code": code,
+        "reason": message,
+        "metrics": trial.outcome.measurement(),
+        "value": scored.score.value(),
+        "feasible": scored.score.is_feasible(),
+        "violation": match scored.score {
+            Score::Failed => None,
+            Score::Infeasible { violation, .. } => Some(violation),
+            Score::Feasible { .. } => Some(0.0),
+        },
+    })
+}

@@ -1,0 +1,218 @@
+//! Tables for people. Plain text: colour and width are the caller's.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use crate::objective::{Objective, Score};
+use crate::store::{Counts, Scored, Study};
+use crate::trial::Outcome;
+
+/// Characters that a configuration or reason may take in a table.
+const MOST_TEXT: usize = 90;
+
+fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    for column in numbers {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// One line a study.
+#[must_use]
+pub fn studies_table(studies: &[(Study, Counts)]) -> String {
+    let mut table = table(["study", "measured", "failed", "rejected", "created", "objective"], &[1, 2, 3]);
+    for (study, counts) in studies {
+        table.add_row([
+            study.name.clone(),
+            counts.measured.to_string(),
+            counts.failed.to_string(),
+            counts.rejected.to_string(),
+            study.created_at.clone(),
+            study.objective().map(|objective| describe(&objective)).unwrap_or_default(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// `maximize output_throughput, p99_ttft_ms <= 500`.
+fn describe(objective: &Objective) -> String {
+    let goal = match objective.goal {
+        crate::objective::Goal::Maximize => "maximize",
+        crate::objective::Goal::Minimize => "minimize",
+    };
+    let limits = objective.constraints.iter().map(|constraint| format!(", {constraint}"));
+    format!("{goal} {}{}", objective.metric, limits.collect::<String>())
+}
+
+/// One line a trial, in order.
+#[must_use]
+pub fn trials_table(study: &Study, trials: &[Scored]) -> String {
+    let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
+    let mut table = table(["trial", "state", &metric, "start s", "total s", "configuration or reason"], &[0, 2, 3, 4]);
+    for scored in trials {
+        let trial = &scored.trial;
+        let text = match trial.outcome.reason() {
+            Some(reason) => format!("{} ({reason})", trial.config),
+            None => trial.config.to_string(),
+        };
+        table.add_row([
+            trial.number.to_string(),
+            state(scored).to_owned(),
+            scored.score.value().map(number).unwrap_or_default(),
+            trial.startup_s.map(number).unwrap_or_default(),
+            number(trial.elapsed_s),
+            shorten(&text),
+        ]);
+    }
+    table.to_string()
+}
+
+/// The best trials with the latencies that matter beside the objective.
+#[must_use]
+pub fn best_table(study: &Study, trials: &[Scored]) -> String {
+    let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
+    let header = ["trial", &metric, "p99 ttft ms", "mean tpot ms", "p99 e2el ms", "configuration"];
+    let mut table = table(header, &[0, 1, 2, 3, 4]);
+    for scored in trials {
+        let of = |name: &str| {
+            let value = scored.trial.outcome.measurement().and_then(|measurement| measurement.metric(name));
+            value.map(number).unwrap_or_default()
+        };
+        table.add_row([
+            scored.trial.number.to_string(),
+            scored.score.value().map(number).unwrap_or_default(),
+            of("p99_ttft_ms"),
+            of("mean_tpot_ms"),
+            of("p99_e2el_ms"),
+            scored.trial.config.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Everything about one trial, a line each.
+#[must_use]
+pub fn show_text(study: &Study, scored: &Scored) -> String {
+    let trial = &scored.trial;
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<16}{value}");
+    };
+    line("study", study.name.clone());
+    line("trial", trial.number.to_string());
+    line("state", state(scored).to_owned());
+    if let Some(reason) = trial.outcome.reason() {
+        line("reason", reason);
+    }
+    line("configuration", trial.config.to_string());
+    line("proposed by", trial.proposed_by.clone());
+    line("command", shlex::try_join(trial.launch.command.iter().map(String::as_str)).unwrap_or_default());
+    for (name, value) in &trial.launch.env {
+        line("environment", format!("{name}={value}"));
+    }
+    line("started", trial.started_at.clone());
+    if let Some(startup) = trial.startup_s {
+        line("ready after", format!("{startup:.2} s"));
+    }
+    line("total", format!("{:.2} s", trial.elapsed_s));
+    line("engine version", trial.engine_version.clone().unwrap_or_else(|| "unknown".to_owned()));
+    if let Some(log) = &trial.log {
+        line("log", log.display().to_string());
+    }
+    if let Outcome::Measured(measurement) = &trial.outcome {
+        for name in crate::trial::Measurement::NAMES.iter().filter(|name| !name.starts_with("p50_")) {
+            if let Some(value) = measurement.metric(name) {
+                line(name, number(value));
+            }
+        }
+        for (class, count) in &measurement.errors {
+            line("errors", format!("{class}: {count}"));
+        }
+    }
+    text
+}
+
+/// All trials as CSV: the parameters and metrics that occur, a column each.
+///
+/// # Errors
+/// Never in practice: the writer is a buffer.
+pub fn columns_csv(trials: &[Scored]) -> String {
+    let parameters: std::collections::BTreeSet<_> =
+        trials.iter().flat_map(|scored| scored.trial.config.iter().map(|(name, _)| name)).collect();
+    let metrics = crate::trial::Measurement::NAMES;
+    let mut header = vec!["trial", "state", "reason", "value", "feasible", "startup_s", "elapsed_s"];
+    header.extend(parameters.iter());
+    header.extend(metrics);
+    let mut text = header.join(",") + "\n";
+    for scored in trials {
+        let trial = &scored.trial;
+        let mut cells = vec![
+            trial.number.to_string(),
+            trial.outcome.name().to_owned(),
+            trial.outcome.reason().unwrap_or_default(),
+            scored.score.value().map(|value| value.to_string()).unwrap_or_default(),
+            scored.score.is_feasible().to_string(),
+            trial.startup_s.map(|value| value.to_string()).unwrap_or_default(),
+            trial.elapsed_s.to_string(),
+        ];
+        cells.extend(parameters.iter().map(|name| trial.config.get(name).map(ToString::to_string).unwrap_or_default()));
+        let measurement = trial.outcome.measurement();
+        let value = |name: &&str| measurement.and_then(|m| m.metric(name)).map(|v| v.to_string()).unwrap_or_default();
+        cells.extend(metrics.iter().map(value));
+        text += &(cells.iter().map(|cell| csv_cell(cell)).collect::<Vec<_>>().join(",") + "\n");
+    }
+    text
+}
+
+/// RFC 4180: a cell with a comma, quote or line break is quoted, and quotes in it are doubled.
+fn csv_cell(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+fn state(scored: &Scored) -> &'static str {
+    match (&scored.trial.outcome, scored.score) {
+        (Outcome::Measured(_), Score::Infeasible { .. }) => "over a limit",
+        (outcome, _) => outcome.name(),
+    }
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(MOST_TEXT) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Four significant digits or all digits of the integer part.
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 10.0 || size == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn csv_cells_are_quoted_where_they_must_be() {
+        assert_eq!(csv_cell("plain"), "plain");
+        assert_eq!(csv_cell("a \"b\", c"), "\"a \"\"b\"\", c\"");
+    }
+
+    #[test]
+    fn numbers_keep_about_four_digits() {
+        let shown: Vec<_> = [12345.6, 123.45, 12.345, 1.2345, 0.0].map(number).to_vec();
+        assert_eq!(shown, ["12346", "123.5", "12.35", "1.234", "0.00"]);
+    }
+}

@@ -1,0 +1,102 @@
+//! What a run of the tuner tells whoever watches it.
+
+use crate::config::Config;
+use crate::store::Scored;
+
+/// Called from the tuner and from the load's thread: it must be quick and must not block.
+pub type Observer = dyn Fn(Event) + Send + Sync;
+
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The study was opened.
+    Begin {
+        study: String,
+        /// Trials that the database already holds.
+        stored: usize,
+        /// Those of them that were launched.
+        launched: u32,
+        /// The best feasible value so far.
+        best: Option<f64>,
+    },
+    /// Processes that an earlier, killed run had left behind were ended.
+    Swept {
+        processes: usize,
+    },
+    /// A configuration passed the rules and is about to be launched.
+    Launch {
+        number: u32,
+        config: Config,
+    },
+    Phase(Phase),
+    /// Requests of the present phase that have ended.
+    Progress {
+        done: usize,
+        total: usize,
+    },
+    /// A trial has its outcome and is stored.
+    Trial {
+        trial: Box<Scored>,
+        improves: bool,
+        launched: u32,
+    },
+    End(Ending),
+}
+
+/// What happens within a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Checking,
+    Starting,
+    WarmingUp,
+    Measuring,
+    Stopping,
+}
+
+/// Why a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    TrialsSpent,
+    TimeSpent,
+    /// Every configuration of the space was tried or rejected.
+    NothingLeft,
+    /// So many configurations in a row were rejected that the space seems to hold no valid one.
+    NothingValid {
+        rejected: usize,
+        last: String,
+    },
+    /// The engine failed at every start.
+    EngineBroken {
+        failures: usize,
+        last: String,
+    },
+    Interrupted,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Checking => "checking",
+            Self::Starting => "starting",
+            Self::WarmingUp => "warming up",
+            Self::Measuring => "measuring",
+            Self::Stopping => "stopping",
+        })
+    }
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TrialsSpent => f.write_str("the budget of trials is spent"),
+            Self::TimeSpent => f.write_str("the time is up"),
+            Self::NothingLeft => f.write_str("every configuration of the space has been tried"),
+            Self::NothingValid { rejected, last } => {
+                write!(f, "the last {rejected} configurations were all rejected, most recently by {last}")
+            }
+            Self::EngineBroken { failures, last } => {
+                write!(f, "the engine failed at each of {failures} starts, most recently with {last}")
+            }
+            Self::Interrupted => f.write_str("interrupted; run the same command again to go on"),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! One tuner at a time for each study.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    #[error("another tuner works on this study: process {holder} holds {}", path.display())]
+    Held { path: PathBuf, holder: String },
+    #[error("cannot lock {}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+}
+
+/// Held until dropped; the kernel releases it when the process dies, however it dies.
+#[derive(Debug)]
+pub struct Lock {
+    _file: Flock<File>,
+}
+
+impl Lock {
+    /// # Errors
+    /// When another process holds the lock, or the file cannot be written.
+    pub fn acquire(path: &Path) -> Result<Self, LockError> {
+        let io = |source| LockError::Io { path: path.to_owned(), source };
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut file) => {
+                file.set_len(0).map_err(io)?;
+                writeln!(file, "{}", std::process::id()).map_err(io)?;
+                Ok(Self { _file: file })
+            }
+            Err((mut file, Errno::EWOULDBLOCK)) => {
+                let mut holder = String::new();
+                let _ = file.rewind().and_then(|()| file.read_to_string(&mut holder));
+                Err(LockError::Held { path: path.to_owned(), holder: holder.trim().to_owned() })
+            }
+            Err((_, error)) => Err(io(error.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_holder_is_refused_and_told_who_holds_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let first = Lock::acquire(&path).unwrap();
+        let error = Lock::acquire(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("process {} holds", std::process::id())), "{error}");
+        drop(first);
+        Lock::acquire(&path).unwrap();
+    }
+}

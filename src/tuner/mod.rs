@@ -1,0 +1,197 @@
+//! The loop: ask, check, launch, measure, store, until the budget is spent.
+
+mod event;
+mod lock;
+mod prepare;
+mod trial;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use crate::document::DocumentError;
+use crate::job::Job;
+use crate::rule;
+use crate::sampler::{self, Ask, Past};
+use crate::server::LeftBehind;
+use crate::store::{Scored, Store, StoreError, Study, now};
+use crate::trial::{FailureKind, Launch, Outcome, Rejection, Trial};
+
+pub use event::{Ending, Event, Observer, Phase};
+pub use lock::{Lock, LockError};
+pub use prepare::{Installed, detect};
+
+/// Whether to go on, asked by signals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stop {
+    #[default]
+    No,
+    /// End the server in order and leave.
+    Gently,
+    /// Kill the server and leave.
+    Now,
+}
+
+/// Why the tuner itself cannot go on. What was measured is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum TuneError {
+    #[error(transparent)]
+    Study(#[from] DocumentError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    LeftBehind(#[from] LeftBehind),
+    #[error("study {name:?} is in the database with another definition: {}", differences.join("; "))]
+    Differs { name: String, differences: Vec<String> },
+    #[error("cannot write the log {}: {source}", path.display())]
+    Log { path: PathBuf, source: std::io::Error },
+    #[error("no free port: {0}")]
+    Port(std::io::Error),
+    #[error("cannot drive the load: {0}")]
+    Load(#[from] crate::load::LoadError),
+}
+
+/// How a run of the tuner ended.
+#[derive(Debug)]
+pub struct Summary {
+    pub study: Study,
+    pub ending: Ending,
+}
+
+/// A launch that fails this often in a row, before anything was measured, says that the engine does not work at all.
+const MOST_FAILED_STARTS: usize = 3;
+
+/// Rejected configurations in a row after which the space counts as empty of valid ones.
+const MOST_REJECTED: usize = 1000;
+
+/// Everything that one run of the tuner needs.
+pub struct Tuner<'a> {
+    pub job: &'a Job,
+    pub store: &'a Store,
+    pub installed: Installed,
+    pub observer: Arc<Observer>,
+    pub stop: watch::Receiver<Stop>,
+}
+
+impl std::fmt::Debug for Tuner<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tuner").field("study", &self.job.name).finish_non_exhaustive()
+    }
+}
+
+impl Tuner<'_> {
+    /// Runs the study, or goes on with it, until the budget is spent.
+    ///
+    /// # Errors
+    /// When the tuner cannot go on; a failing configuration is not an error.
+    pub async fn run(mut self) -> Result<Summary, TuneError> {
+        let begin = Instant::now();
+        let (study, _lock) = self.open_study().await?;
+        let mut history = self.store.history(&study).await?;
+        let counts = self.store.counts(study.id).await?;
+        let mut launched = u32::try_from(counts.measured + counts.failed).unwrap_or(u32::MAX);
+        let mut measured_any = counts.measured > 0;
+        let mut best = self.store.best(&study, self.job.objective.goal, 1).await?.pop();
+        (self.observer)(Event::Begin {
+            study: self.job.name.clone(),
+            stored: history.len(),
+            launched,
+            best: best.as_ref().and_then(|best| best.score.value()),
+        });
+
+        let (mut rejected_in_row, mut failed_starts) = (0, 0);
+        let ending = loop {
+            if *self.stop.borrow() > Stop::No {
+                break Ending::Interrupted;
+            }
+            if self.job.budget.trials.is_some_and(|trials| launched >= trials) {
+                break Ending::TrialsSpent;
+            }
+            if self.job.budget.time.is_some_and(|time| begin.elapsed() >= time) {
+                break Ending::TimeSpent;
+            }
+            let number = u32::try_from(history.len()).unwrap_or(u32::MAX);
+            (self.observer)(Event::Phase(Phase::Checking));
+            let ask = Ask { space: self.job.parameters(), history: &history, seed: self.job.seed };
+            let Some((proposed_by, config)) = sampler::next(self.job.sampler, &ask) else {
+                break Ending::NothingLeft;
+            };
+            let facts = self.job.facts(self.installed.version, self.installed.device);
+            let trial = if let Some(finding) = rule::rejection(&config, &facts) {
+                rejected_in_row += 1;
+                let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
+                self.rejected(number, proposed_by, config.clone(), rejection)
+            } else {
+                rejected_in_row = 0;
+                (self.observer)(Event::Launch { number, config: config.clone() });
+                match self.launch(&study, number, proposed_by, &config).await? {
+                    Some(trial) => trial,
+                    None => break Ending::Interrupted,
+                }
+            };
+            let score = self.job.objective.score(&trial.outcome);
+            self.store.append(study.id, &trial, score).await?;
+            history.push(Past { proposed_by: proposed_by.to_owned(), config });
+
+            match &trial.outcome {
+                Outcome::Rejected(_) => {}
+                Outcome::Failed(failure) => {
+                    launched += 1;
+                    failed_starts += usize::from(blames_the_engine(failure.kind));
+                }
+                Outcome::Measured(_) => {
+                    launched += 1;
+                    measured_any = true;
+                }
+            }
+            let scored = Scored { trial, score };
+            let improves = score.is_feasible()
+                && best.as_ref().is_none_or(|best| self.job.objective.compare(score, best.score).is_gt());
+            (self.observer)(Event::Trial { trial: Box::new(scored.clone()), improves, launched });
+            if improves {
+                best = Some(scored.clone());
+            }
+            if rejected_in_row >= MOST_REJECTED {
+                break Ending::NothingValid { rejected: rejected_in_row, last: reason(&scored) };
+            }
+            if !measured_any && failed_starts >= MOST_FAILED_STARTS {
+                break Ending::EngineBroken { failures: failed_starts, last: reason(&scored) };
+            }
+        };
+        (self.observer)(Event::End(ending.clone()));
+        Ok(Summary { study, ending })
+    }
+
+    fn rejected(&self, number: u32, proposed_by: &str, config: crate::config::Config, rejection: Rejection) -> Trial {
+        // A flag that the release does not have cannot be rendered; then the stored command is what could be.
+        let command = self.command_line(&config, None).unwrap_or_else(|_| self.job.engine.command.clone());
+        Trial {
+            number,
+            proposed_by: proposed_by.to_owned(),
+            config,
+            launch: Launch { command, env: self.job.redacted_env() },
+            started_at: now(),
+            startup_s: None,
+            elapsed_s: 0.0,
+            engine_version: None,
+            log: None,
+            outcome: Outcome::Rejected(rejection),
+        }
+    }
+}
+
+/// Failures at start-up that no configuration would cause on its own.
+fn blames_the_engine(kind: FailureKind) -> bool {
+    matches!(
+        kind,
+        FailureKind::Spawn | FailureKind::StartupExit | FailureKind::StartupTimeout | FailureKind::WrongServer
+    )
+}
+
+fn reason(scored: &Scored) -> String {
+    scored.trial.outcome.reason().unwrap_or_default()
+}

@@ -1,0 +1,70 @@
+//! Before the first trial: the engine's release, the study's row, its lock, and what an earlier run left behind.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Event, Lock, LockError, TuneError, Tuner};
+use crate::facts::{Device, EngineVersion, Host};
+use crate::flag::FlagTable;
+use crate::job::{Job, differences};
+use crate::server::{self, Marker};
+use crate::store::Study;
+
+/// The engine as far as it can be known without a launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Installed {
+    pub version: EngineVersion,
+    pub device: Device,
+    /// Whether the release is only assumed, because neither the study nor the engine says it.
+    pub assumed: bool,
+}
+
+/// Python starts and reads one metadata file.
+const PROBE_LIMIT: Duration = Duration::from_secs(20);
+
+/// The release: as the study states it, as the installed engine reports it, or the newest one known.
+pub async fn detect(job: &Job) -> Installed {
+    let engine = &job.engine;
+    let reported = match (engine.version, engine.engine.version_probe(&engine.command)) {
+        (None, Some(probe)) => server::output_of(&probe, PROBE_LIMIT).await,
+        _ => None,
+    };
+    let parsed = reported.as_deref().and_then(|text| text.parse().ok());
+    let known = engine.version.or(parsed);
+    let device = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
+    Installed {
+        version: known.unwrap_or_else(FlagTable::newest_release),
+        device: device.unwrap_or(Device::Cuda { memory: 0 }),
+        assumed: known.is_none() && engine.engine.kind() != "sim",
+    }
+}
+
+impl Tuner<'_> {
+    /// Finds or creates the study, locks it, and ends what a killed tuner left running.
+    pub(super) async fn open_study(&self) -> Result<(Study, Lock), TuneError> {
+        let directory = self.log_directory();
+        std::fs::create_dir_all(&directory).map_err(|source| LockError::Io { path: directory.clone(), source })?;
+        let lock = Lock::acquire(&directory.join("lock"))?;
+        let definition = self.job.definition();
+        let study = match self.store.study(&self.job.name).await? {
+            None => self.store.create_study(&self.job.name, &definition, &Host::detect()).await?,
+            Some(study) => {
+                let differences = differences(&definition, &study.definition);
+                if !differences.is_empty() {
+                    return Err(TuneError::Differs { name: study.name, differences });
+                }
+                study
+            }
+        };
+        let processes = server::sweep(&Marker::study_prefix(self.store.path(), &self.job.name)).await?;
+        if processes > 0 {
+            (self.observer)(Event::Swept { processes });
+        }
+        Ok((study, lock))
+    }
+
+    /// `DATABASE.logs/STUDY`, beside the database.
+    pub(super) fn log_directory(&self) -> PathBuf {
+        self.store.path().with_extension("logs").join(&self.job.name)
+    }
+}

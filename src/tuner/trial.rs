@@ -1,0 +1,199 @@
+//! One launch from spawn to outcome.
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::{Event, Phase, Stop, TuneError, Tuner};
+use crate::config::Config;
+use crate::engine::{LaunchSpec, diagnose};
+use crate::flag::FlagError;
+use crate::load::{self, Plan, Run, Target};
+use crate::metrics::summarize;
+use crate::server::{HOST, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
+use crate::store::{Begin, Study, now};
+use crate::trial::{Failure, FailureKind, Launch, Measurement, Outcome, Trial};
+
+/// A server that is being interrupted gets this long before it is killed.
+const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
+
+impl Tuner<'_> {
+    pub(super) fn command_line(&self, config: &Config, port: Option<u16>) -> Result<Vec<String>, FlagError> {
+        let engine = &self.job.engine;
+        let mut args = engine.args.clone();
+        args.extend(engine.engine.version_args(self.installed.version));
+        LaunchSpec {
+            command: &engine.command,
+            model: &self.job.model.argument,
+            config,
+            args: &args,
+            version: self.installed.version,
+            address: port.map(|port| (HOST, port)),
+        }
+        .command_line()
+    }
+
+    /// Launches a configuration and measures it; `None` when it was interrupted and is to be tried again.
+    pub(super) async fn launch(
+        &mut self,
+        study: &Study,
+        number: u32,
+        proposed_by: &str,
+        config: &Config,
+    ) -> Result<Option<Trial>, TuneError> {
+        let begin = Instant::now();
+        let started_at = now();
+        let port = free_port().map_err(TuneError::Port)?;
+        let command = self.command_line(config, Some(port)).unwrap_or_default();
+        let log = self.log_directory().join(format!("trial-{number:04}.log"));
+        let launch = Launch { command: command.clone(), env: self.job.redacted_env() };
+        let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
+        self.store.begin(study.id, &stored).await?;
+
+        let attempt = self.attempt(number, command, port, log.clone()).await?;
+        let Some((outcome, ready)) = attempt else { return Ok(None) };
+        Ok(Some(Trial {
+            number,
+            proposed_by: proposed_by.to_owned(),
+            config: config.clone(),
+            launch,
+            started_at,
+            startup_s: ready.as_ref().map(|ready| ready.startup.as_secs_f64()),
+            elapsed_s: begin.elapsed().as_secs_f64(),
+            engine_version: ready.and_then(|ready| ready.version),
+            log: Some(log),
+            outcome,
+        }))
+    }
+
+    async fn attempt(
+        &mut self,
+        number: u32,
+        command: Vec<String>,
+        port: u16,
+        log: PathBuf,
+    ) -> Result<Option<(Outcome, Option<Ready>)>, TuneError> {
+        (self.observer)(Event::Phase(Phase::Starting));
+        let marker = Marker::new(self.store.path(), &self.job.name, number);
+        let spawn = Spawn { command, env: self.job.engine.env.clone(), log, marker, port };
+        let mut server = match Server::spawn(&spawn) {
+            Ok(server) => server,
+            Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
+            Err(error) => return Ok(Some((failed(FailureKind::Spawn, error.to_string()), None))),
+        };
+        let mut stop = self.stop.clone();
+        let measured = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop > Stop::No) => None,
+            measured = self.measure(&mut server) => Some(measured),
+        };
+        (self.observer)(Event::Phase(Phase::Stopping));
+        let grace = if measured.is_some() { self.job.engine.stop_timeout } else { INTERRUPTED_GRACE };
+        tokio::select! {
+            biased;
+            // Dropping the server kills it at once.
+            _ = stop.wait_for(|stop| *stop == Stop::Now) => return Ok(None),
+            stopped = server.stop(grace) => stopped?,
+        }
+        measured.transpose()
+    }
+
+    /// From spawn to numbers, or to the reason why there are none.
+    async fn measure(&self, server: &mut Server) -> Result<(Outcome, Option<Ready>), TuneError> {
+        let ready = match server.ready(self.served_model(), self.job.engine.startup_timeout).await {
+            Ok(ready) => ready,
+            Err(error) => return Ok((Outcome::Failed(start_failure(server, error)), None)),
+        };
+        let (halt, halted) = watch::channel(false);
+        let base_url = server.base_url();
+        let run = tokio::select! {
+            biased;
+            status = server.exited() => {
+                let _ = halt.send(true);
+                return Ok((Outcome::Failed(crash(server, status)), Some(ready)));
+            }
+            run = self.drive(base_url, ready.model.clone(), halted) => run?,
+        };
+        let measurement = summarize(&run.records);
+        Ok((self.judge(measurement, &run), Some(ready)))
+    }
+
+    async fn drive(
+        &self,
+        base_url: String,
+        model: String,
+        halted: watch::Receiver<bool>,
+    ) -> Result<Run, load::LoadError> {
+        let plan = Plan {
+            concurrency: self.job.load.concurrency as usize,
+            requests: self.job.load.requests as usize,
+            warmup: self.job.load.warmup as usize,
+            request_timeout: self.job.load.request_timeout,
+        };
+        let observer = Arc::clone(&self.observer);
+        let progress = move |progress: load::Progress| {
+            let done = progress.completed + progress.failed;
+            match progress.phase {
+                load::Phase::Prepare => return,
+                load::Phase::Warmup if done == 0 => observer(Event::Phase(Phase::WarmingUp)),
+                load::Phase::Measure if done == 0 => observer(Event::Phase(Phase::Measuring)),
+                _ => {}
+            }
+            observer(Event::Progress { done, total: progress.total });
+        };
+        let workload = Arc::new(self.job.workload.clone());
+        load::drive(Target { base_url, model }, workload, plan, progress, halted).await
+    }
+
+    /// The name under which the server serves the model.
+    fn served_model(&self) -> &str {
+        self.job.parameters().fixed.get_str("served-model-name").unwrap_or(&self.job.model.argument)
+    }
+
+    /// Numbers of which too many requests are missing are no numbers.
+    fn judge(&self, measurement: Measurement, run: &Run) -> Outcome {
+        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
+        let rate = measurement.failed as f64 / (measurement.failed + measurement.completed).max(1) as f64;
+        let limit = self.job.load.max_error_rate;
+        if measurement.completed > 0 && rate <= limit {
+            return Outcome::Measured(measurement);
+        }
+        let first = run.records.iter().find_map(|record| record.result.as_ref().err());
+        let first = first.map_or_else(|| "no request ended".to_owned(), ToString::to_string);
+        let total = measurement.failed + measurement.completed;
+        let message = format!(
+            "{} of {total} requests failed, more than the allowed share of {limit}; first: {first}",
+            measurement.failed
+        );
+        failed(FailureKind::RequestErrors, message)
+    }
+}
+
+fn failed(kind: FailureKind, message: String) -> Outcome {
+    Outcome::Failed(Failure { kind, message })
+}
+
+fn start_failure(server: &Server, error: StartError) -> Failure {
+    match error {
+        StartError::Exited(status) => diagnose(&server.log_text(), &describe_exit(status), FailureKind::StartupExit),
+        StartError::Timeout(limit) => {
+            let last = server.log_text().lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
+            let last = last.unwrap_or_else(|| "nothing".to_owned());
+            let message = format!("not ready within {limit:?}; the last line of its log: {last}");
+            Failure { kind: FailureKind::StartupTimeout, message }
+        }
+        StartError::WrongServer(message) => Failure { kind: FailureKind::WrongServer, message },
+    }
+}
+
+/// An engine that ends under load has failed, whatever its exit code.
+fn crash(server: &Server, status: ExitStatus) -> Failure {
+    let failure = diagnose(&server.log_text(), &describe_exit(status), FailureKind::Crash);
+    match failure.kind {
+        FailureKind::OutOfMemory | FailureKind::Crash => failure,
+        _ => Failure { kind: FailureKind::Crash, ..failure },
+    }
+}
