@@ -9,3 +9,6 @@ pub mod facts;
 pub mod flag;
 pub mod workload;
 pub mod trial;
+
+// Predict and decide: pure functions.
+pub mod twin;
