@@ -9,7 +9,7 @@ use super::{AddError, Batch, Engine, Policy, RequestId, Settings, SettingsError}
 
 const STEP: Duration = Duration::from_millis(10);
 
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     Settings {
         policy: Policy::V1,
         max_model_len: 64,
