@@ -12,3 +12,6 @@ pub mod trial;
 
 // Predict and decide: pure functions.
 pub mod twin;
+
+// The simulated engine, a process of its own.
+pub mod sim;
