@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn orders(version: &str, ask: serde_json::Value) -> Result<Vec<Order>, Complaint> {
+    fn orders(version: &str, ask: &serde_json::Value) -> Result<Vec<Order>, Complaint> {
         let limits = Limits {
             version: version.parse().unwrap(),
             served_name: "m".to_owned(),
@@ -196,7 +196,7 @@ mod tests {
             (json!("twelve bytes"), vec![3]),
             (json!(["one", "two words"]), vec![1, 3]),
         ] {
-            let orders = orders("0.32.0", json!({"model": "m", "prompt": prompt, "ignore_eos": true})).unwrap();
+            let orders = orders("0.32.0", &json!({"model": "m", "prompt": prompt, "ignore_eos": true})).unwrap();
             assert_eq!(orders.iter().map(|order| order.prompt.len()).collect::<Vec<_>>(), lengths);
             assert!(orders.iter().all(|order| order.output_len == 16 && order.finish == Finish::Length));
         }
@@ -206,7 +206,7 @@ mod tests {
     fn an_answer_may_end_by_itself_unless_told_not_to() {
         let order = |ignore_eos| {
             let ask = json!({"prompt": [1], "max_tokens": 900, "ignore_eos": ignore_eos});
-            orders("0.32.0", ask).unwrap().remove(0)
+            orders("0.32.0", &ask).unwrap().remove(0)
         };
         assert_eq!((order(true).output_len, order(true).finish), (900, Finish::Length));
         // The median of a geometric distribution with mean 256.
@@ -216,11 +216,11 @@ mod tests {
     #[test]
     fn too_long_is_refused_by_old_releases_and_cut_by_new_ones() {
         let ask = json!({"prompt": vec![1; 1020], "max_tokens": 5, "ignore_eos": true});
-        let message = orders("0.20.2", ask.clone()).unwrap_err().message;
+        let message = orders("0.20.2", &ask).unwrap_err().message;
         assert!(message.starts_with("This model's maximum context length is 1024 tokens. However, you requested 1025"));
-        assert_eq!(orders("0.32.0", ask).unwrap()[0].output_len, 4);
-        assert!(orders("0.32.0", json!({"prompt": [1], "max_tokens": 1025})).is_err());
-        assert!(orders("0.32.0", json!({"prompt": vec![1; 1024]})).is_err());
+        assert_eq!(orders("0.32.0", &ask).unwrap()[0].output_len, 4);
+        assert!(orders("0.32.0", &json!({"prompt": [1], "max_tokens": 1025})).is_err());
+        assert!(orders("0.32.0", &json!({"prompt": vec![1; 1024]})).is_err());
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
             (json!({"prompt": [1], "stream_options": {}}), 400, "Stream options can only"),
             (json!({}), 400, "missing field `prompt`"),
         ] {
-            let complaint = orders("0.32.0", ask).unwrap_err();
+            let complaint = orders("0.32.0", &ask).unwrap_err();
             assert_eq!(complaint.status.as_u16(), status);
             assert!(complaint.message.contains(text), "{complaint:?}");
         }

@@ -9,6 +9,7 @@ use super::log::Log;
 use super::options::Options;
 use super::refusal::Refusal;
 use super::resolve::{Effective, gib};
+use crate::config::Value;
 use crate::facts::{EngineVersion, ModelError, ModelShape};
 use crate::twin::{Engine, MemoryPlan, Settings, StepTime};
 
@@ -170,16 +171,15 @@ fn missing(model: &str, error: &ModelError) -> Refusal {
 }
 
 fn arguments(options: &Options) -> String {
-    let mut text = format!("'model': '{}'", options.model);
-    for (name, value) in options.config.iter() {
+    let given = options.config.iter().map(|(name, value)| {
         let value = match value {
-            crate::config::Value::Bool(on) => python(*on).to_owned(),
-            crate::config::Value::Text(text) => format!("'{text}'"),
+            Value::Bool(on) => python(*on).to_owned(),
+            Value::Text(text) => format!("'{text}'"),
             number => number.to_string(),
         };
-        text.push_str(&format!(", '{}': {value}", name.replace('-', "_")));
-    }
-    text
+        format!(", '{}': {value}", name.replace('-', "_"))
+    });
+    format!("'model': '{}'{}", options.model, given.collect::<String>())
 }
 
 pub(super) fn python(on: bool) -> &'static str {
