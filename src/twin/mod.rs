@@ -5,6 +5,7 @@
 mod batch;
 mod block;
 mod device;
+mod drive;
 mod engine;
 mod memory;
 mod schedule;
@@ -17,6 +18,7 @@ mod tests;
 
 pub use batch::{Batch, Item, Work};
 pub use device::DevicePreset;
+pub use drive::{Reply, drive};
 pub use engine::{AddError, Counters, Engine, Event};
 pub use memory::{MemoryPlan, MemoryUse, kv_blocks};
 pub use sequence::RequestId;
