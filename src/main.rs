@@ -1,1 +1,7 @@
-fn main() {}
+//! Parse, run, exit code.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    setpoint::cli::main()
+}

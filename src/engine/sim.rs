@@ -2,8 +2,12 @@
 
 use super::Engine;
 use crate::facts::{Device, EngineVersion};
+use crate::twin::DevicePreset;
 
 pub(super) struct Sim;
+
+/// What `--sim-device` is where it is not given.
+const DEFAULT_DEVICE: &str = "h100";
 
 impl Engine for Sim {
     fn kind(&self) -> &'static str {
@@ -24,7 +28,8 @@ impl Engine for Sim {
     }
 
     fn device(&self, args: &[String], _: Option<&str>) -> Option<Device> {
-        let _ = args;
-        None
+        let given = args.iter().position(|argument| argument == "--sim-device");
+        let name = given.and_then(|index| args.get(index + 1)).map_or(DEFAULT_DEVICE, String::as_str);
+        DevicePreset::find(name).map(DevicePreset::device)
     }
 }

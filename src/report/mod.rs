@@ -1,7 +1,9 @@
-//! Studies and trials as tables and as JSON.
+//! Studies and trials as tables, JSON and CSV.
 
+mod csv;
 mod json;
 mod table;
 
+pub use csv::trials_csv;
 pub use json::{study_json, trial_json};
-pub use table::{best_table, columns_csv, show_text, studies_table, trials_table};
+pub use table::{best_table, number, show_text, studies_table, trials_table};

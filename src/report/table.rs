@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Table, presets};
 
 use crate::objective::{Objective, Score};
 use crate::store::{Counts, Scored, Study};
@@ -13,8 +13,7 @@ const MOST_TEXT: usize = 90;
 
 fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
+    table.load_style(presets::NOTHING).set_header(header);
     for column in numbers {
         if let Some(column) = table.column_mut(*column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -139,43 +138,6 @@ pub fn show_text(study: &Study, scored: &Scored) -> String {
     text
 }
 
-/// All trials as CSV: the parameters and metrics that occur, a column each.
-///
-/// # Errors
-/// Never in practice: the writer is a buffer.
-pub fn columns_csv(trials: &[Scored]) -> String {
-    let parameters: std::collections::BTreeSet<_> =
-        trials.iter().flat_map(|scored| scored.trial.config.iter().map(|(name, _)| name)).collect();
-    let metrics = crate::trial::Measurement::NAMES;
-    let mut header = vec!["trial", "state", "reason", "value", "feasible", "startup_s", "elapsed_s"];
-    header.extend(parameters.iter());
-    header.extend(metrics);
-    let mut text = header.join(",") + "\n";
-    for scored in trials {
-        let trial = &scored.trial;
-        let mut cells = vec![
-            trial.number.to_string(),
-            trial.outcome.name().to_owned(),
-            trial.outcome.reason().unwrap_or_default(),
-            scored.score.value().map(|value| value.to_string()).unwrap_or_default(),
-            scored.score.is_feasible().to_string(),
-            trial.startup_s.map(|value| value.to_string()).unwrap_or_default(),
-            trial.elapsed_s.to_string(),
-        ];
-        cells.extend(parameters.iter().map(|name| trial.config.get(name).map(ToString::to_string).unwrap_or_default()));
-        let measurement = trial.outcome.measurement();
-        let value = |name: &&str| measurement.and_then(|m| m.metric(name)).map(|v| v.to_string()).unwrap_or_default();
-        cells.extend(metrics.iter().map(value));
-        text += &(cells.iter().map(|cell| csv_cell(cell)).collect::<Vec<_>>().join(",") + "\n");
-    }
-    text
-}
-
-/// RFC 4180: a cell with a comma, quote or line break is quoted, and quotes in it are doubled.
-fn csv_cell(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
-}
-
 fn state(scored: &Scored) -> &'static str {
     match (&scored.trial.outcome, scored.score) {
         (Outcome::Measured(_), Score::Infeasible { .. }) => "over a limit",
@@ -191,7 +153,8 @@ fn shorten(text: &str) -> String {
 }
 
 /// Four significant digits or all digits of the integer part.
-fn number(value: f64) -> String {
+#[must_use]
+pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 100.0 => format!("{value:.1}"),
@@ -203,12 +166,6 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn csv_cells_are_quoted_where_they_must_be() {
-        assert_eq!(csv_cell("plain"), "plain");
-        assert_eq!(csv_cell("a \"b\", c"), "\"a \"\"b\"\", c\"");
-    }
 
     #[test]
     fn numbers_keep_about_four_digits() {

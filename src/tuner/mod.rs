@@ -22,6 +22,7 @@ use crate::trial::{FailureKind, Launch, Outcome, Rejection, Trial};
 pub use event::{Ending, Event, Observer, Phase};
 pub use lock::{Lock, LockError};
 pub use prepare::{Installed, detect};
+pub use trial::command_line;
 
 /// Whether to go on, asked by signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,7 +169,8 @@ impl Tuner<'_> {
 
     fn rejected(&self, number: u32, proposed_by: &str, config: crate::config::Config, rejection: Rejection) -> Trial {
         // A flag that the release does not have cannot be rendered; then the stored command is what could be.
-        let command = self.command_line(&config, None).unwrap_or_else(|_| self.job.engine.command.clone());
+        let command =
+            command_line(self.job, &self.installed, &config, None).unwrap_or_else(|_| self.job.engine.command.clone());
         Trial {
             number,
             proposed_by: proposed_by.to_owned(),

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::{Event, Phase, Stop, TuneError, Tuner};
+use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{LaunchSpec, diagnose};
 use crate::flag::FlagError;
+use crate::job::Job;
 use crate::load::{self, Plan, Run, Target};
 use crate::metrics::summarize;
 use crate::server::{HOST, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
@@ -20,22 +21,25 @@ use crate::trial::{Failure, FailureKind, Launch, Measurement, Outcome, Trial};
 /// A server that is being interrupted gets this long before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
 
-impl Tuner<'_> {
-    pub(super) fn command_line(&self, config: &Config, port: Option<u16>) -> Result<Vec<String>, FlagError> {
-        let engine = &self.job.engine;
-        let mut args = engine.args.clone();
-        args.extend(engine.engine.version_args(self.installed.version));
-        LaunchSpec {
-            command: &engine.command,
-            model: &self.job.model.argument,
-            config,
-            args: &args,
-            version: self.installed.version,
-            address: port.map(|port| (HOST, port)),
-        }
-        .command_line()
-    }
+/// The command line of a configuration; without a port, the engine's own default address is left to it.
+///
+/// # Errors
+/// When the release does not have a flag of the configuration.
+pub fn command_line(
+    job: &Job,
+    installed: &Installed,
+    config: &Config,
+    port: Option<u16>,
+) -> Result<Vec<String>, FlagError> {
+    let engine = &job.engine;
+    let mut args = engine.args.clone();
+    args.extend(engine.engine.version_args(installed.version));
+    let (command, model) = (engine.command.as_slice(), job.model.argument.as_str());
+    let address = port.map(|port| (HOST, port));
+    LaunchSpec { command, model, config, args: &args, version: installed.version, address }.command_line()
+}
 
+impl Tuner<'_> {
     /// Launches a configuration and measures it; `None` when it was interrupted and is to be tried again.
     pub(super) async fn launch(
         &mut self,
@@ -47,7 +51,7 @@ impl Tuner<'_> {
         let begin = Instant::now();
         let started_at = now();
         let port = free_port().map_err(TuneError::Port)?;
-        let command = self.command_line(config, Some(port)).unwrap_or_default();
+        let command = command_line(self.job, &self.installed, config, Some(port)).unwrap_or_default();
         let log = self.log_directory().join(format!("trial-{number:04}.log"));
         let launch = Launch { command: command.clone(), env: self.job.redacted_env() };
         let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };

@@ -1,0 +1,101 @@
+//! Errors as a person meets them: what is wrong, what to do, and the exit code.
+
+use std::process::ExitCode;
+
+use crate::document::DocumentError;
+use crate::store::StoreError;
+use crate::tuner::TuneError;
+
+/// Documented exit codes; clap exits with 2 for wrong usage.
+pub(super) const UNEXPECTED: u8 = 1;
+pub(super) const USAGE: u8 = 2;
+pub(super) const INVALID: u8 = 3;
+pub(super) const NOTHING_FEASIBLE: u8 = 4;
+pub(super) const ENGINE_NEVER_HEALTHY: u8 = 5;
+pub(super) const INTERRUPTED: u8 = 130;
+
+/// The end of a command that did not do what was asked.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// Empty where everything has been said already.
+    message: String,
+    hint: Option<String>,
+    code: u8,
+}
+
+impl Failure {
+    pub(super) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None, code }
+    }
+
+    pub(super) fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(UNEXPECTED, message)
+    }
+
+    pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Writes the error to standard error and gives the exit code.
+    pub(super) fn report(self) -> ExitCode {
+        use std::io::Write;
+        let mut stderr = anstream::stderr().lock();
+        let (red, cyan) = (anstyle::AnsiColor::Red.on_default().bold(), anstyle::AnsiColor::Cyan.on_default().bold());
+        // Nobody is left to tell when standard error is closed.
+        if !self.message.is_empty() {
+            let _ = writeln!(stderr, "{red}error:{red:#} {}", self.message);
+        }
+        if let Some(hint) = self.hint {
+            let _ = writeln!(stderr, "{cyan}hint:{cyan:#} {hint}");
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<DocumentError> for Failure {
+    fn from(error: DocumentError) -> Self {
+        Self { message: error.to_string(), hint: error.hint, code: INVALID }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let code = match error {
+            StoreError::Missing(_)
+            | StoreError::Newer { .. }
+            | StoreError::NotADatabase { .. }
+            | StoreError::Corrupt { .. } => INVALID,
+            StoreError::Full(_) | StoreError::Database { .. } => UNEXPECTED,
+        };
+        Self { hint: error.hint(), message: error.to_string(), code }
+    }
+}
+
+impl From<TuneError> for Failure {
+    fn from(error: TuneError) -> Self {
+        match error {
+            TuneError::Study(error) => error.into(),
+            TuneError::Store(error) => error.into(),
+            TuneError::Differs { .. } => Self::new(INVALID, error.to_string())
+                .with_hint("give the changed study another name, or another database with --db"),
+            TuneError::Lock(crate::tuner::LockError::Held { .. }) => Self::unexpected(error.to_string())
+                .with_hint("wait for it, or end that process; it then keeps what it has measured"),
+            TuneError::LeftBehind(_) => Self::unexpected(error.to_string())
+                .with_hint("the kernel holds them, for instance for a device that hangs; see `ps` and `dmesg`"),
+            TuneError::Log { .. } => Self::unexpected(error.to_string())
+                .with_hint("free some space and run the same command again: every stored trial is kept"),
+            TuneError::Lock(_) | TuneError::Port(_) | TuneError::Load(_) => Self::unexpected(error.to_string()),
+        }
+    }
+}
+
+/// A reader that has seen enough closes the pipe; that is no failure.
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            return Self { message: String::new(), hint: None, code: 0 };
+        }
+        Self::unexpected(format!("cannot write the output: {error}"))
+    }
+}

@@ -1,0 +1,118 @@
+//! The command line: the only place for arguments, printing and exit codes. One file for each subcommand.
+
+mod check;
+mod export;
+mod failure;
+mod output;
+mod progress;
+mod query;
+mod sim;
+mod tune;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use failure::Failure;
+
+/// Finds the best launch parameters of an LLM inference engine on your own hardware.
+#[derive(Debug, Parser)]
+#[command(name = "setpoint", version, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+struct Global {
+    /// The database: a path or a `sqlite:` URL.
+    #[arg(long, global = true, env = "SETPOINT_DB", default_value = "setpoint.db", value_name = "PATH")]
+    db: String,
+    /// Print results and errors only.
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// Print each phase of each trial.
+    #[arg(long, short, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+    /// How progress is written to standard error.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Csv,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a study, or go on with it.
+    Tune(tune::Tune),
+    /// Resolve and validate a study file; starts no server.
+    Check(check::Check),
+    /// List the studies of the database.
+    Studies(query::Studies),
+    /// List the trials of a study.
+    Trials(query::Trials),
+    /// Show everything about one trial.
+    Show(query::Show),
+    /// Show the best configurations of a study.
+    Best(query::Best),
+    /// Write the winning configuration as something to run.
+    Export(export::Export),
+    /// The simulated engine.
+    #[command(subcommand)]
+    Sim(sim::Sim),
+}
+
+/// Runs the program and returns its exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::unexpected(format!("cannot start the runtime: {error}")).report(),
+    };
+    let result = runtime.block_on(run(cli));
+    // Nothing that is still running may hold the program.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+async fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Command::Tune(tune) => tune.run(&cli.global).await,
+        Command::Check(check) => check.run(&cli.global).await,
+        Command::Studies(studies) => studies.run(&cli.global).await,
+        Command::Trials(trials) => trials.run(&cli.global).await,
+        Command::Show(show) => show.run(&cli.global).await,
+        Command::Best(best) => best.run(&cli.global).await,
+        Command::Export(export) => export.run(&cli.global).await,
+        Command::Sim(sim) => sim.run().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

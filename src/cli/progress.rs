@@ -1,0 +1,252 @@
+//! What a person watches while a study runs: a live line on a terminal, plain lines or JSON lines elsewhere.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+
+use super::Global;
+use crate::job::Job;
+use crate::report::number;
+use crate::store::Scored;
+use crate::trial::Outcome;
+use crate::tuner::{Event, Phase};
+
+/// Receives events from the tuner and from the load's thread.
+pub(super) struct Progress {
+    mode: Mode,
+    verbose: bool,
+    metric: String,
+    /// Trials to launch, where the budget says so.
+    trials: Option<u32>,
+    state: Mutex<State>,
+}
+
+enum Mode {
+    Quiet,
+    Live(ProgressBar),
+    Lines,
+    Json,
+}
+
+#[derive(Default)]
+struct State {
+    number: u32,
+    launched: u32,
+    phase: Option<Phase>,
+    best: Option<f64>,
+    rejected: u32,
+    /// Trials launched in this run, and since when, for the time that is left.
+    launched_here: u32,
+    began: Option<Instant>,
+}
+
+impl Progress {
+    pub(super) fn new(global: &Global, job: &Job) -> Self {
+        let mode = match (global.quiet, global.log_format.is_json(), std::io::stderr().is_terminal()) {
+            (true, ..) => Mode::Quiet,
+            (false, true, _) => Mode::Json,
+            (false, false, true) => Mode::Live(live_line()),
+            (false, false, false) => Mode::Lines,
+        };
+        Self {
+            mode,
+            verbose: global.verbose,
+            metric: job.objective.metric.clone(),
+            trials: job.budget.trials,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Something that is worth a line of its own.
+    pub(super) fn note(&self, text: &str) {
+        match &self.mode {
+            Mode::Quiet => {}
+            Mode::Live(bar) => bar.println(text),
+            Mode::Lines => write_line(text),
+            Mode::Json => write_line(&json!({"event": "note", "text": text}).to_string()),
+        }
+    }
+
+    /// Removes the live line.
+    pub(super) fn finish(&self) {
+        if let Mode::Live(bar) = &self.mode {
+            bar.finish_and_clear();
+        }
+    }
+
+    pub(super) fn on(&self, event: &Event) {
+        // A panic elsewhere must not silence the progress.
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        state.follow(event);
+        match &self.mode {
+            Mode::Quiet => {}
+            Mode::Json => {
+                if let Some(line) = self.json(event) {
+                    write_line(&line.to_string());
+                }
+            }
+            Mode::Lines => {
+                if let Some(line) = self.line(event, &state) {
+                    write_line(&line);
+                }
+            }
+            Mode::Live(bar) => {
+                if let Some(line) = self.line(event, &state) {
+                    bar.println(line);
+                }
+                if let Event::Progress { done, total } = event {
+                    bar.set_length(*total as u64);
+                    bar.set_position(*done as u64);
+                } else {
+                    bar.set_length(1);
+                    bar.set_position(0);
+                }
+                bar.set_message(self.live_text(&state));
+            }
+        }
+    }
+
+    /// `trial 3 of 16, measuring, best 1234, about 40 s left`.
+    fn live_text(&self, state: &State) -> String {
+        let of = self.trials.map(|trials| format!(" of {trials}")).unwrap_or_default();
+        let phase = state.phase.map(|phase| format!(", {phase}")).unwrap_or_default();
+        let best = state.best.map(|best| format!(", best {}", number(best))).unwrap_or_default();
+        let left = self.time_left(state).map(|left| format!(", about {} left", coarse(left))).unwrap_or_default();
+        let position = state.launched + u32::from(self.trials.is_none_or(|trials| state.launched < trials));
+        format!("trial {position}{of}{phase}{best}{left}")
+    }
+
+    fn time_left(&self, state: &State) -> Option<Duration> {
+        let left = self.trials?.saturating_sub(state.launched);
+        let mean = state.began?.elapsed().checked_div(state.launched_here)?;
+        Some(mean * left)
+    }
+
+    /// The line that an event is worth, without colour or cursor movement.
+    fn line(&self, event: &Event, state: &State) -> Option<String> {
+        match event {
+            Event::Begin { study, stored: 0, .. } => Some(format!("study {study}: new")),
+            Event::Begin { study, stored, launched, best } => {
+                let best = best.map(|best| format!(", best {} {}", self.metric, number(best))).unwrap_or_default();
+                Some(format!("study {study}: going on after {stored} trials, {launched} of them launched{best}"))
+            }
+            Event::Swept { processes } => {
+                Some(format!("ended {processes} processes that a killed run had left behind"))
+            }
+            Event::Launch { number, config } => Some(format!("trial {number}: launching {config}")),
+            Event::Phase(phase) if self.verbose => Some(format!("trial {}: {phase}", state.number)),
+            Event::Phase(_) | Event::Progress { .. } => None,
+            Event::Trial { trial, improves, .. } => self.trial_line(trial, *improves),
+            Event::End(ending) => Some(format!("done: {ending}")),
+        }
+    }
+
+    fn trial_line(&self, scored: &Scored, improves: bool) -> Option<String> {
+        let trial = &scored.trial;
+        match &trial.outcome {
+            Outcome::Rejected(rejection) if self.verbose => Some(format!(
+                "trial {}: rejected before launch, {}: {}",
+                trial.number, rejection.rule, rejection.message
+            )),
+            // Hundreds of them may come in a row.
+            Outcome::Rejected(_) => None,
+            Outcome::Failed(failure) => {
+                Some(format!("trial {}: failed, {}: {}", trial.number, failure.kind, failure.message))
+            }
+            Outcome::Measured(_) => {
+                let value = scored.score.value().map_or_else(|| "no value".to_owned(), number);
+                let verdict = match (scored.score.is_feasible(), improves) {
+                    (_, true) => ", the best so far",
+                    (true, false) => "",
+                    (false, _) => ", over a limit",
+                };
+                Some(format!("trial {}: {} {value}{verdict} ({:.1} s)", trial.number, self.metric, trial.elapsed_s))
+            }
+        }
+    }
+
+    fn json(&self, event: &Event) -> Option<serde_json::Value> {
+        Some(match event {
+            Event::Begin { study, stored, launched, best } => {
+                json!({"event": "begin", "study": study, "stored": stored, "launched": launched, "best": best})
+            }
+            Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
+            Event::Launch { number, config } => json!({"event": "launch", "trial": number, "config": config}),
+            Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
+            Event::Progress { .. } if !self.verbose => return None,
+            Event::Progress { done, total } => json!({"event": "progress", "done": done, "total": total}),
+            Event::Trial { trial, improves, .. } => json!({
+                "event": "trial",
+                "trial": trial.trial.number,
+                "state": trial.trial.outcome.name(),
+                "value": trial.score.value(),
+                "feasible": trial.score.is_feasible(),
+                "improves": improves,
+                "reason": trial.trial.outcome.reason(),
+                "elapsed_s": trial.trial.elapsed_s,
+            }),
+            Event::End(ending) => json!({"event": "end", "reason": ending.to_string()}),
+        })
+    }
+}
+
+impl State {
+    fn follow(&mut self, event: &Event) {
+        match event {
+            Event::Begin { launched, best, .. } => {
+                self.launched = *launched;
+                self.best = *best;
+                self.began = Some(Instant::now());
+            }
+            Event::Launch { number, .. } => self.number = *number,
+            Event::Phase(phase) => self.phase = Some(*phase),
+            Event::Trial { trial, improves, launched } => {
+                self.rejected += u32::from(matches!(trial.trial.outcome, Outcome::Rejected(_)));
+                self.launched_here += launched.saturating_sub(self.launched);
+                self.launched = *launched;
+                if *improves {
+                    self.best = trial.score.value();
+                }
+            }
+            Event::Swept { .. } | Event::Progress { .. } | Event::End(_) => {}
+        }
+    }
+}
+
+fn live_line() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(10));
+    // The template is a constant; without it the bar's own style serves.
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {bar:20} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+fn write_line(text: &str) {
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
+
+/// `40 s`, `12 min` or `3.5 h`.
+fn coarse(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ 0..90 => format!("{seconds} s"),
+        seconds @ 90..5400 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{:.1} h", duration.as_secs_f64() / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remaining_time_is_told_coarsely() {
+        let told: Vec<_> = [40, 89, 90, 5399, 12_600].map(|s| coarse(Duration::from_secs(s))).to_vec();
+        assert_eq!(told, ["40 s", "89 s", "2 min", "90 min", "3.5 h"]);
+    }
+}

@@ -1,0 +1,180 @@
+//! `studies`, `trials`, `show` and `best`: questions to the database.
+
+use clap::Args;
+use serde_json::Value as Json;
+
+use super::failure::{Failure, INVALID, NOTHING_FEASIBLE, USAGE};
+use super::output::{print, print_json};
+use super::{Format, Global};
+use crate::objective::Goal;
+use crate::report;
+use crate::store::{Scored, Store, Study};
+
+#[derive(Debug, Args)]
+pub(super) struct Studies {
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Trials {
+    #[command(flatten)]
+    which: Which,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// The trial's number.
+    trial: u32,
+    #[command(flatten)]
+    which: Which,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Best {
+    #[command(flatten)]
+    which: Which,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// How many configurations the table shows.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Which {
+    /// The study's name, where the database holds several.
+    #[arg(long, value_name = "NAME")]
+    pub(super) study: Option<String>,
+}
+
+impl Which {
+    /// The study that was named, or the only one.
+    pub(super) async fn find(&self, store: &Store) -> Result<Study, Failure> {
+        let studies = store.studies().await?;
+        let names = || studies.iter().map(|(study, _)| study.name.as_str()).collect::<Vec<_>>().join(", ");
+        let found = match (&self.study, studies.as_slice()) {
+            (Some(name), _) => studies.iter().find(|(study, _)| study.name == *name).map(|(study, _)| study.clone()),
+            (None, [(only, _)]) => Some(only.clone()),
+            (None, []) => return Err(Failure::new(INVALID, "the database holds no study")),
+            (None, _) => {
+                let message = format!("the database holds several studies: {}", names());
+                return Err(Failure::new(USAGE, message).with_hint("name one with --study"));
+            }
+        };
+        found.ok_or_else(|| {
+            let name = self.study.as_deref().unwrap_or_default();
+            Failure::new(INVALID, format!("there is no study {name:?}")).with_hint(format!("there are: {}", names()))
+        })
+    }
+}
+
+impl Studies {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let store = Store::open(&global.db, false).await?;
+        let studies = store.studies().await?;
+        match self.format {
+            Format::Table => print(&report::studies_table(&studies)),
+            Format::Json => {
+                print_json(&studies.iter().map(|(study, counts)| report::study_json(study, *counts)).collect())
+            }
+            Format::Csv => no_csv(),
+        }
+    }
+}
+
+impl Trials {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let store = Store::open(&global.db, false).await?;
+        let study = self.which.find(&store).await?;
+        let trials = store.trials(&study).await?;
+        match self.format {
+            Format::Table => print(&report::trials_table(&study, &trials)),
+            Format::Json => print_json(&trials.iter().map(|scored| report::trial_json(&study, scored)).collect()),
+            Format::Csv => {
+                let csv = report::trials_csv(&trials).map_err(|error| Failure::unexpected(error.to_string()))?;
+                print(&csv)
+            }
+        }
+    }
+}
+
+impl Show {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let store = Store::open(&global.db, false).await?;
+        let study = self.which.find(&store).await?;
+        let scored = find_trial(&store, &study, self.trial).await?;
+        match self.format {
+            Format::Table => print(&report::show_text(&study, &scored)),
+            Format::Json => print_json(&report::trial_json(&study, &scored)),
+            Format::Csv => no_csv(),
+        }
+    }
+}
+
+/// A trial that must be there.
+pub(super) async fn find_trial(store: &Store, study: &Study, number: u32) -> Result<Scored, Failure> {
+    store.trial(study, number).await?.ok_or_else(|| {
+        Failure::new(INVALID, format!("study {:?} has no finished trial {number}", study.name))
+            .with_hint("`setpoint trials` lists them")
+    })
+}
+
+impl Best {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let store = Store::open(&global.db, false).await?;
+        let study = self.which.find(&store).await?;
+        let trials = best(&store, &study, self.top).await?;
+        let Some(winner) = trials.first() else { return Err(nothing_feasible(&study)) };
+        let baseline = store.trial(&study, 0).await?;
+        let gain = gain(&study, winner, baseline.as_ref());
+        match self.format {
+            Format::Table => {
+                print(&report::best_table(&study, &trials))?;
+                print(&describe_gain(gain))
+            }
+            Format::Json => {
+                let mut json = report::trial_json(&study, winner);
+                json["gain"] = gain.into();
+                json["baseline"] = baseline.map_or(Json::Null, |scored| report::trial_json(&study, &scored));
+                print_json(&json)
+            }
+            Format::Csv => {
+                let csv = report::trials_csv(&trials).map_err(|error| Failure::unexpected(error.to_string()))?;
+                print(&csv)
+            }
+        }
+    }
+}
+
+/// The best feasible trials by the study's own objective.
+pub(super) async fn best(store: &Store, study: &Study, most: u32) -> Result<Vec<Scored>, Failure> {
+    let goal = study.objective().map_or(Goal::Maximize, |objective| objective.goal);
+    Ok(store.best(study, goal, most).await?)
+}
+
+pub(super) fn nothing_feasible(study: &Study) -> Failure {
+    let message = format!("no trial of study {:?} was measured within its limits", study.name);
+    Failure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows what happened to each")
+}
+
+/// How many times better than the engine's defaults; `None` where those were not measured.
+pub(super) fn gain(study: &Study, best: &Scored, baseline: Option<&Scored>) -> Option<f64> {
+    let objective = study.objective()?;
+    Some(objective.gain(best.score.value()?, baseline?.score.value()?))
+}
+
+pub(super) fn describe_gain(gain: Option<f64>) -> String {
+    match gain {
+        Some(gain) => format!("gain over the engine's defaults: {gain:.2}x"),
+        None => "gain over the engine's defaults: unknown, they were not measured".to_owned(),
+    }
+}
+
+fn no_csv() -> Result<(), Failure> {
+    Err(Failure::new(USAGE, "--format csv is for lists of trials").with_hint("use --format json"))
+}

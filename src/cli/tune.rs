@@ -1,0 +1,183 @@
+//! `tune`: runs a study, or goes on with it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, USAGE};
+use super::output::print;
+use super::progress::Progress;
+use super::query::{describe_gain, gain, nothing_feasible};
+use super::{Global, LogFormat};
+use crate::job::{Job, unknown_sampler};
+use crate::report::number;
+use crate::rule;
+use crate::sampler::{self, Ask, Past};
+use crate::store::{Store, Study};
+use crate::tuner::{Ending, Stop, Tuner, detect};
+
+#[derive(Debug, Args)]
+pub(super) struct Tune {
+    /// The study file.
+    study: PathBuf,
+    /// Trials to launch in all, earlier ones of the study included; rejected ones are free.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    trials: Option<u32>,
+    /// Begin no trial after this time, for instance 8h.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    time: Option<Duration>,
+    /// Seed of the sampler and of the workload.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Who proposes configurations.
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(
+        sampler::SAMPLERS.iter().map(|s| clap::builder::PossibleValue::new(s.name()).help(s.summary()))
+    ))]
+    sampler: Option<String>,
+    /// Print the launch commands that would be tried first, and start nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// How many commands a dry run shows.
+const DRY_RUN_COMMANDS: usize = 5;
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration: jiff::SignedDuration = text.parse().map_err(|_| "write it like 90s, 15m or 8h".to_owned())?;
+    Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
+}
+
+impl Tune {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let mut job = Job::read(&self.study)?;
+        job.budget.trials = self.trials.or(job.budget.trials);
+        job.budget.time = self.time.or(job.budget.time);
+        if let Some(seed) = self.seed {
+            job.seed = seed;
+            job.workload.seed = seed;
+        }
+        if let Some(name) = &self.sampler {
+            job.sampler = sampler::find(name).ok_or_else(|| Failure::new(USAGE, unknown_sampler(name)))?;
+        }
+        let installed = detect(&job).await;
+        job.check_release(installed.version)?;
+        if self.dry_run {
+            return dry_run(&job, &installed);
+        }
+        if let Some(error) = job.engine.missing_program(&job.file) {
+            return Err(error.into());
+        }
+        let store = Store::open(&global.db, true).await?;
+        let progress = Arc::new(Progress::new(global, &job));
+        if installed.assumed {
+            progress.note(&format!(
+                "the engine's release is not known; flags are checked as for {} (state engine.version)",
+                installed.version
+            ));
+        }
+        let watcher = Arc::clone(&progress);
+        let tuner = Tuner {
+            job: &job,
+            store: &store,
+            installed,
+            observer: Arc::new(move |event| watcher.on(&event)),
+            stop: stop_signals()?,
+        };
+        let result = tuner.run().await;
+        progress.finish();
+        let summary = result?;
+        let conclusion = conclude(global, &store, &summary.study).await;
+        store.close().await;
+        match summary.ending {
+            // What was found so far has been printed; the exit code says that it is not all.
+            Ending::Interrupted => Err(Failure::new(INTERRUPTED, Ending::Interrupted.to_string())),
+            ending @ Ending::EngineBroken { .. } => Err(Failure::new(ENGINE_NEVER_HEALTHY, ending.to_string())
+                .with_hint("`setpoint trials` shows each failure, `setpoint show N` the log's place")),
+            ending @ Ending::NothingValid { .. } => {
+                conclusion.map_err(|failure| failure.with_hint(format!("{ending}; widen the space or fix other flags")))
+            }
+            _ => conclusion,
+        }
+    }
+}
+
+/// The first signal ends the study in order, the second at once.
+fn stop_signals() -> Result<watch::Receiver<Stop>, Failure> {
+    let (sender, receiver) = watch::channel(Stop::No);
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let mut signals =
+            signal(kind).map_err(|error| Failure::unexpected(format!("cannot watch signals: {error}")))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                sender.send_modify(|stop| *stop = if *stop == Stop::No { Stop::Gently } else { Stop::Now });
+            }
+        });
+    }
+    Ok(receiver)
+}
+
+/// Prints the best configuration, its gain, and how to export it.
+async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), Failure> {
+    let counts = store.counts(study.id).await?;
+    let best = super::query::best(store, study, 1).await?.pop();
+    let Some(best) = best else {
+        if counts.measured == 0 && counts.failed > 0 {
+            let message = format!("none of {} launches of study {:?} was measured", counts.failed, study.name);
+            return Err(Failure::new(ENGINE_NEVER_HEALTHY, message)
+                .with_hint("`setpoint trials` shows why each of them failed"));
+        }
+        return Err(nothing_feasible(study));
+    };
+    let baseline = store.trial(study, 0).await?;
+    let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
+    let value = |scored: &crate::store::Scored| scored.score.value().map_or_else(|| "no value".to_owned(), number);
+    let mut lines = vec![
+        format!(
+            "study {}: {} measured, {} failed, {} rejected before launch",
+            study.name, counts.measured, counts.failed, counts.rejected
+        ),
+        format!("best: trial {}, {metric} {}", best.trial.number, value(&best)),
+        format!("  {}", best.trial.config),
+    ];
+    if let Some(baseline) = &baseline {
+        let limits =
+            if baseline.score.is_feasible() || baseline.score.value().is_none() { "" } else { ", over a limit" };
+        lines.push(format!("engine's defaults: {metric} {}{limits}", value(baseline)));
+    }
+    lines.push(describe_gain(gain(study, &best, baseline.as_ref())));
+    lines.push("each configuration was measured once; the winner of many is partly lucky".to_owned());
+    let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", global.db) };
+    lines.push(format!("export it: setpoint export --format sh --study {}{database} -o serve.sh", study.name));
+    print(&lines.join("\n"))
+}
+
+/// What a fresh study would launch first.
+fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure> {
+    let facts = job.facts(installed.version, installed.device);
+    let mut history: Vec<Past> = Vec::new();
+    let mut shown = 0;
+    while shown < DRY_RUN_COMMANDS && history.len() < 1000 {
+        let ask = Ask { space: job.parameters(), history: &history, seed: job.seed };
+        let Some((proposed_by, config)) = sampler::next(job.sampler, &ask) else { break };
+        if rule::rejection(&config, &facts).is_none() {
+            let command = crate::tuner::command_line(job, installed, &config, None).unwrap_or_default();
+            let variables = job.redacted_env().into_iter().map(|(name, value)| format!("{name}={value}"));
+            let words: Vec<String> = variables.chain(command).collect();
+            print(&shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default())?;
+            shown += 1;
+        }
+        history.push(Past { proposed_by: proposed_by.to_owned(), config });
+    }
+    Ok(())
+}
+
+impl LogFormat {
+    pub(super) fn is_json(self) -> bool {
+        self == Self::Json
+    }
+}

@@ -1,0 +1,243 @@
+//! What a client asks of `/v1/completions`, and what is wrong with it in the words of the simulated release.
+
+use axum::http::StatusCode;
+use serde::Deserialize;
+
+use super::metrics::Finish;
+use crate::facts::EngineVersion;
+
+/// vLLM's own default for completions.
+const DEFAULT_MAX_TOKENS: u64 = 16;
+/// Mean length in tokens of an answer that may end by itself.
+const NATURAL_LENGTH: f64 = 256.0;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Ask {
+    model: Option<String>,
+    prompt: Prompt,
+    max_tokens: Option<u64>,
+    #[serde(default)]
+    ignore_eos: bool,
+    #[serde(default)]
+    min_tokens: u64,
+    #[serde(default)]
+    pub(super) stream: bool,
+    stream_options: Option<StreamOptions>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Prompt {
+    Text(String),
+    Ids(Vec<i64>),
+    Texts(Vec<String>),
+    Batch(Vec<Vec<i64>>),
+}
+
+/// What the server may be asked.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub(super) version: EngineVersion,
+    pub(super) served_name: String,
+    pub(super) max_model_len: u64,
+    pub(super) vocab_size: u64,
+}
+
+/// An answer with an error status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Complaint {
+    pub(super) status: StatusCode,
+    pub(super) kind: &'static str,
+    pub(super) message: String,
+}
+
+impl Complaint {
+    pub(super) fn bad(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, kind: "BadRequestError", message: message.into() }
+    }
+}
+
+/// One prompt, ready for the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) prompt: Vec<u32>,
+    pub(super) output_len: u32,
+    pub(super) finish: Finish,
+}
+
+impl Ask {
+    pub(super) fn parse(body: &[u8]) -> Result<Self, Complaint> {
+        serde_json::from_slice(body).map_err(|error| Complaint::bad(format!("1 validation error: {error}")))
+    }
+
+    /// Whether a chunk with the token counts follows the last content chunk.
+    pub(super) fn wants_usage(&self, version: EngineVersion) -> bool {
+        let default = version < EngineVersion::new(0, 20, 0);
+        self.stream_options.as_ref().is_some_and(|options| options.include_usage.unwrap_or(default))
+    }
+
+    /// One order for each prompt. An answer that may end by itself does so after a length that depends only on
+    /// `draw`, uniform in [0, 1); there is no model that could mean it.
+    pub(super) fn orders(self, limits: &Limits, mut draw: impl FnMut() -> f64) -> Result<Vec<Order>, Complaint> {
+        if let Some(model) = self.model.as_deref().filter(|model| *model != limits.served_name) {
+            return Err(Complaint {
+                status: StatusCode::NOT_FOUND,
+                kind: "NotFoundError",
+                message: format!("The model `{model}` does not exist."),
+            });
+        }
+        if self.stream_options.is_some() && !self.stream {
+            return Err(Complaint::bad("Stream options can only be defined when `stream=True`."));
+        }
+        let asked = self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
+        if asked == 0 {
+            return Err(Complaint::bad(format!("max_tokens must be at least 1, got {asked}.")));
+        }
+        if self.min_tokens > asked {
+            let message =
+                format!("min_tokens must be less than or equal to max_tokens={asked}, got {}.", self.min_tokens);
+            return Err(Complaint::bad(message));
+        }
+        let prompts = self.prompt.tokens(limits.vocab_size)?;
+        if prompts.is_empty() {
+            return Err(Complaint::bad("Either prompt or prompt_embeds must be provided and non-empty."));
+        }
+        let orders = prompts.into_iter().map(|prompt| {
+            let most = allowed(limits, prompt.len() as u64, asked)?;
+            let most = u32::try_from(most).unwrap_or(u32::MAX);
+            let natural = if self.ignore_eos { u32::MAX } else { natural_length(draw(), self.min_tokens) };
+            let finish = if natural < most { Finish::Stop } else { Finish::Length };
+            Ok(Order { prompt, output_len: most.min(natural), finish })
+        });
+        orders.collect()
+    }
+}
+
+/// Output tokens that the model length leaves. Up to 0.20 too much is refused, later it is cut.
+fn allowed(limits: &Limits, prompt: u64, asked: u64) -> Result<u64, Complaint> {
+    let most = limits.max_model_len;
+    let fits = prompt + asked <= most;
+    let cuts = limits.version >= EngineVersion::new(0, 21, 0);
+    if prompt == 0 {
+        return Err(Complaint::bad("The decoder prompt cannot be empty"));
+    }
+    if fits || (cuts && asked <= most && prompt < most) {
+        return Ok(asked.min(most - prompt));
+    }
+    Err(Complaint::bad(format!(
+        "This model's maximum context length is {most} tokens. However, you requested {} tokens ({prompt} in the \
+         messages, {asked} in the completion). Please reduce the length of the messages or completion.",
+        prompt + asked
+    )))
+}
+
+/// Geometric with mean [`NATURAL_LENGTH`], at least `least` and 1.
+fn natural_length(uniform: f64, least: u64) -> u32 {
+    let length = (1.0 - uniform).ln() / (1.0 - 1.0 / NATURAL_LENGTH).ln();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a few ten thousand")]
+    let length = length.ceil() as u32;
+    length.max(u32::try_from(least).unwrap_or(u32::MAX)).max(1)
+}
+
+impl Prompt {
+    fn tokens(self, vocabulary: u64) -> Result<Vec<Vec<u32>>, Complaint> {
+        match self {
+            Self::Text(text) => Ok(vec![tokenize(&text, vocabulary)]),
+            Self::Texts(texts) => Ok(texts.iter().map(|text| tokenize(text, vocabulary)).collect()),
+            Self::Ids(ids) => Ok(vec![check(&ids, vocabulary)?]),
+            Self::Batch(batch) => batch.iter().map(|ids| check(ids, vocabulary)).collect(),
+        }
+    }
+}
+
+/// There is no tokenizer: every four bytes are a token, equal bytes the same one.
+fn tokenize(text: &str, vocabulary: u64) -> Vec<u32> {
+    let token = |bytes: &[u8]| {
+        let number = bytes.iter().fold(0_u64, |number, byte| number * 256 + u64::from(*byte));
+        u32::try_from(number % vocabulary.max(1)).unwrap_or(0)
+    };
+    text.as_bytes().chunks(4).map(token).collect()
+}
+
+fn check(ids: &[i64], vocabulary: u64) -> Result<Vec<u32>, Complaint> {
+    ids.iter()
+        .map(|id| {
+            let known = u32::try_from(*id).ok().filter(|id| u64::from(*id) < vocabulary);
+            known.ok_or_else(|| Complaint::bad(format!("Token id {id} is out of vocabulary")))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn orders(version: &str, ask: &serde_json::Value) -> Result<Vec<Order>, Complaint> {
+        let limits = Limits {
+            version: version.parse().unwrap(),
+            served_name: "m".to_owned(),
+            max_model_len: 1024,
+            vocab_size: 1000,
+        };
+        Ask::parse(ask.to_string().as_bytes())?.orders(&limits, || 0.5)
+    }
+
+    #[test]
+    fn every_form_of_prompt_is_taken() {
+        for (prompt, lengths) in [
+            (json!([5, 6, 7]), vec![3]),
+            (json!([[5, 6], [7]]), vec![2, 1]),
+            (json!("twelve bytes"), vec![3]),
+            (json!(["one", "two words"]), vec![1, 3]),
+        ] {
+            let orders = orders("0.32.0", &json!({"model": "m", "prompt": prompt, "ignore_eos": true})).unwrap();
+            assert_eq!(orders.iter().map(|order| order.prompt.len()).collect::<Vec<_>>(), lengths);
+            assert!(orders.iter().all(|order| order.output_len == 16 && order.finish == Finish::Length));
+        }
+    }
+
+    #[test]
+    fn an_answer_may_end_by_itself_unless_told_not_to() {
+        let order = |ignore_eos| {
+            let ask = json!({"prompt": [1], "max_tokens": 900, "ignore_eos": ignore_eos});
+            orders("0.32.0", &ask).unwrap().remove(0)
+        };
+        assert_eq!((order(true).output_len, order(true).finish), (900, Finish::Length));
+        // The median of a geometric distribution with mean 256.
+        assert_eq!((order(false).output_len, order(false).finish), (178, Finish::Stop));
+    }
+
+    #[test]
+    fn too_long_is_refused_by_old_releases_and_cut_by_new_ones() {
+        let ask = json!({"prompt": vec![1; 1020], "max_tokens": 5, "ignore_eos": true});
+        let message = orders("0.20.2", &ask).unwrap_err().message;
+        assert!(message.starts_with("This model's maximum context length is 1024 tokens. However, you requested 1025"));
+        assert_eq!(orders("0.32.0", &ask).unwrap()[0].output_len, 4);
+        assert!(orders("0.32.0", &json!({"prompt": [1], "max_tokens": 1025})).is_err());
+        assert!(orders("0.32.0", &json!({"prompt": vec![1; 1024]})).is_err());
+    }
+
+    #[test]
+    fn a_wrong_request_is_named() {
+        for (ask, status, text) in [
+            (json!({"model": "other", "prompt": [1]}), 404, "The model `other` does not exist."),
+            (json!({"prompt": [1000]}), 400, "Token id 1000 is out of vocabulary"),
+            (json!({"prompt": [-1]}), 400, "Token id -1 is out of vocabulary"),
+            (json!({"prompt": []}), 400, "prompt cannot be empty"),
+            (json!({"prompt": [1], "max_tokens": 0}), 400, "at least 1"),
+            (json!({"prompt": [1], "min_tokens": 17}), 400, "max_tokens=16"),
+            (json!({"prompt": [1], "stream_options": {}}), 400, "Stream options can only"),
+            (json!({}), 400, "missing field `prompt`"),
+        ] {
+            let complaint = orders("0.32.0", &ask).unwrap_err();
+            assert_eq!(complaint.status.as_u16(), status);
+            assert!(complaint.message.contains(text), "{complaint:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The engine's loop: one task that owns the scheduler, lets each step take its time and hands out the tokens.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+
+use super::clock::Clock;
+use super::metrics::{Finish, Metrics};
+use super::stats::StatsLine;
+use crate::twin::{Batch, Engine, RequestId, StepTime};
+
+/// What happens to one request. `choice` is the sender's own number for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Update {
+    pub(super) choice: u32,
+    /// Set with the last token, or without one when the engine gave up.
+    pub(super) finish: Option<Finish>,
+}
+
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) id: RequestId,
+    pub(super) choice: u32,
+    pub(super) prompt: Vec<u32>,
+    /// Tokens to generate, and how the request is said to end.
+    pub(super) output_len: u32,
+    pub(super) finish: Finish,
+    pub(super) updates: mpsc::UnboundedSender<Update>,
+}
+
+#[derive(Debug)]
+pub(super) enum Command {
+    Add(Job),
+    Abort(RequestId),
+    Metrics(oneshot::Sender<String>),
+    ResetPrefixCache,
+    Stop,
+}
+
+#[derive(Debug)]
+struct Flight {
+    choice: u32,
+    finish: Finish,
+    updates: mpsc::UnboundedSender<Update>,
+    prompt_len: u32,
+    arrived: Instant,
+    last_token: Instant,
+    generated: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct EngineLoop {
+    engine: Engine,
+    step_time: StepTime,
+    clock: Clock,
+    metrics: Metrics,
+    stats: StatsLine,
+    flights: HashMap<RequestId, Flight>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    ticker: Interval,
+}
+
+impl EngineLoop {
+    pub(super) fn new(
+        engine: Engine,
+        step_time: StepTime,
+        clock: Clock,
+        metrics: Metrics,
+        stats: StatsLine,
+        commands: mpsc::UnboundedReceiver<Command>,
+    ) -> Self {
+        let mut ticker = interval_at(Instant::now() + StatsLine::PERIOD, StatsLine::PERIOD);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { engine, step_time, clock, metrics, stats, flights: HashMap::new(), commands, ticker }
+    }
+
+    /// Runs until told to stop or until nobody can send commands any more.
+    pub(super) async fn run(mut self) {
+        loop {
+            let Some(batch) = self.engine.step(self.clock.now()) else {
+                if !self.wait(None).await {
+                    return;
+                }
+                self.clock.catch_up(true);
+                continue;
+            };
+            let end = self.clock.schedule(self.step_time.of(&batch.work));
+            if !self.wait(Some(end)).await {
+                return;
+            }
+            self.finish(&batch);
+            self.clock.catch_up(false);
+        }
+    }
+
+    /// Serves commands until `end`, or until there is one. A step that is already over only lets other tasks run.
+    /// Returns false when the loop is to end.
+    async fn wait(&mut self, end: Option<Instant>) -> bool {
+        loop {
+            let timer = async {
+                match end {
+                    Some(end) if end > Instant::now() => sleep_until(end).await,
+                    Some(_) => tokio::task::yield_now().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => match command {
+                    Some(command) => if !self.obey(command) { return false },
+                    None => return false,
+                },
+                () = timer => return true,
+                _ = self.ticker.tick() => self.stats.write(&self.engine),
+            }
+            if end.is_none() && self.engine.waiting() > 0 {
+                return true;
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> bool {
+        match command {
+            Command::Add(job) => self.add(job),
+            Command::Abort(id) => {
+                self.engine.abort(id);
+                self.drop_flight(id, Finish::Abort);
+            }
+            Command::Metrics(reply) => {
+                // The asker may be gone.
+                let _ = reply.send(self.metrics.render(&self.engine));
+            }
+            Command::ResetPrefixCache => self.engine.reset_prefix_cache(),
+            Command::Stop => {
+                for flight in self.flights.values() {
+                    let _ = flight.updates.send(Update { choice: flight.choice, finish: Some(Finish::Abort) });
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    fn add(&mut self, job: Job) {
+        let now = Instant::now();
+        if self.engine.add(job.id, &job.prompt, job.output_len, self.clock.virtual_of(now)).is_err() {
+            // The front end checks lengths before; a client learns of an engine's refusal as of an abort.
+            let _ = job.updates.send(Update { choice: job.choice, finish: Some(Finish::Abort) });
+            return;
+        }
+        let flight = Flight {
+            choice: job.choice,
+            finish: job.finish,
+            updates: job.updates,
+            prompt_len: u32::try_from(job.prompt.len()).unwrap_or(u32::MAX),
+            arrived: now,
+            last_token: now,
+            generated: 0,
+        };
+        self.flights.insert(job.id, flight);
+    }
+
+    fn finish(&mut self, batch: &Batch) {
+        let now = Instant::now();
+        self.metrics.step(batch.work.tokens);
+        for event in self.engine.finish(batch) {
+            let Some(flight) = self.flights.get_mut(&event.id) else { continue };
+            let gap = now - flight.last_token;
+            if flight.generated == 0 {
+                self.metrics.first_token(gap);
+            } else {
+                self.metrics.next_token(gap);
+            }
+            flight.last_token = now;
+            flight.generated += 1;
+            let finish = event.last.then_some(flight.finish);
+            // A client that went away is noticed by its abort.
+            let _ = flight.updates.send(Update { choice: flight.choice, finish });
+            if let Some(finish) = finish {
+                self.drop_flight(event.id, finish);
+            }
+        }
+    }
+
+    fn drop_flight(&mut self, id: RequestId, finish: Finish) {
+        if let Some(flight) = self.flights.remove(&id) {
+            let after: Duration = flight.arrived.elapsed();
+            self.metrics.finish(finish, after, flight.prompt_len, flight.generated);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The routes of the simulated server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use jiff::Timestamp;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+
+use super::ask::{Ask, Complaint, Limits};
+use super::engine::{Command, Job};
+use super::reply::Reply;
+use crate::facts::EngineVersion;
+use crate::twin::RequestId;
+
+/// Prompts of a million token ids still fit.
+const LARGEST_BODY: usize = 16 << 20;
+
+#[derive(Debug)]
+pub(super) struct FrontEnd {
+    pub(super) limits: Limits,
+    /// The model as given on the command line.
+    pub(super) root: String,
+    pub(super) seed: u64,
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) next_id: AtomicU64,
+}
+
+pub(super) fn router(front_end: FrontEnd) -> Router {
+    Router::new()
+        .route("/health", get(async || StatusCode::OK))
+        .route("/ping", get(async || StatusCode::OK).post(async || StatusCode::OK))
+        .route("/version", get(version))
+        .route("/v1/models", get(models))
+        .route("/metrics", get(metrics))
+        .route("/reset_prefix_cache", post(reset_prefix_cache))
+        .route("/v1/completions", post(completions))
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .with_state(Arc::new(front_end))
+}
+
+async fn version(State(front_end): State<Arc<FrontEnd>>) -> Response {
+    Json(json!({"version": front_end.limits.version.to_string()})).into_response()
+}
+
+async fn models(State(front_end): State<Arc<FrontEnd>>) -> Response {
+    let limits = &front_end.limits;
+    Json(json!({"object": "list", "data": [{
+        "id": limits.served_name, "object": "model", "created": Timestamp::now().as_second(), "owned_by": "vllm",
+        "root": front_end.root, "parent": null, "max_model_len": limits.max_model_len, "permission": [],
+    }]}))
+    .into_response()
+}
+
+async fn metrics(State(front_end): State<Arc<FrontEnd>>) -> Response {
+    let (reply, page) = oneshot::channel();
+    let sent = front_end.commands.send(Command::Metrics(reply)).is_ok();
+    match page.await {
+        Ok(page) if sent => ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
+        _ => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+async fn reset_prefix_cache(State(front_end): State<Arc<FrontEnd>>) -> StatusCode {
+    match front_end.commands.send(Command::ResetPrefixCache) {
+        Ok(()) => StatusCode::OK,
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+async fn completions(State(front_end): State<Arc<FrontEnd>>, body: Bytes) -> Response {
+    match front_end.complete(&body) {
+        Ok((reply, Some(include_usage))) => reply.stream(include_usage),
+        Ok((reply, None)) => reply.whole().await,
+        Err(complaint) => front_end.complain(&complaint),
+    }
+}
+
+impl FrontEnd {
+    /// Hands the request to the engine. The second value is `None` without streaming, else whether usage is wanted.
+    fn complete(&self, body: &[u8]) -> Result<(Reply, Option<bool>), Complaint> {
+        let ask = Ask::parse(body)?;
+        let stream = ask.stream.then(|| ask.wants_usage(self.limits.version));
+        let first = self.next_id.load(Ordering::Relaxed);
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        rng.set_stream(first);
+        let orders = ask.orders(&self.limits, || rng.random())?;
+        let (sender, updates) = mpsc::unbounded_channel();
+        let mut reply = Reply {
+            id: String::new(),
+            created: Timestamp::now().as_second(),
+            model: self.limits.served_name.clone(),
+            prompt_tokens: orders.iter().map(|order| order.prompt.len() as u64).sum(),
+            open: Vec::with_capacity(orders.len()),
+            updates,
+            commands: self.commands.clone(),
+        };
+        for (choice, order) in (0..).zip(orders) {
+            let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
+            if choice == 0 {
+                reply.id = format!("cmpl-{:032x}", id.0);
+            }
+            reply.open.push(Some(id));
+            let job = Job {
+                id,
+                choice,
+                prompt: order.prompt,
+                output_len: order.output_len,
+                finish: order.finish,
+                updates: sender.clone(),
+            };
+            self.commands.send(Command::Add(job)).map_err(|_| Complaint {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                kind: "ServiceUnavailableError",
+                message: "EngineCore encountered an issue. See stack trace (above) for the root cause.".to_owned(),
+            })?;
+        }
+        Ok((reply, stream))
+    }
+
+    fn complain(&self, complaint: &Complaint) -> Response {
+        let Complaint { status, kind, message } = complaint;
+        let body = if self.limits.version >= EngineVersion::new(0, 10, 0) {
+            json!({"error": {"message": message, "type": kind, "param": null, "code": status.as_u16()}})
+        } else {
+            json!({"object": "error", "message": message, "type": kind, "param": null, "code": status.as_u16()})
+        };
+        (*status, Json(body)).into_response()
+    }
+}

@@ -1,0 +1,85 @@
+//! Log lines in vLLM's form: its own on standard output, the web server's and tracebacks on standard error.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::facts::EngineVersion;
+
+type Sink = Box<dyn Write + Send>;
+
+/// Where the lines go. Cheap to clone; lines of several tasks are not mixed.
+#[derive(Clone)]
+pub struct Log {
+    /// Since 0.10 every line begins with the process that wrote it.
+    names_process: bool,
+    core_name: &'static str,
+    sinks: Arc<Mutex<(Sink, Sink)>>,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("core_name", &self.core_name).finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Lines in the form of this release, on the process's own streams.
+    #[must_use]
+    pub fn stdio(version: EngineVersion) -> Self {
+        Self::new(version, Box::new(std::io::stdout()), Box::new(std::io::stderr()))
+    }
+
+    #[must_use]
+    pub fn new(version: EngineVersion, out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
+        Self {
+            names_process: version >= EngineVersion::new(0, 10, 0),
+            core_name: if version >= EngineVersion::new(0, 20, 0) { "EngineCore" } else { "EngineCore_DP0" },
+            sinks: Arc::new(Mutex::new((out, err))),
+        }
+    }
+
+    /// A line of the process that serves HTTP.
+    pub(super) fn api(&self, file: &str, message: impl fmt::Display) {
+        self.vllm("APIServer", file, &message);
+    }
+
+    /// A line of the engine's process.
+    pub(super) fn core(&self, file: &str, message: impl fmt::Display) {
+        self.vllm(self.core_name, file, &message);
+    }
+
+    /// A line of uvicorn, the web server.
+    pub(super) fn uvicorn(&self, message: impl fmt::Display) {
+        let line = if self.names_process {
+            format!("{}INFO:     {message}\n", prefix("APIServer"))
+        } else {
+            format!("INFO:     {message}\n")
+        };
+        self.write(&line, true);
+    }
+
+    fn vllm(&self, process: &str, file: &str, message: &dyn fmt::Display) {
+        let time = Timestamp::now().strftime("%m-%d %H:%M:%S");
+        let line = if self.names_process {
+            format!("{}INFO {time} [{file}:1] {message}\n", prefix(process))
+        } else {
+            format!("INFO {time} {file}:1] {message}\n")
+        };
+        self.write(&line, false);
+    }
+
+    fn write(&self, line: &str, to_err: bool) {
+        let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let (out, err) = &mut *sinks;
+        let sink = if to_err { err } else { out };
+        // A log that nobody reads any more does not end the server.
+        let _ = sink.write_all(line.as_bytes()).and_then(|()| sink.flush());
+    }
+}
+
+fn prefix(process: &str) -> String {
+    format!("({process} pid={}) ", std::process::id())
+}

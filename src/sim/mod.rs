@@ -1,0 +1,171 @@
+//! The simulated engine: a server with vLLM's flags, log lines, protocol and metrics, and the twin instead of a model.
+//!
+//! It is meant to run as a process of its own, so that a launch, its failures and its end are the real thing.
+//! Answers are `" token"` over and over; without `ignore_eos` they end at a length drawn from the seed.
+
+mod ask;
+mod clock;
+mod engine;
+mod http;
+mod log;
+mod metrics;
+mod options;
+mod refusal;
+mod reply;
+mod resolve;
+mod startup;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::AtomicU64;
+
+use axum::serve::ListenerExt;
+use tokio::net::TcpSocket;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+pub use log::Log;
+pub use options::Options;
+pub use refusal::Refusal;
+
+/// Connections that may wait to be accepted, as uvicorn has it.
+const BACKLOG: u32 = 2048;
+
+/// Why the server did not run until it was asked to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Signal 2 or 15 came before the server was ready.
+    #[error("interrupted by signal {0} while starting")]
+    Interrupted(u8),
+    #[error("the simulated server failed: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl ServeError {
+    /// What the process must exit with.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused(refusal) => refusal.exit_code,
+            Self::Interrupted(signal) => 128 + signal,
+            Self::Io(_) => 1,
+        }
+    }
+}
+
+/// Starts, serves on `--host` and `--port`, and returns after SIGTERM or SIGINT.
+///
+/// # Errors
+/// When vLLM would not have started, when a signal came before the server was ready, or when a socket failed.
+pub async fn serve(options: Options) -> Result<(), ServeError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let log = Log::stdio(options.version);
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => 15,
+            _ = interrupt.recv() => 2,
+        }
+    };
+    serve_on(options, None, log, stop).await
+}
+
+/// The same on a bound socket that does not listen yet, with a log of the caller's and until `stop`, which gives a
+/// signal's number.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_on(
+    options: Options,
+    socket: Option<TcpSocket>,
+    log: Log,
+    stop: impl Future<Output = u8>,
+) -> Result<(), ServeError> {
+    tokio::pin!(stop);
+    let started = tokio::select! {
+        started = startup::start(&options, &log, socket) => started?,
+        signal = &mut stop => return Err(ServeError::Interrupted(signal)),
+    };
+    let (commands, inbox) = mpsc::unbounded_channel();
+    let front_end = http::FrontEnd {
+        limits: ask::Limits {
+            version: options.version,
+            served_name: options.served_name().to_owned(),
+            max_model_len: started.settings.max_model_len.into(),
+            vocab_size: started.model.vocab_size.unwrap_or(u64::MAX),
+        },
+        root: options.model.clone(),
+        seed: options.seed,
+        commands: commands.clone(),
+        next_id: AtomicU64::new(0),
+    };
+    let metrics = metrics::Metrics::new(options.version, options.served_name(), &cache_labels(&options, &started));
+    let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
+    let stats = stats::StatsLine::new(log.clone(), options.version, options.device.cpu, log_stats);
+    let clock = clock::Clock::new(options.time_scale, options.seed, options.noise);
+    let engine = engine::EngineLoop::new(started.engine, started.step_time, clock, metrics, stats, inbox);
+
+    let listener = started.socket.listen(BACKLOG)?;
+    let address = listener.local_addr()?;
+    log.api("api_server.py", format_args!("{} http://{address}", server_line(options.version)));
+    // Tokens must not wait for each other in the socket.
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    log.uvicorn(format_args!("Started server process [{}]", std::process::id()));
+    log.uvicorn("Waiting for application startup.");
+    log.uvicorn("Application startup complete.");
+    let engine = tokio::spawn(engine.run());
+    let (shut_down, shutting_down) = tokio::sync::oneshot::channel::<()>();
+    let graceful = async {
+        let _ = shutting_down.await;
+    };
+    let server = axum::serve(listener, http::router(front_end)).with_graceful_shutdown(graceful).into_future();
+    tokio::pin!(server);
+    tokio::select! {
+        ended = &mut server => return Ok(ended?),
+        _ = &mut stop => {}
+    }
+    log.api("launcher.py", "[shutdown] API server: shutdown triggered mode=abort timeout=0s");
+    log.uvicorn("Shutting down");
+    // Requests in flight are aborted; idle connections are closed.
+    let _ = commands.send(engine::Command::Stop);
+    let _ = shut_down.send(());
+    let _ = tokio::time::timeout(startup::GRACE, server).await;
+    engine.abort();
+    log.uvicorn("Waiting for application shutdown.");
+    log.uvicorn("Application shutdown complete.");
+    log.uvicorn(format_args!("Finished server process [{}]", std::process::id()));
+    Ok(())
+}
+
+fn server_line(version: crate::facts::EngineVersion) -> &'static str {
+    match (version.major, version.minor) {
+        (0, ..10) => "Starting vLLM API server on",
+        (0, 10..20) => "Starting vLLM API server 0 on",
+        _ => "Starting vLLM server on",
+    }
+}
+
+fn cache_labels(options: &Options, started: &startup::Started) -> Vec<(&'static str, String)> {
+    let (settings, plan) = (&started.settings, &started.plan);
+    let text = |name, default: &str| options.config.get_str(name).unwrap_or(default).to_owned();
+    let mut labels = vec![
+        ("block_size", settings.block_size.to_string()),
+        ("cache_dtype", text("kv-cache-dtype", "auto")),
+        ("enable_prefix_caching", startup::python(settings.prefix_caching).to_owned()),
+        ("gpu_memory_utilization", started.utilization.to_string()),
+        ("num_cpu_blocks", "None".to_owned()),
+        ("num_gpu_blocks", plan.blocks.to_string()),
+    ];
+    if options.version >= crate::facts::EngineVersion::new(0, 32, 0) {
+        let tokens = startup::kv_tokens(options.version, settings, plan);
+        let per_request = settings.max_model_len.div_ceil(settings.block_size);
+        labels.push(("kv_cache_size_tokens", tokens.to_string()));
+        labels.push(("kv_cache_max_concurrency", (f64::from(plan.blocks) / f64::from(per_request)).to_string()));
+    }
+    labels
+}

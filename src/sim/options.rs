@@ -1,0 +1,148 @@
+//! The command line of the simulated engine: `vllm serve`'s own flags, and `--sim-*` for what is simulated.
+
+use std::time::Duration;
+
+use super::refusal::Refusal;
+use crate::config::Config;
+use crate::facts::EngineVersion;
+use crate::flag::FlagTable;
+use crate::twin::DevicePreset;
+
+/// Everything that decides how the simulated engine behaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// As given: a directory with a `config.json`.
+    pub model: String,
+    /// The flags of `vllm serve` that were given.
+    pub config: Config,
+    /// The release that is simulated: flags, defaults, refusals, scheduler, log lines, metric names.
+    pub version: EngineVersion,
+    pub device: &'static DevicePreset,
+    /// Real time from the start until requests are served.
+    pub startup: Duration,
+    /// How many times faster than the simulated device the steps go by.
+    pub time_scale: f64,
+    pub seed: u64,
+    /// Standard deviation of the logarithm of a step's time; 0 for none.
+    pub noise: f64,
+}
+
+impl Options {
+    /// Reads what follows `sim serve`: the model, flags of the simulated release, and
+    /// `--sim-vllm-version`, `--sim-device`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`, `--sim-noise`.
+    ///
+    /// # Errors
+    /// What argparse would refuse, with its exit code 2.
+    pub fn parse(arguments: &[String]) -> Result<Self, Refusal> {
+        let Some((model, rest)) = arguments.split_first().filter(|(model, _)| !model.starts_with('-')) else {
+            return Err(Refusal::usage("the following arguments are required: model_tag"));
+        };
+        let mut options = Self {
+            model: model.clone(),
+            config: Config::new(),
+            version: FlagTable::newest_release(),
+            device: preset("h100")?,
+            startup: Duration::from_millis(500),
+            time_scale: 1.0,
+            seed: 0,
+            noise: 0.02,
+        };
+        let mut flags = Vec::new();
+        let mut rest = rest.iter();
+        while let Some(argument) = rest.next() {
+            let Some(name) = argument.strip_prefix("--sim-").or_else(|| argument.strip_prefix("--sim_")) else {
+                flags.push(argument.clone());
+                continue;
+            };
+            let (name, value) = match name.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (name, rest.next().map(String::as_str)),
+            };
+            let name = name.replace('_', "-");
+            let value = value.ok_or_else(|| Refusal::usage(format!("argument --sim-{name}: expected one argument")))?;
+            options.set(&name, value)?;
+        }
+        options.config = FlagTable::for_version(options.version).parse(&flags).map_err(Refusal::usage)?;
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
+        match name {
+            "vllm-version" => self.version = value.parse().map_err(Refusal::usage)?,
+            "device" => self.device = preset(value)?,
+            "startup-s" => self.startup = Duration::from_secs_f64(number(name, value, 0.0, 3600.0)?),
+            "time-scale" => self.time_scale = number(name, value, 1e-3, 1e6)?,
+            "noise" => self.noise = number(name, value, 0.0, 2.0)?,
+            "seed" => {
+                self.seed = value
+                    .parse()
+                    .map_err(|_| Refusal::usage(format!("argument --sim-seed: invalid int value: '{value}'")))?;
+            }
+            _ => return Err(Refusal::usage(format!("unrecognized arguments: --sim-{name}"))),
+        }
+        Ok(())
+    }
+
+    /// The names that requests may use, the first of which replies carry.
+    #[must_use]
+    pub fn served_name(&self) -> &str {
+        self.config.get_str("served-model-name").unwrap_or(&self.model)
+    }
+}
+
+fn preset(name: &str) -> Result<&'static DevicePreset, Refusal> {
+    DevicePreset::find(name).ok_or_else(|| {
+        let names = DevicePreset::names().collect::<Vec<_>>().join(", ");
+        Refusal::usage(format!("argument --sim-device: invalid choice: '{name}' (choose from {names})"))
+    })
+}
+
+fn number(name: &str, value: &str, least: f64, most: f64) -> Result<f64, Refusal> {
+    let number = value
+        .parse::<f64>()
+        .map_err(|_| Refusal::usage(format!("argument --sim-{name}: invalid float value: '{value}'")))?;
+    if (least..=most).contains(&number) {
+        Ok(number)
+    } else {
+        Err(Refusal::usage(format!("argument --sim-{name}: {value} is not between {least} and {most}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, Refusal> {
+        Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn flags_of_the_engine_and_of_the_simulation_may_be_mixed() {
+        let options = parse("m --sim-device=l4 --max_num_seqs 8 --sim_startup_s 0.25 --sim-vllm-version 0.6.3 --sim-seed 7 --served-model-name x")
+            .unwrap();
+        assert_eq!((options.device.name, options.seed, options.startup), ("l4", 7, Duration::from_millis(250)));
+        assert_eq!(options.config.get_i64("max-num-seqs"), Some(8));
+        assert!(options.version.is_v0());
+        assert_eq!((options.model.as_str(), options.served_name()), ("m", "x"));
+    }
+
+    #[test]
+    fn what_cannot_be_parsed_ends_with_exit_code_2_and_argparse_words() {
+        for (line, text) in [
+            ("", "the following arguments are required: model_tag"),
+            ("--port 1", "the following arguments are required: model_tag"),
+            ("m --no-such-flag 1", "error: unrecognized arguments: --no-such-flag"),
+            ("m --swap-space 4", "error: unrecognized arguments: --swap-space"),
+            ("m --kv-cache-dtype foo", "invalid choice: 'foo'"),
+            ("m --sim-device tpu", "argument --sim-device: invalid choice: 'tpu' (choose from a100, h100, l4, cpu)"),
+            ("m --sim-time-scale 0", "--sim-time-scale: 0 is not between 0.001 and 1000000"),
+            ("m --sim-noise", "argument --sim-noise: expected one argument"),
+            ("m --sim-what 1", "unrecognized arguments: --sim-what"),
+        ] {
+            let refusal = parse(line).unwrap_err();
+            assert_eq!(refusal.exit_code, 2);
+            assert!(refusal.text.contains(text), "{line}: {refusal}");
+            assert!(refusal.text.starts_with("usage: "));
+        }
+    }
+}

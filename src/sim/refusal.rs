@@ -1,0 +1,79 @@
+//! Why the simulated engine does not start, in the words and with the exit code of the real one.
+
+use crate::facts::EngineVersion;
+
+/// An end before the server was ready.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Refusal {
+    /// 2 when the arguments cannot be parsed, 1 for everything later.
+    pub exit_code: u8,
+    /// What standard error gets, without a line end.
+    pub text: String,
+}
+
+impl Refusal {
+    /// As argparse refuses.
+    pub(super) fn usage(error: impl std::fmt::Display) -> Self {
+        let text = format!(
+            "usage: vllm serve [model_tag] [options]\n\nFor full list:            vllm serve --help=all\n\nvllm serve: error: {error}"
+        );
+        Self { exit_code: 2, text }
+    }
+
+    /// As the configuration class `class` refuses a combination of values.
+    pub(super) fn value(version: EngineVersion, class: &str, message: &str) -> Self {
+        if validates(version) {
+            let detail = format!(
+                "Value error, {message} [type=value_error, input_value=ArgsKwargs((), {{...}}), input_type=ArgsKwargs]"
+            );
+            Self::pydantic(class, None, &detail, "value_error")
+        } else {
+            Self::traceback("config.py", &format!("ValueError: {message}"))
+        }
+    }
+
+    /// As the configuration class `class` refuses one field's value.
+    pub(super) fn field(class: &str, field: &str, rule: &str, kind: &str, value: &str) -> Self {
+        let input = if value.contains('.') { "float" } else { "int" };
+        let detail = format!("Input should be {rule} [type={kind}, input_value={value}, input_type={input}]");
+        Self::pydantic(class, Some(field), &detail, kind)
+    }
+
+    fn pydantic(class: &str, field: Option<&str>, detail: &str, kind: &str) -> Self {
+        let field = field.map(|field| format!("\n{field}")).unwrap_or_default();
+        let error = format!(
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for {class}{field}\n  {detail}\n    \
+             For further information visit https://errors.pydantic.dev/2.12/v/{kind}"
+        );
+        Self::traceback("config/vllm.py", &error)
+    }
+
+    /// A Python traceback that ends in `error`.
+    pub(super) fn traceback(file: &str, error: &str) -> Self {
+        let text = format!(
+            "Traceback (most recent call last):\n  File \"/usr/local/bin/vllm\", line 8, in <module>\n    \
+             sys.exit(main())\n  File \"/usr/local/lib/python3.12/dist-packages/vllm/{file}\", line 1, in <simulated>\n\
+             {error}"
+        );
+        Self { exit_code: 1, text }
+    }
+
+    /// As the parent process reports that the engine's process did not start because of `cause`.
+    pub(super) fn engine(version: EngineVersion, cause: &str) -> Self {
+        if version.is_v0() {
+            return Self::traceback("worker/worker.py", cause);
+        }
+        let child = Self::traceback("v1/engine/core.py", cause).text;
+        let parent = Self::traceback(
+            "v1/engine/utils.py",
+            "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+        );
+        Self { exit_code: 1, text: format!("EngineCore failed to start.\n{child}\n{}", parent.text) }
+    }
+}
+
+/// Whether this release checks its configuration classes with pydantic.
+pub(super) fn validates(version: EngineVersion) -> bool {
+    version >= EngineVersion::new(0, 12, 0)
+}

@@ -1,0 +1,203 @@
+//! The start of the simulated engine, phase by phase: refusals and log lines come when vLLM's come.
+
+use std::time::Duration;
+
+use tokio::net::TcpSocket;
+use tokio::time::Instant;
+
+use super::log::Log;
+use super::options::Options;
+use super::refusal::Refusal;
+use super::resolve::{Effective, gib};
+use crate::config::Value;
+use crate::facts::{EngineVersion, ModelError, ModelShape};
+use crate::twin::{Engine, MemoryPlan, Settings, StepTime};
+
+/// Shares of the start-up time after which something is known, from live runs of 0.32.0.
+const CONFIGURED: f64 = 0.25;
+const LOADED: f64 = 0.5;
+const PROFILED: f64 = 0.7;
+
+/// A started engine that nobody talks to yet.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) model: ModelShape,
+    pub(super) settings: Settings,
+    pub(super) plan: MemoryPlan,
+    pub(super) engine: Engine,
+    pub(super) step_time: StepTime,
+    pub(super) socket: TcpSocket,
+    pub(super) utilization: f64,
+}
+
+/// Runs all phases. `socket` may be bound already; otherwise `--host` and `--port` say where to.
+pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket>) -> Result<Started, Refusal> {
+    let began = Instant::now();
+    let until = async |share: f64| tokio::time::sleep_until(began + options.startup.mul_f64(share)).await;
+    let version = options.version;
+    let since = |minor| version >= EngineVersion::new(0, minor, 0);
+
+    if since(10) {
+        log.api("utils.py", format_args!("non-default args: {{{}}}", arguments(options)));
+    } else {
+        log.api("api_server.py", format_args!("vLLM API server version {version}"));
+        log.api(
+            "api_server.py",
+            format_args!("args: Namespace(model_tag='{}', {})", options.model, arguments(options)),
+        );
+    }
+    until(CONFIGURED).await;
+    let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
+    let effective = Effective::resolve(&options.config, &model, version, options.device.device())?;
+    if since(10) {
+        if let Some(architecture) = &model.architecture {
+            log.api("model.py", format_args!("Resolved architecture: {architecture}"));
+        }
+        log.api("model.py", format_args!("Using max model len {}", effective.max_model_len));
+    }
+    let tokens = effective.max_num_batched_tokens;
+    if effective.chunked_prefill {
+        log.api("scheduler.py", format_args!("Chunked prefill is enabled with max_num_batched_tokens={tokens}."));
+    }
+    let socket = match socket {
+        Some(socket) => socket,
+        None => bind(options)?,
+    };
+    let generation = if version.is_v0() { "an" } else { "a V1" };
+    log.core("core.py", format_args!("Initializing {generation} LLM engine (v{version}) with config: model='{}', max_seq_len={}, enable_prefix_caching={}, chunked_prefill_enabled={}, seed={}", options.model, effective.max_model_len, python(effective.prefix_caching), python(effective.chunked_prefill), options.seed));
+
+    until(LOADED).await;
+    let (settings, plan) = effective.allocate(&options.config, &model, version, options.device)?;
+    let memory = if since(20) { " memory" } else { "" };
+    let took = options.startup.mul_f64(LOADED - CONFIGURED).as_secs_f64();
+    if version.is_v0() {
+        log.core("model_runner.py", format_args!("Loading model weights took {} GB", gib(plan.weights)));
+    } else {
+        log.core(
+            "gpu_model_runner.py",
+            format_args!("Model loading took {} GiB{memory} and {took:.6} seconds", gib(plan.weights)),
+        );
+    }
+    until(PROFILED).await;
+    log_cache(log, options, &settings, &plan);
+    let engine =
+        Engine::new(settings.clone()).map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
+    let step_time = StepTime::new(&model, options.device, &settings)
+        .map_err(|error| Refusal::engine(version, &format!("KeyError: '{error}'")))?;
+    until(1.0).await;
+    if !version.is_v0() {
+        let took = options.startup.mul_f64(1.0 - LOADED).as_secs_f64();
+        let unit = if since(32) { "s" } else { "seconds" };
+        log.core("core.py", format_args!("init engine (profile, create kv cache, warmup model) took {took:.2} {unit}"));
+    }
+    Ok(Started { model, settings, plan, engine, step_time, socket, utilization: effective.gpu_memory_utilization })
+}
+
+fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPlan) {
+    let version = options.version;
+    let since = |minor| version >= EngineVersion::new(0, minor, 0);
+    let len = settings.max_model_len;
+    let per_request = f64::from(len.div_ceil(settings.block_size));
+    let concurrency = f64::from(plan.blocks) / per_request;
+    if version.is_v0() {
+        log.core("gpu_executor.py", format_args!("# GPU blocks: {}, # CPU blocks: 0", plan.blocks));
+        log.core(
+            "gpu_executor.py",
+            format_args!("Maximum concurrency for {len} tokens per request: {concurrency:.2}x"),
+        );
+        return;
+    }
+    if since(10) {
+        log.core("gpu_worker.py", format_args!("Available KV cache memory: {} GiB", gib(plan.cache)));
+    }
+    let tokens = thousands(kv_tokens(version, settings, plan));
+    let concurrency =
+        format!("Maximum concurrency for {} tokens per request: {concurrency:.2}x", thousands(len.into()));
+    if since(32) {
+        let device = if options.device.cpu { "CPU" } else { "GPU" };
+        log.core("kv_cache_utils.py", format_args!("{device} KV cache size: {tokens} tokens, {concurrency}"));
+    } else {
+        log.core("kv_cache_utils.py", format_args!("GPU KV cache size: {tokens} tokens"));
+        log.core("kv_cache_utils.py", concurrency);
+    }
+}
+
+/// Tokens that the cache holds, as the release counts them.
+pub(super) fn kv_tokens(version: EngineVersion, settings: &Settings, plan: &MemoryPlan) -> u64 {
+    if version < EngineVersion::new(0, 20, 0) {
+        return u64::from(plan.blocks) * u64::from(settings.block_size);
+    }
+    let per_request = u64::from(settings.max_model_len.div_ceil(settings.block_size));
+    u64::from(plan.blocks) * u64::from(settings.max_model_len) / per_request.max(1)
+}
+
+/// Reserves the address without listening: until the engine is ready, connections are refused.
+fn bind(options: &Options) -> Result<TcpSocket, Refusal> {
+    let host = options.config.get_str("host").unwrap_or("0.0.0.0");
+    let port = options.config.get_i64("port").unwrap_or(8000);
+    let failed = |error: std::io::Error| {
+        let number = error.raw_os_error().unwrap_or(0);
+        let words = match error.kind() {
+            std::io::ErrorKind::AddrInUse => "Address already in use".to_owned(),
+            _ => error.to_string(),
+        };
+        Refusal::traceback("entrypoints/openai/api_server.py", &format!("OSError: [Errno {number}] {words}"))
+    };
+    let unknown = |_| {
+        let error = "socket.gaierror: [Errno -2] Name or service not known";
+        Refusal::traceback("entrypoints/openai/api_server.py", error)
+    };
+    let host = if host == "localhost" { "127.0.0.1" } else { host };
+    let ip = host.parse::<std::net::IpAddr>().map_err(unknown)?;
+    let port = u16::try_from(port).map_err(|_| {
+        let error = "OverflowError: bind(): port must be 0-65535.";
+        Refusal::traceback("entrypoints/openai/api_server.py", error)
+    })?;
+    let socket = if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
+    socket.set_reuseaddr(true).map_err(failed)?;
+    socket.bind((ip, port).into()).map_err(failed)?;
+    Ok(socket)
+}
+
+fn missing(model: &str, error: &ModelError) -> Refusal {
+    let error = match error {
+        ModelError::NoConfig(_) => format!(
+            "OSError: {model} is not a local folder and is not a valid model identifier listed on \
+             'https://huggingface.co/models'"
+        ),
+        error => format!("OSError: Can't load the configuration of '{model}': {error}"),
+    };
+    Refusal::traceback("transformers_utils/config.py", &error)
+}
+
+fn arguments(options: &Options) -> String {
+    let given = options.config.iter().map(|(name, value)| {
+        let value = match value {
+            Value::Bool(on) => python(*on).to_owned(),
+            Value::Text(text) => format!("'{text}'"),
+            number => number.to_string(),
+        };
+        format!(", '{}': {value}", name.replace('-', "_"))
+    });
+    format!("'model': '{}'{}", options.model, given.collect::<String>())
+}
+
+pub(super) fn python(on: bool) -> &'static str {
+    if on { "True" } else { "False" }
+}
+
+/// `1234567` as `1,234,567`.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The time that a graceful end may take before connections are cut.
+pub(super) const GRACE: Duration = Duration::from_millis(400);

@@ -1,0 +1,76 @@
+//! The line about throughput and queues that the engine logs from time to time while it has work.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::log::Log;
+use super::metrics::hit_rate;
+use crate::facts::EngineVersion;
+use crate::twin::{Counters, Engine};
+
+#[derive(Debug)]
+pub(super) struct StatsLine {
+    log: Log,
+    version: EngineVersion,
+    cpu: bool,
+    enabled: bool,
+    last: Counters,
+    written: Instant,
+}
+
+impl StatsLine {
+    pub(super) const PERIOD: Duration = Duration::from_secs(10);
+
+    pub(super) fn new(log: Log, version: EngineVersion, cpu: bool, enabled: bool) -> Self {
+        Self { log, version, cpu, enabled, last: Counters::default(), written: Instant::now() }
+    }
+
+    /// Writes the line unless the engine was idle since the last one.
+    pub(super) fn write(&mut self, engine: &Engine) {
+        let now = engine.counters();
+        let passed = self.written.elapsed().as_secs_f64().max(1e-9);
+        let rate = |now: u64, before: u64| {
+            #[expect(clippy::cast_precision_loss, reason = "printed with one decimal")]
+            let tokens = (now - before) as f64;
+            tokens / passed
+        };
+        let prompt = rate(now.prompt_tokens, self.last.prompt_tokens);
+        let generated = rate(now.generated_tokens, self.last.generated_tokens);
+        let preempted = now.preemptions - self.last.preemptions;
+        let idle = now.steps == self.last.steps;
+        (self.last, self.written) = (now, Instant::now());
+        if idle || !self.enabled {
+            return;
+        }
+        let usage = 100.0 * engine.kv_usage();
+        let throughput = format!(
+            "Avg prompt throughput: {prompt:.1} tokens/s, Avg generation throughput: {generated:.1} tokens/s, \
+             Running: {} reqs",
+            engine.running()
+        );
+        let waiting = engine.waiting();
+        if self.version.is_v0() {
+            self.log.api(
+                "metrics.py",
+                format_args!(
+                    "{throughput}, Swapped: 0 reqs, Pending: {waiting} reqs, GPU KV cache usage: {usage:.1}%, CPU KV \
+                     cache usage: 0.0%."
+                ),
+            );
+            return;
+        }
+        let since = |minor| self.version >= EngineVersion::new(0, minor, 0);
+        let preemptions =
+            if since(12) && preempted > 0 { format!(", Preemptions: {preempted}") } else { String::new() };
+        let device = if since(32) && self.cpu { "CPU" } else { "GPU" };
+        let hits = 100.0 * hit_rate(engine);
+        self.log.api(
+            "loggers.py",
+            format_args!(
+                "Engine 000: {throughput}, Waiting: {waiting} reqs{preemptions}, {device} KV cache usage: \
+                 {usage:.1}%, Prefix cache hit rate: {hits:.1}%"
+            ),
+        );
+    }
+}

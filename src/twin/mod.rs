@@ -1,0 +1,36 @@
+//! The engine in virtual time: scheduler, paged cache and step time as pure functions of what is asked and when.
+//!
+//! The simulated server runs it against the clock, a prediction as fast as it can; both see the same schedule.
+
+mod batch;
+mod block;
+mod device;
+mod drive;
+mod engine;
+mod memory;
+mod schedule;
+mod schedule_v0;
+mod sequence;
+mod settings;
+mod step_time;
+#[cfg(test)]
+mod tests;
+
+pub use batch::{Batch, Item, Work};
+pub use device::DevicePreset;
+pub use drive::{Reply, drive};
+pub use engine::{AddError, Counters, Engine, Event};
+pub use memory::{MemoryPlan, MemoryUse, kv_blocks};
+pub use sequence::RequestId;
+pub use settings::{Policy, Settings, SettingsError};
+pub use step_time::{IncompleteShape, StepTime};
+
+/// The shape of Llama 3 8B.
+#[cfg(test)]
+pub(crate) fn test_model() -> crate::facts::ModelShape {
+    crate::facts::ModelShape::from_json(&serde_json::json!({
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
+        "max_position_embeddings": 8192, "torch_dtype": "bfloat16"
+    }))
+}

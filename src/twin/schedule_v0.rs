@@ -1,0 +1,55 @@
+//! V0's scheduler: prompts before decodes and never in one batch, unless chunked prefill is on.
+
+use std::time::Duration;
+
+use super::batch::Batch;
+use super::engine::Engine;
+
+/// Share of the blocks that admissions leave unused, so that decodes do not run short at once.
+const WATERMARK: f64 = 0.01;
+
+/// When the last step with a prompt began and how long it took: what `scheduler_delay_factor` multiplies.
+#[derive(Debug, Default)]
+pub(super) struct Delay {
+    last_step: Duration,
+    last_had_prompt: bool,
+    prompt_latency: Duration,
+}
+
+impl Engine {
+    pub(super) fn step_v0(&mut self, now: Duration) -> Batch {
+        let admits = self.delay_passed(now);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of blocks")]
+        let watermark = (WATERMARK * f64::from(self.pool.capacity())) as usize;
+        let mut batch = Batch::default();
+        let mut budget = self.settings.max_num_batched_tokens;
+        if self.settings.chunked_prefill {
+            if self.run(&mut batch, &mut budget) && admits {
+                self.admit(&mut batch, &mut budget, watermark);
+            }
+        } else {
+            if admits {
+                self.admit(&mut batch, &mut budget, watermark);
+            }
+            if batch.items.is_empty() {
+                self.run(&mut batch, &mut budget);
+            }
+        }
+        self.delay.last_had_prompt = batch.work.prompt_tokens > 0;
+        batch
+    }
+
+    fn delay_passed(&mut self, now: Duration) -> bool {
+        if self.delay.last_had_prompt {
+            self.delay.prompt_latency = now.saturating_sub(self.delay.last_step);
+        }
+        self.delay.last_step = now;
+        let factor = self.settings.scheduler_delay_factor;
+        if factor <= 0.0 || self.running.is_empty() {
+            return true;
+        }
+        // Preempted requests come back at the head: the earliest arrival need not be there.
+        let Some(earliest) = self.waiting.iter().map(|slot| self.sequences[*slot].arrived).min() else { return true };
+        now.saturating_sub(earliest).as_secs_f64() > factor * self.delay.prompt_latency.as_secs_f64()
+    }
+}

@@ -1,0 +1,243 @@
+//! Schedules worked out by hand, and what holds for every schedule.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{AddError, Batch, Engine, Policy, RequestId, Settings, SettingsError};
+
+const STEP: Duration = Duration::from_millis(10);
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        policy: Policy::V1,
+        max_model_len: 64,
+        max_num_seqs: 4,
+        max_num_batched_tokens: 16,
+        block_size: 4,
+        num_blocks: 64,
+        chunked_prefill: true,
+        prefix_caching: false,
+        scheduler_delay_factor: 0.0,
+    }
+}
+
+/// Token ids that no other request has.
+fn prompt(id: u32, len: u32) -> Vec<u32> {
+    (0..len).map(|index| id * 1000 + index).collect()
+}
+
+fn engine(settings: Settings, requests: &[(u32, u32)]) -> Engine {
+    let mut engine = Engine::new(settings).unwrap();
+    for (id, (prompt_len, output_len)) in (0..).zip(requests) {
+        engine.add(RequestId(u64::from(id)), &prompt(id, *prompt_len), *output_len, Duration::ZERO).unwrap();
+    }
+    engine
+}
+
+/// The (request, tokens) pairs of every step until nothing is left to do.
+fn run(engine: &mut Engine) -> Vec<Vec<(u64, u32)>> {
+    let mut steps = Vec::new();
+    let mut now = Duration::ZERO;
+    while let Some(batch) = engine.step(now) {
+        now += STEP;
+        engine.finish(&batch);
+        steps.push(pairs(&batch));
+        assert!(steps.len() < 10_000, "the schedule does not end");
+    }
+    steps
+}
+
+fn pairs(batch: &Batch) -> Vec<(u64, u32)> {
+    batch.items.iter().map(|item| (item.id.0, item.tokens)).collect()
+}
+
+#[test]
+fn a_long_prompt_is_computed_in_pieces_beside_decodes() {
+    let mut engine = engine(settings(), &[(10, 3), (20, 2)]);
+    assert_eq!(run(&mut engine), [vec![(0, 10), (1, 6)], vec![(0, 1), (1, 14)], vec![(0, 1), (1, 1)],]);
+    let counters = engine.counters();
+    assert_eq!((counters.prompt_tokens, counters.generated_tokens, counters.finished), (30, 5, 2));
+    assert_eq!((engine.running(), engine.waiting()), (0, 0));
+    assert!(engine.kv_usage().abs() < 1e-9);
+}
+
+#[test]
+fn without_chunked_prefill_a_prompt_waits_until_all_of_it_fits() {
+    let whole = Settings { chunked_prefill: false, max_model_len: 16, ..settings() };
+    let mut engine = engine(whole, &[(10, 3), (8, 1)]);
+    assert_eq!(run(&mut engine), [vec![(0, 10)], vec![(0, 1), (1, 8)], vec![(0, 1)]]);
+}
+
+#[test]
+fn max_num_seqs_holds_the_queue_back() {
+    let two = Settings { max_num_seqs: 2, ..settings() };
+    let mut engine = engine(two, &[(2, 2), (2, 1), (2, 1)]);
+    assert_eq!(run(&mut engine), [vec![(0, 2), (1, 2)], vec![(0, 1), (2, 2)]]);
+}
+
+#[test]
+fn when_blocks_run_out_the_newest_starts_over() {
+    // Four blocks of four tokens; each request ends with 11 tokens computed, which is three blocks.
+    let tight = Settings { num_blocks: 4, max_model_len: 12, ..settings() };
+    let mut engine = engine(tight, &[(8, 4), (8, 4)]);
+    assert_eq!(
+        run(&mut engine),
+        [
+            vec![(0, 8), (1, 8)],
+            vec![(0, 1)], // a third block for 0: 1 is preempted
+            vec![(0, 1)], // 1 needs three blocks for its nine tokens, and one is free
+            vec![(0, 1)],
+            vec![(1, 9)],
+            vec![(1, 1)],
+            vec![(1, 1)],
+        ]
+    );
+    assert_eq!(engine.counters().preemptions, 1);
+}
+
+#[test]
+fn a_shared_beginning_is_computed_once() {
+    let caching = Settings { prefix_caching: true, ..settings() };
+    let mut engine = Engine::new(caching).unwrap();
+    let tokens: Vec<u32> = (0..12).collect();
+    for id in 0..2 {
+        engine.add(RequestId(id), &tokens, 1, Duration::ZERO).unwrap();
+    }
+    // The last token is computed in any case, and with it the rest of its block.
+    assert_eq!(run(&mut engine), [vec![(0, 12), (1, 4)]]);
+    assert_eq!((engine.counters().prefix_queries, engine.counters().prefix_hits), (24, 8));
+
+    engine.reset_prefix_cache();
+    engine.add(RequestId(2), &tokens, 1, Duration::ZERO).unwrap();
+    assert_eq!(run(&mut engine), [vec![(2, 12)]]);
+}
+
+#[test]
+fn v0_computes_prompts_alone_and_first() {
+    let v0 = Settings { policy: Policy::V0, chunked_prefill: false, max_model_len: 16, ..settings() };
+    let mut engine = engine(v0, &[(10, 3), (8, 2)]);
+    assert_eq!(run(&mut engine), [vec![(0, 10)], vec![(1, 8)], vec![(0, 1), (1, 1)], vec![(0, 1)]]);
+}
+
+#[test]
+fn v0_delay_lets_decodes_go_on_before_the_next_prompt() {
+    let delayed = Settings {
+        policy: Policy::V0,
+        chunked_prefill: false,
+        max_model_len: 16,
+        scheduler_delay_factor: 1.5,
+        ..settings()
+    };
+    let mut engine = engine(delayed, &[(10, 5), (8, 1)]);
+    // The prompt step took 10 ms, so the second request waits until 20 ms have passed.
+    assert_eq!(run(&mut engine), [vec![(0, 10)], vec![(0, 1)], vec![(1, 8)], vec![(0, 1)], vec![(0, 1)], vec![(0, 1)]]);
+}
+
+#[test]
+fn an_abort_during_a_step_drops_its_token() {
+    let mut engine = engine(settings(), &[(4, 9), (4, 1)]);
+    let batch = engine.step(Duration::ZERO).unwrap();
+    assert!(engine.abort(RequestId(0)));
+    assert!(!engine.abort(RequestId(0)));
+    let events = engine.finish(&batch);
+    assert_eq!(events.iter().map(|event| event.id.0).collect::<Vec<_>>(), [1]);
+    assert!(engine.kv_usage().abs() < 1e-9);
+    assert_eq!(engine.counters().aborted, 1);
+}
+
+#[test]
+fn what_could_never_run_is_refused() {
+    let mut one = engine(settings(), &[(4, 1)]);
+    assert_eq!(
+        one.add(RequestId(1), &[1; 60], 5, Duration::ZERO),
+        Err(AddError::TooLong { prompt: 60, output: 5, max_model_len: 64 })
+    );
+    assert_eq!(one.add(RequestId(0), &[1], 1, Duration::ZERO), Err(AddError::Duplicate(RequestId(0))));
+    assert_eq!(
+        Settings { num_blocks: 15, ..settings() }.check(),
+        Err(SettingsError::Cache { num_blocks: 15, block_size: 4, max_model_len: 64 })
+    );
+    assert!(matches!(Settings { chunked_prefill: false, ..settings() }.check(), Err(SettingsError::Budget { .. })));
+}
+
+prop_compose! {
+    fn any_settings()(
+        v0 in any::<bool>(), chunked_prefill in any::<bool>(), prefix_caching in any::<bool>(),
+        max_num_seqs in 1_u32..6, budget in 1_u32..24, block_size in 1_u32..6, spare in 0_u32..12,
+        scheduler_delay_factor in 0.0_f64..3.0,
+    ) -> Settings {
+        let max_model_len = 24;
+        Settings {
+            policy: if v0 { Policy::V0 } else { Policy::V1 },
+            max_model_len,
+            max_num_seqs,
+            max_num_batched_tokens: if chunked_prefill { budget } else { max_model_len + budget },
+            block_size,
+            num_blocks: max_model_len.div_ceil(block_size) + spare,
+            chunked_prefill,
+            prefix_caching,
+            scheduler_delay_factor,
+        }
+    }
+}
+
+/// Prompt length, output length, token ids to draw from (few: shared beginnings), step at which it arrives.
+fn any_requests() -> impl Strategy<Value = Vec<(u32, u32, u32, u32)>> {
+    prop::collection::vec((1_u32..16, 1_u32..8, 0_u32..3, 0_u32..20), 1..12)
+}
+
+/// Runs a whole schedule, checks every step, returns it.
+fn checked(settings: &Settings, requests: &[(u32, u32, u32, u32)]) -> Vec<Vec<(u64, u32)>> {
+    let mut engine = Engine::new(settings.clone()).unwrap();
+    let mut generated = BTreeMap::new();
+    let mut steps: Vec<Vec<(u64, u32)>> = Vec::new();
+    for round in 0.. {
+        let now = STEP * round;
+        for (id, (prompt_len, output_len, family, arrival)) in (0..).zip(requests) {
+            if *arrival == round {
+                let tokens: Vec<u32> = (0..*prompt_len).map(|token| token / 7 * family).collect();
+                engine.add(RequestId(id), &tokens, *output_len, now).unwrap();
+            }
+        }
+        let Some(batch) = engine.step(now) else {
+            assert_eq!((engine.running(), engine.waiting()), (0, 0), "a request is stuck");
+            assert_eq!(engine.pool.unused(), settings.num_blocks, "blocks were lost");
+            if round >= 20 {
+                break;
+            }
+            continue;
+        };
+        let tokens: u32 = batch.items.iter().map(|item| item.tokens).sum();
+        assert!(tokens <= settings.max_num_batched_tokens && tokens == batch.work.tokens);
+        assert!(batch.items.len() <= engine.running() && engine.running() <= settings.max_num_seqs as usize);
+        let held: usize = engine.sequences.iter().map(|sequence| sequence.blocks.len()).sum();
+        let in_use = settings.num_blocks - engine.pool.unused();
+        assert!(held >= in_use as usize, "{held} held, {in_use} in use");
+        assert!(settings.prefix_caching || held == in_use as usize);
+        for event in engine.finish(&batch) {
+            let count = generated.entry(event.id.0).or_insert(0);
+            *count += 1;
+            assert_eq!(*count, event.token);
+            let (_, output_len, ..) = requests[usize::try_from(event.id.0).unwrap()];
+            assert_eq!(event.last, *count == output_len);
+        }
+        steps.push(pairs(&batch));
+        assert!(round < 5_000, "the schedule does not end");
+    }
+    for (id, (_, output_len, ..)) in (0..).zip(requests) {
+        assert_eq!(generated.get(&id), Some(output_len));
+    }
+    steps
+}
+
+proptest! {
+    #[test]
+    fn every_request_gets_exactly_its_tokens_and_every_block_comes_back(
+        settings in any_settings(), requests in any_requests()
+    ) {
+        let first = checked(&settings, &requests);
+        prop_assert_eq!(first, checked(&settings, &requests));
+    }
+}
