@@ -5,8 +5,7 @@
 //!
 //! The streams run on a current-thread runtime on a thread of their own, not on the caller's: nothing that the tuner does
 //! meanwhile (storing, drawing, scraping, sampling) can delay the reading of a chunk, and no chunk has to be handed from
-//! one thread to another. One thread carries some hundred thousand chunks per second, which is more than any server
-//! that it measures sends.
+//! one thread to another. One thread carries about a hundred thousand chunks per second.
 //!
 //! A request is one of three things and nothing is dropped silently: completed, failed in one of the classes of
 //! [`Error`], or, after a stop, counted as unfinished.
