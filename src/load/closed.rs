@@ -38,21 +38,21 @@ impl Loop {
         Arc::new(Self { client, observer, phase, total, began: Instant::now(), state })
     }
 
-    /// Drives every job. Dropping the future ends the requests under way; `take` still has the others.
-    pub(super) async fn drive(self: &Arc<Self>, concurrency: usize) {
+    /// Drives every job and gives the slots back. Dropping the future ends the requests under way; `take` still has
+    /// the others.
+    pub(super) async fn drive(self: &Arc<Self>, slots: Vec<Slot>) -> Vec<Slot> {
         self.report(0, 0);
-        let mut slots = JoinSet::new();
-        for _ in 0..concurrency.min(self.total) {
-            slots.spawn(Arc::clone(self).slot());
+        let mut tasks = JoinSet::new();
+        for slot in slots {
+            tasks.spawn(Arc::clone(self).serve(slot));
         }
-        slots.join_all().await;
+        tasks.join_all().await
     }
 
-    async fn slot(self: Arc<Self>) {
-        let mut slot = Slot::default();
+    async fn serve(self: Arc<Self>, mut slot: Slot) -> Slot {
         loop {
             let due = Instant::now();
-            let Some(job) = self.next() else { return };
+            let Some(job) = self.next() else { return slot };
             let record = self.client.exchange(&job, &mut slot, due, self.began).await;
             self.finish(record);
         }

@@ -5,8 +5,7 @@
 //!
 //! The streams run on a current-thread runtime on a thread of their own, not on the caller's: nothing that the tuner does
 //! meanwhile (storing, drawing, scraping, sampling) can delay the reading of a chunk, and no chunk has to be handed from
-//! one thread to another. One thread carries some hundred thousand chunks per second, which is more than any server
-//! that it measures sends.
+//! one thread to another. One thread carries about a hundred thousand chunks per second.
 //!
 //! A request is one of three things and nothing is dropped silently: completed, failed in one of the classes of
 //! [`Error`], or, after a stop, counted as unfinished.
@@ -15,9 +14,13 @@ mod body;
 mod chunk;
 mod client;
 mod closed;
+#[cfg(test)]
+mod misbehaving;
 mod record;
 mod reply;
 mod sse;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +32,7 @@ use crate::workload::Workload;
 pub use record::{Error, Record, Run, Warmup};
 
 use body::Job;
-use client::Client;
+use client::{Client, Slot};
 use closed::{Loop, Observer};
 
 /// Whom to ask.
@@ -142,7 +145,8 @@ impl Stop<'_> {
         *self.signal.borrow() || self.caller.is_closed()
     }
 
-    async fn wait(&mut self) {
+    /// What `future` gives, or nothing when it was stopped.
+    async fn or<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
         let Self { signal, caller } = self;
         let signalled = async {
             // A signal whose sender is gone can no longer come.
@@ -151,8 +155,9 @@ impl Stop<'_> {
             }
         };
         tokio::select! {
-            () = signalled => {}
-            () = caller.closed() => {}
+            value = future => Some(value),
+            () = signalled => None,
+            () = caller.closed() => None,
         }
     }
 }
@@ -177,22 +182,20 @@ async fn run(
     }
     let warmup = measured.split_off(plan.requests.min(measured.len()));
 
-    let warmup = Loop::new(client.clone(), Arc::clone(observer), Phase::Warmup, warmup);
-    let mut stopped = stop.is_set() || !ran_to_its_end(&warmup, plan, &mut stop).await;
-    let (records, _) = warmup.take();
+    let slots = (0..plan.concurrency).map(|_| Slot::new()).collect::<Result<Vec<_>, _>>()?;
+
+    let phase = Loop::new(client.clone(), Arc::clone(observer), Phase::Warmup, warmup);
+    let slots = if stop.is_set() { None } else { stop.or(phase.drive(slots)).await };
+    let (records, _) = phase.take();
     let completed = records.iter().filter(|record| record.result.is_ok()).count();
     let warmup = Warmup { completed, failed: records.len() - completed };
 
-    let window = Loop::new(client, Arc::clone(observer), Phase::Measure, measured);
-    stopped = stopped || !ran_to_its_end(&window, plan, &mut stop).await;
-    let (records, unfinished) = window.take();
-    Ok(Run { records, warmup, began: window.began, ended: Instant::now(), unfinished, stopped })
-}
-
-/// Drives one phase; false when it was stopped before its end.
-async fn ran_to_its_end(phase: &Arc<Loop>, plan: &Plan, stop: &mut Stop<'_>) -> bool {
-    tokio::select! {
-        () = phase.drive(plan.concurrency) => true,
-        () = stop.wait() => false,
-    }
+    let phase = Loop::new(client, Arc::clone(observer), Phase::Measure, measured);
+    let slots = match slots {
+        Some(slots) => stop.or(phase.drive(slots)).await,
+        None => None,
+    };
+    let (records, unfinished) = phase.take();
+    let (began, ended, stopped) = (phase.began, Instant::now(), slots.is_none());
+    Ok(Run { records, warmup, began, ended, unfinished, stopped })
 }

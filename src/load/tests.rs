@@ -1,0 +1,208 @@
+//! The load against servers that misbehave: every request ends in its class, and none distorts another's numbers.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::misbehaving::{Answer, Server};
+use super::{Error, LoadError, Phase, Plan, Progress, Record, Run, Target, drive};
+use crate::workload::{Request, Workload};
+
+/// Tells the server which request it is by the prompt's first token id.
+struct Numbered;
+
+const OUTPUT: u32 = 6;
+
+impl Workload for Numbered {
+    fn request(&self, index: u64) -> Request {
+        Request { index, prompt: vec![u32::try_from(index).unwrap()], output_len: OUTPUT }
+    }
+
+    fn longest(&self) -> u64 {
+        1 + u64::from(OUTPUT)
+    }
+}
+
+fn target(server: &Server) -> Target {
+    Target { base_url: format!("http://{}/v1/", server.address), model: "m".to_owned() }
+}
+
+fn plan(concurrency: usize, requests: usize) -> Plan {
+    Plan { concurrency, requests, warmup: 0, request_timeout: Duration::from_secs(20) }
+}
+
+/// Drives without an end of its own.
+async fn whole(target: Target, plan: Plan) -> Run {
+    let (_stop, stop) = watch::channel(false);
+    drive(target, Arc::new(Numbered), plan, |_| {}, stop).await.unwrap()
+}
+
+/// One request that the server answers so.
+async fn one(answer: Answer) -> Record {
+    let server = Server::start(move |_| answer).await;
+    let timeout = if answer == Answer::Stall { Duration::from_millis(150) } else { Duration::from_secs(20) };
+    let mut run = whole(target(&server), Plan { request_timeout: timeout, ..plan(1, 1) }).await;
+    assert_eq!((run.records.len(), run.unfinished, run.stopped), (1, 0, false));
+    run.records.remove(0)
+}
+
+#[tokio::test]
+async fn a_whole_answer_is_recorded_with_its_times_and_counts() {
+    let record = one(Answer::Whole).await;
+    assert_eq!(record.result, Ok(()));
+    assert_eq!((record.index, record.prompt_tokens, record.output_tokens), (0, 1, OUTPUT));
+    assert_eq!(record.chunks.len(), OUTPUT as usize);
+    assert!(record.chunks.is_sorted());
+    assert!(record.e2el().unwrap() >= Duration::from_millis(5), "{record:?}");
+    assert!(record.due <= record.sent && record.sent + record.e2el().unwrap() <= record.end, "{record:?}");
+}
+
+#[tokio::test]
+async fn events_split_into_bytes_or_sent_in_one_packet_are_the_same_answer() {
+    let (split, packet) = tokio::join!(one(Answer::Split), one(Answer::OnePacket));
+    assert_eq!((split.result, split.output_tokens, split.chunks.len()), (Ok(()), OUTPUT, OUTPUT as usize));
+    assert_eq!((packet.result, packet.output_tokens, packet.chunks.len()), (Ok(()), OUTPUT, OUTPUT as usize / 2));
+    assert!(packet.chunks.iter().all(|at| *at == packet.chunks[0]), "one read has one instant");
+}
+
+#[tokio::test]
+async fn a_slow_first_token_is_a_late_first_token() {
+    let record = one(Answer::SlowFirst(Duration::from_millis(80))).await;
+    assert_eq!(record.result, Ok(()));
+    assert!(record.ttft().unwrap() >= Duration::from_millis(80), "{record:?}");
+    assert!(record.e2el().unwrap() < Duration::from_secs(5), "{record:?}");
+}
+
+#[tokio::test]
+async fn every_failure_has_its_class_and_says_what_was_seen() {
+    for (answer, class, seen, chunks) in [
+        (Answer::Status(500), "http_500", "refused for the test", 0),
+        (Answer::Status(404), "http_404", "refused for the test", 0),
+        (Answer::Status(302), "http_302", "refused for the test", 0),
+        (Answer::ErrorEvent, "server_error", "engine died", 1),
+        (Answer::Reset, "reset", "", 1),
+        (Answer::Close, "reset", "", 1),
+        (Answer::Hangup, "reset", "", 0),
+        (Answer::NoDone, "truncated", "[DONE]", 6),
+        (Answer::NoUsage, "truncated", "usage", 6),
+        (Answer::Stall, "timeout", "150 ms, 1 chunks", 1),
+        (Answer::Short, "wrong_length", "5 output tokens, 6 asked for", 5),
+        (Answer::Garbage, "protocol", "EOF", 6),
+        (Answer::NoHttp, "protocol", "", 0),
+    ] {
+        let record = one(answer).await;
+        let error = record.result.expect_err("a failure");
+        assert_eq!(error.class(), class, "{answer:?}: {error}");
+        assert!(error.to_string().contains(seen), "{answer:?}: {error}");
+        assert_eq!(record.chunks.len(), chunks, "{answer:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_a_connect_failure() {
+    // A port that is taken but does not listen can be given to nobody else meanwhile.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let base_url = format!("http://{}", socket.local_addr().unwrap());
+    let run = whole(Target { base_url, model: "m".to_owned() }, plan(2, 3)).await;
+    assert_eq!(run.records.len(), 3);
+    assert!(run.records.iter().all(|record| matches!(record.result, Err(Error::Connect(_)))), "{run:?}");
+}
+
+#[tokio::test]
+async fn failures_beside_them_leave_good_requests_as_they_are() {
+    let bad = [Answer::Reset, Answer::Status(500), Answer::ErrorEvent, Answer::NoDone, Answer::Short, Answer::Close];
+    let bad = move |index: u64| bad[usize::try_from(index / 2).unwrap() % bad.len()];
+    let choose = move |index| if index % 2 == 0 { Answer::Whole } else { bad(index) };
+    let server = Server::start(choose).await;
+    let run = whole(target(&server), plan(4, 48)).await;
+    assert_eq!(run.records.len(), 48);
+    for record in &run.records {
+        assert_eq!(record.result.is_ok(), record.index % 2 == 0, "{record:?}");
+    }
+    let measurement = crate::metrics::summarize(&run.records);
+    assert_eq!((measurement.completed, measurement.failed), (24, 24));
+    assert_eq!((measurement.total_input_tokens, measurement.total_output_tokens), (24, 24 * u64::from(OUTPUT)));
+    assert_eq!(measurement.errors["reset"], 8);
+    assert_eq!(measurement.errors["server_error"], 4);
+}
+
+#[tokio::test]
+async fn connections_are_kept_and_a_stale_one_is_no_failure() {
+    let server = Server::start(|_| Answer::Whole).await;
+    let run = whole(target(&server), plan(4, 40)).await;
+    assert!(run.records.iter().all(|record| record.result.is_ok()));
+    assert_eq!(server.connections.load(Ordering::Relaxed), 4);
+
+    let server = Server::start(|_| Answer::Stale).await;
+    let run = whole(target(&server), plan(2, 10)).await;
+    assert!(run.records.iter().all(|record| record.result.is_ok()), "{:?}", run.records);
+    assert_eq!(run.records.len(), 10);
+}
+
+#[tokio::test]
+async fn the_warm_up_has_other_prompts_and_no_records() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let choose = move |index| {
+        log.lock().unwrap().push(index);
+        if index == 6 { Answer::Status(500) } else { Answer::Whole }
+    };
+    let server = Server::start(choose).await;
+    let phases = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&phases);
+    let observer = move |progress: Progress| log.lock().unwrap().push(progress);
+    let (_stop, stop) = watch::channel(false);
+    let plan = Plan { warmup: 3, ..plan(1, 5) };
+    let run = drive(target(&server), Arc::new(Numbered), plan, observer, stop).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [5, 6, 7, 0, 1, 2, 3, 4]);
+    assert_eq!((run.warmup.completed, run.warmup.failed, run.records.len()), (2, 1, 5));
+    let phases = phases.lock().unwrap();
+    assert_eq!(phases[0], Progress { phase: Phase::Prepare, completed: 0, failed: 0, total: 8 });
+    assert!(phases.contains(&Progress { phase: Phase::Warmup, completed: 2, failed: 1, total: 3 }));
+    assert_eq!(phases[phases.len() - 1], Progress { phase: Phase::Measure, completed: 5, failed: 0, total: 5 });
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_run_at_once_and_keeps_what_had_ended() {
+    let server = Server::start(|index| if index < 4 { Answer::Whole } else { Answer::Stall }).await;
+    let (signal, stop) = watch::channel(false);
+    let observer = move |progress: Progress| _ = signal.send_replace(progress.completed == 4);
+    let began = Instant::now();
+    let run = drive(target(&server), Arc::new(Numbered), plan(3, 100), observer, stop).await.unwrap();
+    assert!(run.stopped && began.elapsed() < Duration::from_secs(5));
+    assert_eq!(run.records.len(), 4);
+    // The third slot may have been stopped between two requests.
+    assert!((2..=3).contains(&run.unfinished), "{}", run.unfinished);
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_stops_the_load() {
+    let server = Server::start(|_| Answer::Stall).await;
+    let (_stop, stop) = watch::channel(false);
+    let alive = Arc::new(());
+    let held = Arc::clone(&alive);
+    let observer = move |_| _ = &held;
+    let run = drive(target(&server), Arc::new(Numbered), plan(2, 9), observer, stop);
+    assert!(tokio::time::timeout(Duration::from_millis(30), run).await.is_err());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Arc::strong_count(&alive) > 1 {
+        assert!(Instant::now() < deadline, "the load's thread still runs");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_driven_is_refused_before_anything_is_sent() {
+    let try_with = |url: &str, plan: Plan| {
+        let target = Target { base_url: url.to_owned(), model: "m".to_owned() };
+        let (_stop, stop) = watch::channel(false);
+        async move { drive(target, Arc::new(Numbered), plan, |_| {}, stop).await.unwrap_err() }
+    };
+    let refused = try_with("http://127.0.0.1:1", plan(0, 1)).await;
+    assert_eq!(refused.to_string(), "concurrency must be at least 1");
+    assert!(matches!(try_with("127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
+    assert!(matches!(try_with("https://127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
+}
