@@ -38,13 +38,12 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
     let since = |minor| version >= EngineVersion::new(0, minor, 0);
 
     if since(10) {
-        log.api("utils.py", format_args!("non-default args: {{{}}}", arguments(options)));
+        let given = arguments(options, |name, value| format!("'{name}': {value}"));
+        log.api("utils.py", format_args!("non-default args: {{{given}}}"));
     } else {
+        let given = arguments(options, |name, value| format!("{name}={value}"));
         log.api("api_server.py", format_args!("vLLM API server version {version}"));
-        log.api(
-            "api_server.py",
-            format_args!("args: Namespace(model_tag='{}', {})", options.model, arguments(options)),
-        );
+        log.api("api_server.py", format_args!("args: Namespace({given})"));
     }
     until(CONFIGURED).await;
     let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
@@ -64,7 +63,17 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
         None => bind(options)?,
     };
     let generation = if version.is_v0() { "an" } else { "a V1" };
-    log.core("core.py", format_args!("Initializing {generation} LLM engine (v{version}) with config: model='{}', max_seq_len={}, enable_prefix_caching={}, chunked_prefill_enabled={}, seed={}", options.model, effective.max_model_len, python(effective.prefix_caching), python(effective.chunked_prefill), options.seed));
+    log.core(
+        "core.py",
+        format_args!(
+            "Initializing {generation} LLM engine (v{version}) with config: model='{}', max_seq_len={}, \
+             enable_prefix_caching={}, chunked_prefill_enabled={}",
+            options.model,
+            effective.max_model_len,
+            python(effective.prefix_caching),
+            python(effective.chunked_prefill),
+        ),
+    );
 
     until(LOADED).await;
     let (settings, plan) = effective.allocate(&options.config, &model, version, options.device)?;
@@ -170,16 +179,17 @@ fn missing(model: &str, error: &ModelError) -> Refusal {
     Refusal::traceback("transformers_utils/config.py", &error)
 }
 
-fn arguments(options: &Options) -> String {
-    let given = options.config.iter().map(|(name, value)| {
+/// The flags that were given, each written by `pair` from its name and value.
+fn arguments(options: &Options, pair: impl Fn(&str, &str) -> String) -> String {
+    let flags = options.config.iter().map(|(name, value)| {
         let value = match value {
             Value::Bool(on) => python(*on).to_owned(),
             Value::Text(text) => format!("'{text}'"),
             number => number.to_string(),
         };
-        format!(", '{}': {value}", name.replace('-', "_"))
+        pair(&name.replace('-', "_"), &value)
     });
-    format!("'model': '{}'{}", options.model, given.collect::<String>())
+    std::iter::once(pair("model", &format!("'{}'", options.model))).chain(flags).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn python(on: bool) -> &'static str {

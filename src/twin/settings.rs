@@ -27,6 +27,8 @@ pub struct Settings {
     pub prefix_caching: bool,
     /// V0 only: a new prompt waits until this many times the last prompt step's length have passed.
     pub scheduler_delay_factor: f64,
+    /// Whether every kernel is launched by the host, without captured graphs.
+    pub eager: bool,
 }
 
 /// Settings with which some request could never run.

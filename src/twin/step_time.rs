@@ -70,7 +70,7 @@ impl StepTime {
             block_s: BLOCK_HOST_S,
             hash_s: if settings.prefix_caching { HASH_HOST_S } else { 0.0 },
             launch_s: layers * device.layer_launch_s,
-            graph_tokens: if device.cpu { 0 } else { LARGEST_GRAPH.min(2 * settings.max_num_seqs) },
+            graph_tokens: if device.cpu || settings.eager { 0 } else { LARGEST_GRAPH.min(2 * settings.max_num_seqs) },
             weights_s: (parameters - embeddings + hidden * vocabulary) * float(model.dtype_bytes) / bandwidth,
             token_s: 2.0 * (parameters - embeddings) / compute,
             kv_token_s: kv_bytes * paging / bandwidth,

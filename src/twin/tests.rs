@@ -20,6 +20,7 @@ pub(super) fn settings() -> Settings {
         chunked_prefill: true,
         prefix_caching: false,
         scheduler_delay_factor: 0.0,
+        eager: false,
     }
 }
 
@@ -179,6 +180,7 @@ prop_compose! {
             chunked_prefill,
             prefix_caching,
             scheduler_delay_factor,
+            eager: false,
         }
     }
 }
