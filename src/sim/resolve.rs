@@ -134,6 +134,7 @@ impl Effective {
         device: &DevicePreset,
     ) -> Result<(Settings, MemoryPlan), Refusal> {
         self.check_block_size(version, device)?;
+        self.check_free_memory(version, device)?;
         let eager = config.get_bool("enforce-eager").unwrap_or(false);
         let usage = MemoryUse {
             utilization: self.gpu_memory_utilization,
@@ -175,6 +176,26 @@ impl Effective {
             eager,
         };
         Ok((settings, plan))
+    }
+
+    /// Since 0.10 the share that is asked for must be free before anything is loaded.
+    #[expect(clippy::cast_precision_loss, reason = "memory sizes as shares and for display")]
+    fn check_free_memory(&self, version: EngineVersion, device: &DevicePreset) -> Result<(), Refusal> {
+        let (total, utilization) = (device.memory as f64, self.gpu_memory_utilization);
+        let (free, wanted) = ((device.memory - device.context) as f64, total * utilization);
+        if version < EngineVersion::new(0, 10, 0) || wanted <= free {
+            return Ok(());
+        }
+        let gib = |bytes: f64| format!("{:.2}", bytes / GIB as f64);
+        let cause = format!(
+            "ValueError: Free memory on device cuda:0 ({}/{} GiB) on startup is less than desired GPU memory \
+             utilization ({utilization}, {} GiB). Decrease GPU memory utilization or reduce GPU memory used by other \
+             processes.",
+            gib(free),
+            gib(total),
+            gib(wanted)
+        );
+        Err(Refusal::engine(version, &cause))
     }
 
     /// V1's attention kernels take only multiples of their own block size.

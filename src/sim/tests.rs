@@ -276,6 +276,7 @@ async fn configurations_that_vllm_refuses_are_refused_in_its_words() {
         ),
         ("--max-model-len 4096", "User-specified max_model_len (4096) is greater than the derived max_model_len"),
         ("--gpu-memory-utilization 0.01", "No available memory for the cache blocks"),
+        ("--gpu-memory-utilization 0.999", "on startup is less than desired GPU memory utilization (0.999, 79.11 GiB)"),
         ("--block-size 8", "No common block size for 8 (FLASH_ATTN: [MultipleOf(16)])"),
         ("--tensor-parallel-size 2", "World size (2) is larger than the number of available GPUs (1)"),
         ("--num-gpu-blocks-override 65", "the estimated maximum model length is 1024"),
