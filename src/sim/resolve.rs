@@ -136,12 +136,15 @@ impl Effective {
         self.check_block_size(version, device)?;
         self.check_free_memory(version, device)?;
         let eager = config.get_bool("enforce-eager").unwrap_or(false);
+        let fp8 = config.get_str("kv-cache-dtype").is_some_and(|dtype| dtype.starts_with("fp8"));
+        let cache_dtype_bytes = fp8.then_some(1);
         let usage = MemoryUse {
             utilization: self.gpu_memory_utilization,
             max_num_batched_tokens: self.max_num_batched_tokens,
             max_num_seqs: self.max_num_seqs,
             block_size: self.block_size,
             eager,
+            cache_dtype_bytes,
         };
         let mut plan = kv_blocks(model, device, &usage)
             .map_err(|error| Refusal::traceback("config/model.py", &format!("KeyError: '{error}'")))?;
@@ -174,6 +177,7 @@ impl Effective {
             prefix_caching: self.prefix_caching,
             scheduler_delay_factor: self.scheduler_delay_factor,
             eager,
+            cache_dtype_bytes,
         };
         Ok((settings, plan))
     }

@@ -93,6 +93,7 @@ mod tests {
             prefix_caching: true,
             scheduler_delay_factor: 0.0,
             eager: false,
+            cache_dtype_bytes: None,
         };
         let mut engine = Engine::new(settings).unwrap();
         let (version, capture) = (version.parse().unwrap(), Capture::default());

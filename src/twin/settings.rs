@@ -29,6 +29,8 @@ pub struct Settings {
     pub scheduler_delay_factor: f64,
     /// Whether every kernel is launched by the host, without captured graphs.
     pub eager: bool,
+    /// Bytes of one number in the cache where they differ from the model's own: 1 for fp8.
+    pub cache_dtype_bytes: Option<u64>,
 }
 
 /// Settings with which some request could never run.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::batch::Work;
 use super::device::DevicePreset;
+use super::memory::kv_bytes_per_token;
 use super::settings::{Policy, Settings};
 use crate::facts::ModelShape;
 
@@ -52,7 +53,7 @@ impl StepTime {
     pub fn new(model: &ModelShape, device: &DevicePreset, settings: &Settings) -> Result<Self, IncompleteShape> {
         let get = |value: Option<u64>, name| value.map(float).ok_or(IncompleteShape(name));
         let parameters = get(model.dense_parameters(), "all sizes of its layers")?;
-        let kv_bytes = get(model.kv_bytes_per_token(), "the size of its key/value heads")?;
+        let kv_bytes = get(kv_bytes_per_token(model, settings.cache_dtype_bytes), "the size of its key/value heads")?;
         let layers = get(model.layers, "num_hidden_layers")?;
         let hidden = get(model.hidden_size, "hidden_size")?;
         let vocabulary = get(model.vocab_size, "vocab_size")?;

@@ -21,6 +21,7 @@ pub(super) fn settings() -> Settings {
         prefix_caching: false,
         scheduler_delay_factor: 0.0,
         eager: false,
+        cache_dtype_bytes: None,
     }
 }
 
@@ -181,6 +182,7 @@ prop_compose! {
             prefix_caching,
             scheduler_delay_factor,
             eager: false,
+            cache_dtype_bytes: None,
         }
     }
 }
