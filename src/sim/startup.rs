@@ -13,7 +13,8 @@ use crate::config::Value;
 use crate::facts::{EngineVersion, ModelError, ModelShape};
 use crate::twin::{Engine, MemoryPlan, Settings, StepTime};
 
-/// Shares of the start-up time after which something is known, from live runs of 0.32.0.
+/// Shares of the start-up time after which the configuration is checked, the weights are loaded and the memory is
+/// divided, as in live runs of 0.32.0.
 const CONFIGURED: f64 = 0.25;
 const LOADED: f64 = 0.5;
 const PROFILED: f64 = 0.7;
@@ -75,7 +76,7 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
         ),
     );
 
-    until(LOADED).await;
+    until(PROFILED).await;
     let (settings, plan) = effective.allocate(&options.config, &model, version, options.device)?;
     let memory = if since(20) { " memory" } else { "" };
     let took = options.startup.mul_f64(LOADED - CONFIGURED).as_secs_f64();
@@ -87,7 +88,6 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
             format_args!("Model loading took {} GiB{memory} and {took:.6} seconds", gib(plan.weights)),
         );
     }
-    until(PROFILED).await;
     log_cache(log, options, &settings, &plan);
     let engine =
         Engine::new(settings.clone()).map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
