@@ -1,7 +1,6 @@
 //! The engine's loop: one task that owns the scheduler, lets each step take its time and hands out the tokens.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
@@ -46,6 +45,8 @@ struct Flight {
     updates: mpsc::UnboundedSender<Update>,
     prompt_len: u32,
     arrived: Instant,
+    admitted: Option<Instant>,
+    first_token: Option<Instant>,
     last_token: Instant,
     generated: u32,
 }
@@ -86,6 +87,7 @@ impl EngineLoop {
                 self.clock.catch_up(true);
                 continue;
             };
+            self.admit(&batch);
             let end = self.clock.schedule(self.step_time.of(&batch.work));
             if !self.wait(Some(end)).await {
                 return;
@@ -156,10 +158,21 @@ impl EngineLoop {
             updates: job.updates,
             prompt_len: u32::try_from(job.prompt.len()).unwrap_or(u32::MAX),
             arrived: now,
+            admitted: None,
+            first_token: None,
             last_token: now,
             generated: 0,
         };
         self.flights.insert(job.id, flight);
+    }
+
+    /// Notes when requests leave the queue for the first time.
+    fn admit(&mut self, batch: &Batch) {
+        for item in batch.items.iter().filter(|item| item.context == 0 || item.tokens > 1) {
+            if let Some(flight) = self.flights.get_mut(&item.id) {
+                flight.admitted.get_or_insert_with(Instant::now);
+            }
+        }
     }
 
     fn finish(&mut self, batch: &Batch) {
@@ -169,6 +182,7 @@ impl EngineLoop {
             let Some(flight) = self.flights.get_mut(&event.id) else { continue };
             let gap = now - flight.last_token;
             if flight.generated == 0 {
+                flight.first_token = Some(now);
                 self.metrics.first_token(gap);
             } else {
                 self.metrics.next_token(gap);
@@ -186,8 +200,11 @@ impl EngineLoop {
 
     fn drop_flight(&mut self, id: RequestId, finish: Finish) {
         if let Some(flight) = self.flights.remove(&id) {
-            let after: Duration = flight.arrived.elapsed();
-            self.metrics.finish(finish, after, flight.prompt_len, flight.generated);
+            let admitted = flight.admitted.unwrap_or(flight.arrived);
+            let first = flight.first_token.unwrap_or(admitted);
+            let phases =
+                [admitted - flight.arrived, first - admitted, flight.last_token.saturating_duration_since(first)];
+            self.metrics.finish(finish, phases, flight.prompt_len, flight.generated);
         }
     }
 }

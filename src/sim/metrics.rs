@@ -69,6 +69,8 @@ pub(super) struct Metrics {
     ttft: Histogram,
     gap: Histogram,
     latency: Histogram,
+    /// Queue, prefill and decode time of finished requests.
+    phases: [Histogram; 3],
     step_tokens: Histogram,
     prompt: Histogram,
     generation: Histogram,
@@ -89,6 +91,7 @@ impl Metrics {
             ttft: Histogram::new(TTFT),
             gap: Histogram::new(GAP),
             latency: Histogram::new(LATENCY),
+            phases: std::array::from_fn(|_| Histogram::new(LATENCY)),
             step_tokens: Histogram::new(TOKENS),
             prompt: Histogram::new(TOKENS),
             generation: Histogram::new(TOKENS),
@@ -108,10 +111,14 @@ impl Metrics {
         self.step_tokens.observe(f64::from(tokens));
     }
 
-    pub(super) fn finish(&mut self, finish: Finish, after: Duration, prompt: u32, generated: u32) {
+    /// `phases` are the time in the queue, to the first token, and from there to the last.
+    pub(super) fn finish(&mut self, finish: Finish, phases: [Duration; 3], prompt: u32, generated: u32) {
         self.finished[finish as usize] += 1;
         if finish != Finish::Abort {
-            self.latency.observe(after.as_secs_f64());
+            self.latency.observe(phases.iter().sum::<Duration>().as_secs_f64());
+            for (histogram, phase) in self.phases.iter_mut().zip(phases) {
+                histogram.observe(phase.as_secs_f64());
+            }
             self.prompt.observe(f64::from(prompt));
             self.generation.observe(f64::from(generated));
         }
@@ -128,6 +135,14 @@ impl Metrics {
         let counters = engine.counters();
         page.number("gauge", "num_requests_running", "Requests in execution.", engine.running());
         page.number("gauge", "num_requests_waiting", "Requests waiting.", engine.waiting());
+        if since(20) {
+            page.header("gauge", "num_requests_waiting_by_reason", "Requests waiting, by reason.");
+            for (reason, count) in [("capacity", engine.waiting()), ("deferred", 0)] {
+                let labels = &page.labels;
+                let _ =
+                    writeln!(page.text, "vllm:num_requests_waiting_by_reason{{{labels},reason=\"{reason}\"}} {count}");
+            }
+        }
         if !since(12) {
             page.number("gauge", "gpu_cache_usage_perc", "KV-cache usage, 1 is full.", engine.kv_usage());
         }
@@ -162,6 +177,9 @@ impl Metrics {
         page.histogram("request_prompt_tokens", "Prompt tokens of a request.", &self.prompt);
         page.histogram("request_generation_tokens", "Generated tokens of a request.", &self.generation);
         if !v0 {
+            for (phase, histogram) in ["queue", "prefill", "decode"].into_iter().zip(&self.phases) {
+                page.histogram(&format!("request_{phase}_time_seconds"), "Time in this phase.", histogram);
+            }
             page.histogram("iteration_tokens_total", "Tokens of an engine step.", &self.step_tokens);
         }
         page.header("gauge", "cache_config_info", "Information of the LLMEngine CacheConfig.");

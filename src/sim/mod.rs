@@ -25,6 +25,8 @@ use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::facts::EngineVersion;
+
 pub use log::Log;
 pub use options::Options;
 pub use refusal::Refusal;
@@ -110,7 +112,9 @@ pub async fn serve_on(
 
     let listener = started.socket.listen(BACKLOG)?;
     let address = listener.local_addr()?;
-    log.api("api_server.py", format_args!("{} http://{address}", server_line(options.version)));
+    if !options.version.is_v0() {
+        log.api("api_server.py", format_args!("{} http://{address}", server_line(options.version)));
+    }
     // Tokens must not wait for each other in the socket.
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
@@ -129,7 +133,9 @@ pub async fn serve_on(
         ended = &mut server => return Ok(ended?),
         _ = &mut stop => {}
     }
-    log.api("launcher.py", "[shutdown] API server: shutdown triggered mode=abort timeout=0s");
+    if options.version >= EngineVersion::new(0, 20, 0) {
+        log.api("launcher.py", "[shutdown] API server: shutdown triggered mode=abort timeout=0s");
+    }
     log.uvicorn("Shutting down");
     // Requests in flight are aborted; idle connections are closed.
     let _ = commands.send(engine::Command::Stop);
@@ -142,7 +148,7 @@ pub async fn serve_on(
     Ok(())
 }
 
-fn server_line(version: crate::facts::EngineVersion) -> &'static str {
+fn server_line(version: EngineVersion) -> &'static str {
     match (version.major, version.minor) {
         (0, ..10) => "Starting vLLM API server on",
         (0, 10..20) => "Starting vLLM API server 0 on",
@@ -161,7 +167,7 @@ fn cache_labels(options: &Options, started: &startup::Started) -> Vec<(&'static 
         ("num_cpu_blocks", "None".to_owned()),
         ("num_gpu_blocks", plan.blocks.to_string()),
     ];
-    if options.version >= crate::facts::EngineVersion::new(0, 32, 0) {
+    if options.version >= EngineVersion::new(0, 32, 0) {
         let tokens = startup::kv_tokens(options.version, settings, plan);
         let per_request = settings.max_model_len.div_ceil(settings.block_size);
         labels.push(("kv_cache_size_tokens", tokens.to_string()));

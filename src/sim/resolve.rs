@@ -30,6 +30,7 @@ impl Effective {
         device: Device,
     ) -> Result<Self, Refusal> {
         check_bounds(config, version)?;
+        check_devices(config, version, device)?;
         let given = |name| config.get_i64(name).map(|value| u32::try_from(value).unwrap_or(0));
         let delay = config.get_f64("scheduler-delay-factor").unwrap_or(0.0);
         let v0 = version.is_v0() || (version < EngineVersion::new(0, 12, 0) && delay != 0.0);
@@ -132,12 +133,18 @@ impl Effective {
         version: EngineVersion,
         device: &DevicePreset,
     ) -> Result<(Settings, MemoryPlan), Refusal> {
+        self.check_block_size(version, device)?;
+        self.check_free_memory(version, device)?;
+        let eager = config.get_bool("enforce-eager").unwrap_or(false);
+        let fp8 = config.get_str("kv-cache-dtype").is_some_and(|dtype| dtype.starts_with("fp8"));
+        let cache_dtype_bytes = fp8.then_some(1);
         let usage = MemoryUse {
             utilization: self.gpu_memory_utilization,
             max_num_batched_tokens: self.max_num_batched_tokens,
             max_num_seqs: self.max_num_seqs,
             block_size: self.block_size,
-            eager: config.get_bool("enforce-eager").unwrap_or(false),
+            eager,
+            cache_dtype_bytes,
         };
         let mut plan = kv_blocks(model, device, &usage)
             .map_err(|error| Refusal::traceback("config/model.py", &format!("KeyError: '{error}'")))?;
@@ -169,8 +176,49 @@ impl Effective {
             chunked_prefill: self.chunked_prefill,
             prefix_caching: self.prefix_caching,
             scheduler_delay_factor: self.scheduler_delay_factor,
+            eager,
+            cache_dtype_bytes,
         };
         Ok((settings, plan))
+    }
+
+    /// Since 0.10 the share that is asked for must be free before anything is loaded.
+    #[expect(clippy::cast_precision_loss, reason = "memory sizes as shares and for display")]
+    fn check_free_memory(&self, version: EngineVersion, device: &DevicePreset) -> Result<(), Refusal> {
+        let (total, utilization) = (device.memory as f64, self.gpu_memory_utilization);
+        let (free, wanted) = ((device.memory - device.context) as f64, total * utilization);
+        if version < EngineVersion::new(0, 10, 0) || wanted <= free {
+            return Ok(());
+        }
+        let gib = |bytes: f64| format!("{:.2}", bytes / GIB as f64);
+        let cause = format!(
+            "ValueError: Free memory on device cuda:0 ({}/{} GiB) on startup is less than desired GPU memory \
+             utilization ({utilization}, {} GiB). Decrease GPU memory utilization or reduce GPU memory used by other \
+             processes.",
+            gib(free),
+            gib(total),
+            gib(wanted)
+        );
+        Err(Refusal::engine(version, &cause))
+    }
+
+    /// V1's attention kernels take only multiples of their own block size.
+    fn check_block_size(&self, version: EngineVersion, device: &DevicePreset) -> Result<(), Refusal> {
+        let unit = match (self.policy, device.cpu) {
+            (Policy::V0, _) => 1,
+            (Policy::V1, true) => 32,
+            (Policy::V1, false) => 16,
+        };
+        if self.block_size.is_multiple_of(unit) {
+            return Ok(());
+        }
+        let cause = if version >= EngineVersion::new(0, 12, 0) {
+            let kernel = if device.cpu { "CPU_ATTN" } else { "FLASH_ATTN" };
+            format!("ValueError: No common block size for {} ({kernel}: [MultipleOf({unit})]).", self.block_size)
+        } else {
+            format!("ValueError: Block size must be a multiple of {unit}.")
+        };
+        Err(Refusal::engine(version, &cause))
     }
 
     fn too_small(&self, version: EngineVersion, plan: &MemoryPlan, usable: u32) -> String {
@@ -202,8 +250,7 @@ fn defaults(config: &Config, version: EngineVersion, v0: bool, device: Device) -
     if v0 {
         return (2048, 256);
     }
-    let parallel = |name| config.get_i64(name).and_then(|value| u32::try_from(value).ok()).unwrap_or(1);
-    let workers = parallel("tensor-parallel-size") * parallel("pipeline-parallel-size");
+    let workers = workers(config);
     let (tokens, seqs) = match device {
         Device::Cpu => (2048 * workers, 128 * workers),
         Device::Cuda { memory } if memory >= 160 * GIB && version >= EngineVersion::new(0, 32, 0) => (16384, 1024),
@@ -212,6 +259,28 @@ fn defaults(config: &Config, version: EngineVersion, v0: bool, device: Device) -
     };
     let doubled = u32::from(config.get_str("performance-mode") == Some("throughput"));
     (tokens << doubled, seqs << doubled)
+}
+
+fn workers(config: &Config) -> u32 {
+    let parallel = |name| config.get_i64(name).and_then(|value| u32::try_from(value).ok()).unwrap_or(1);
+    parallel("tensor-parallel-size").saturating_mul(parallel("pipeline-parallel-size"))
+}
+
+/// One device is simulated.
+fn check_devices(config: &Config, version: EngineVersion, device: Device) -> Result<(), Refusal> {
+    let workers = workers(config);
+    if workers <= 1 || device == Device::Cpu {
+        return Ok(());
+    }
+    let message = if version >= EngineVersion::new(0, 20, 0) {
+        format!("World size ({workers}) is larger than the number of available GPUs (1) in this node.")
+    } else if version >= EngineVersion::new(0, 12, 0) {
+        format!("Tensor parallel size ({workers}) cannot be larger than the number of available GPUs (1).")
+    } else {
+        "Unable to load Ray which is required for multi-node inference, please install Ray with `pip install ray`."
+            .to_owned()
+    };
+    Err(Refusal::value(version, "ParallelConfig", &message))
 }
 
 fn check_bounds(config: &Config, version: EngineVersion) -> Result<(), Refusal> {

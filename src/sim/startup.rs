@@ -13,7 +13,8 @@ use crate::config::Value;
 use crate::facts::{EngineVersion, ModelError, ModelShape};
 use crate::twin::{Engine, MemoryPlan, Settings, StepTime};
 
-/// Shares of the start-up time after which something is known, from live runs of 0.32.0.
+/// Shares of the start-up time after which the configuration is checked, the weights are loaded and the memory is
+/// divided, as in live runs of 0.32.0.
 const CONFIGURED: f64 = 0.25;
 const LOADED: f64 = 0.5;
 const PROFILED: f64 = 0.7;
@@ -38,13 +39,12 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
     let since = |minor| version >= EngineVersion::new(0, minor, 0);
 
     if since(10) {
-        log.api("utils.py", format_args!("non-default args: {{{}}}", arguments(options)));
+        let given = arguments(options, |name, value| format!("'{name}': {value}"));
+        log.api("utils.py", format_args!("non-default args: {{{given}}}"));
     } else {
+        let given = arguments(options, |name, value| format!("{name}={value}"));
         log.api("api_server.py", format_args!("vLLM API server version {version}"));
-        log.api(
-            "api_server.py",
-            format_args!("args: Namespace(model_tag='{}', {})", options.model, arguments(options)),
-        );
+        log.api("api_server.py", format_args!("args: Namespace({given})"));
     }
     until(CONFIGURED).await;
     let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
@@ -64,9 +64,19 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
         None => bind(options)?,
     };
     let generation = if version.is_v0() { "an" } else { "a V1" };
-    log.core("core.py", format_args!("Initializing {generation} LLM engine (v{version}) with config: model='{}', max_seq_len={}, enable_prefix_caching={}, chunked_prefill_enabled={}, seed={}", options.model, effective.max_model_len, python(effective.prefix_caching), python(effective.chunked_prefill), options.seed));
+    log.core(
+        "core.py",
+        format_args!(
+            "Initializing {generation} LLM engine (v{version}) with config: model='{}', max_seq_len={}, \
+             enable_prefix_caching={}, chunked_prefill_enabled={}",
+            options.model,
+            effective.max_model_len,
+            python(effective.prefix_caching),
+            python(effective.chunked_prefill),
+        ),
+    );
 
-    until(LOADED).await;
+    until(PROFILED).await;
     let (settings, plan) = effective.allocate(&options.config, &model, version, options.device)?;
     let memory = if since(20) { " memory" } else { "" };
     let took = options.startup.mul_f64(LOADED - CONFIGURED).as_secs_f64();
@@ -78,7 +88,6 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
             format_args!("Model loading took {} GiB{memory} and {took:.6} seconds", gib(plan.weights)),
         );
     }
-    until(PROFILED).await;
     log_cache(log, options, &settings, &plan);
     let engine =
         Engine::new(settings.clone()).map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
@@ -170,16 +179,17 @@ fn missing(model: &str, error: &ModelError) -> Refusal {
     Refusal::traceback("transformers_utils/config.py", &error)
 }
 
-fn arguments(options: &Options) -> String {
-    let given = options.config.iter().map(|(name, value)| {
+/// The flags that were given, each written by `pair` from its name and value.
+fn arguments(options: &Options, pair: impl Fn(&str, &str) -> String) -> String {
+    let flags = options.config.iter().map(|(name, value)| {
         let value = match value {
             Value::Bool(on) => python(*on).to_owned(),
             Value::Text(text) => format!("'{text}'"),
             number => number.to_string(),
         };
-        format!(", '{}': {value}", name.replace('-', "_"))
+        pair(&name.replace('-', "_"), &value)
     });
-    format!("'model': '{}'{}", options.model, given.collect::<String>())
+    std::iter::once(pair("model", &format!("'{}'", options.model))).chain(flags).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn python(on: bool) -> &'static str {

@@ -74,3 +74,56 @@ impl StatsLine {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::tests::Capture;
+    use crate::twin::{Policy, RequestId, Settings};
+
+    fn line(version: &str, cpu: bool) -> String {
+        let settings = Settings {
+            policy: Policy::V1,
+            max_model_len: 64,
+            max_num_seqs: 1,
+            max_num_batched_tokens: 64,
+            block_size: 16,
+            num_blocks: 8,
+            chunked_prefill: true,
+            prefix_caching: true,
+            scheduler_delay_factor: 0.0,
+            eager: false,
+            cache_dtype_bytes: None,
+        };
+        let mut engine = Engine::new(settings).unwrap();
+        let (version, capture) = (version.parse().unwrap(), Capture::default());
+        let log = Log::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
+        let mut stats = StatsLine::new(log, version, cpu, true);
+        stats.write(&engine);
+        assert_eq!(capture.text(), "", "idle");
+        for id in 0..2 {
+            engine.add(RequestId(id), &[1; 16], 4, Duration::ZERO).unwrap();
+        }
+        let batch = engine.step(Duration::ZERO).unwrap();
+        engine.finish(&batch);
+        stats.write(&engine);
+        capture.text()
+    }
+
+    #[test]
+    fn the_line_is_that_of_the_release() {
+        let new = line("0.32.0", true);
+        assert!(new.starts_with("(APIServer pid="), "{new}");
+        assert!(new.contains("Engine 000: Avg prompt throughput: "), "{new}");
+        assert!(
+            new.ends_with("Running: 1 reqs, Waiting: 1 reqs, CPU KV cache usage: 12.5%, Prefix cache hit rate: 0.0%\n"),
+            "{new}"
+        );
+        let old = line("0.6.3", false);
+        assert!(old.starts_with("INFO "), "{old}");
+        assert!(
+            old.ends_with("Swapped: 0 reqs, Pending: 1 reqs, GPU KV cache usage: 12.5%, CPU KV cache usage: 0.0%.\n"),
+            "{old}"
+        );
+    }
+}

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::{Log, Options, Refusal, ServeError, serve_on};
 
 #[derive(Clone, Default)]
-struct Capture(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Capture(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Capture {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -28,7 +28,7 @@ impl Write for Capture {
 }
 
 impl Capture {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
@@ -276,6 +276,9 @@ async fn configurations_that_vllm_refuses_are_refused_in_its_words() {
         ),
         ("--max-model-len 4096", "User-specified max_model_len (4096) is greater than the derived max_model_len"),
         ("--gpu-memory-utilization 0.01", "No available memory for the cache blocks"),
+        ("--gpu-memory-utilization 0.999", "on startup is less than desired GPU memory utilization (0.999, 79.11 GiB)"),
+        ("--block-size 8", "No common block size for 8 (FLASH_ATTN: [MultipleOf(16)])"),
+        ("--tensor-parallel-size 2", "World size (2) is larger than the number of available GPUs (1)"),
         ("--num-gpu-blocks-override 65", "the estimated maximum model length is 1024"),
     ] {
         let refusal = refused(flags).await;

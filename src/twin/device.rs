@@ -7,8 +7,10 @@ use crate::facts::Device;
 pub struct DevicePreset {
     pub name: &'static str,
     pub cpu: bool,
-    /// Bytes.
+    /// Bytes in total.
     pub memory: u64,
+    /// Bytes of `memory` that are taken before the engine has allocated anything.
+    pub context: u64,
     /// Bytes per second.
     pub bandwidth: f64,
     /// Dense 16-bit operations per second.
@@ -26,15 +28,17 @@ pub struct DevicePreset {
 }
 
 const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
 
-/// Memory, bandwidth and compute from NVIDIA's data sheets (A100 80 GB SXM, H100 80 GB SXM, L4, all without
-/// sparsity); `cpu` is one socket of a two-core virtual machine with AVX-512. Efficiencies and overheads are rough
+/// Bandwidth and compute from NVIDIA's data sheets (A100 80 GB SXM, H100 80 GB SXM, L4, all without sparsity), memory
+/// as the driver reports it to programs, which is less than the name says; `cpu` is one socket of a two-core virtual machine with AVX-512. Efficiencies and overheads are rough
 /// figures for vLLM and wait for calibration.
 const PRESETS: [DevicePreset; 4] = [
     DevicePreset {
         name: "a100",
         cpu: false,
-        memory: 80 * GIB,
+        memory: 81_152 * MIB,
+        context: 400 * MIB,
         bandwidth: 2.039e12,
         compute: 312e12,
         bandwidth_efficiency: 0.8,
@@ -46,7 +50,8 @@ const PRESETS: [DevicePreset; 4] = [
     DevicePreset {
         name: "h100",
         cpu: false,
-        memory: 80 * GIB,
+        memory: 81_090 * MIB,
+        context: 400 * MIB,
         bandwidth: 3.35e12,
         compute: 989e12,
         bandwidth_efficiency: 0.8,
@@ -58,7 +63,8 @@ const PRESETS: [DevicePreset; 4] = [
     DevicePreset {
         name: "l4",
         cpu: false,
-        memory: 24 * GIB,
+        memory: 22_574 * MIB,
+        context: 400 * MIB,
         bandwidth: 300e9,
         compute: 121e12,
         bandwidth_efficiency: 0.8,
@@ -71,6 +77,7 @@ const PRESETS: [DevicePreset; 4] = [
         name: "cpu",
         cpu: true,
         memory: 16 * GIB,
+        context: 0,
         bandwidth: 20e9,
         compute: 300e9,
         bandwidth_efficiency: 0.7,

@@ -68,8 +68,8 @@ pub fn drive(
         for event in engine.finish(&batch) {
             let Some(request) = open.get_mut(&event.id) else { continue };
             match request.last_token.replace(now) {
-                None => request.reply.ttft = now - request.reply.asked,
-                Some(last) => request.reply.gaps.push(now - last),
+                None => request.reply.ttft = now.saturating_sub(request.reply.asked),
+                Some(last) => request.reply.gaps.push(now.saturating_sub(last)),
             }
             if event.last
                 && let Some(request) = open.remove(&event.id)

@@ -15,6 +15,8 @@ pub struct MemoryUse {
     pub block_size: u32,
     /// Whether steps run without captured graphs.
     pub eager: bool,
+    /// As in [`Settings`](super::Settings).
+    pub cache_dtype_bytes: Option<u64>,
 }
 
 /// The device's memory in bytes, as the engine's own profiling would report it.
@@ -44,7 +46,7 @@ const LARGEST_GRAPH: u64 = 512;
 pub fn kv_blocks(model: &ModelShape, device: &DevicePreset, usage: &MemoryUse) -> Result<MemoryPlan, IncompleteShape> {
     let get = |value: Option<u64>, name| value.ok_or(IncompleteShape(name));
     let weights = get(model.dense_parameters(), "all sizes of its layers")? * model.dtype_bytes;
-    let kv_bytes = get(model.kv_bytes_per_token(), "the size of its key/value heads")?;
+    let kv_bytes = get(kv_bytes_per_token(model, usage.cache_dtype_bytes), "the size of its key/value heads")?;
     let (tokens, sequences) = (u64::from(usage.max_num_batched_tokens), u64::from(usage.max_num_seqs));
     // Residual, its copy, and the gate and up projections with their product, all alive at once in the MLP.
     let hidden = get(model.hidden_size, "hidden_size")?;
@@ -72,6 +74,12 @@ pub fn kv_blocks(model: &ModelShape, device: &DevicePreset, usage: &MemoryUse) -
     Ok(MemoryPlan { weights, activations, graphs, reserved, cache, block_bytes, blocks })
 }
 
+/// Bytes of key/value cache per token.
+pub(super) fn kv_bytes_per_token(model: &ModelShape, cache_dtype_bytes: Option<u64>) -> Option<u64> {
+    let own = model.kv_bytes_per_token()?;
+    Some(cache_dtype_bytes.map_or(own, |bytes| own / model.dtype_bytes.max(1) * bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +92,7 @@ mod tests {
             max_num_seqs: sequences,
             block_size: 16,
             eager: false,
+            cache_dtype_bytes: None,
         };
         kv_blocks(&test_model(), DevicePreset::find(device).unwrap(), &usage).unwrap()
     }
@@ -94,6 +103,13 @@ mod tests {
         assert_eq!(plan.block_bytes, 16 * 131_072);
         let tokens = plan.blocks * 16;
         assert!((400_000..470_000).contains(&tokens), "{tokens}");
+    }
+
+    #[test]
+    fn an_fp8_cache_holds_twice_the_tokens() {
+        let model = test_model();
+        assert_eq!(kv_bytes_per_token(&model, None), Some(131_072));
+        assert_eq!(kv_bytes_per_token(&model, Some(1)), Some(65_536));
     }
 
     #[test]

@@ -27,6 +27,10 @@ pub struct Settings {
     pub prefix_caching: bool,
     /// V0 only: a new prompt waits until this many times the last prompt step's length have passed.
     pub scheduler_delay_factor: f64,
+    /// Whether every kernel is launched by the host, without captured graphs.
+    pub eager: bool,
+    /// Bytes of one number in the cache where they differ from the model's own: 1 for fp8.
+    pub cache_dtype_bytes: Option<u64>,
 }
 
 /// Settings with which some request could never run.

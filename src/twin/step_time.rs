@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::batch::Work;
 use super::device::DevicePreset;
+use super::memory::kv_bytes_per_token;
 use super::settings::{Policy, Settings};
 use crate::facts::ModelShape;
 
@@ -52,7 +53,7 @@ impl StepTime {
     pub fn new(model: &ModelShape, device: &DevicePreset, settings: &Settings) -> Result<Self, IncompleteShape> {
         let get = |value: Option<u64>, name| value.map(float).ok_or(IncompleteShape(name));
         let parameters = get(model.dense_parameters(), "all sizes of its layers")?;
-        let kv_bytes = get(model.kv_bytes_per_token(), "the size of its key/value heads")?;
+        let kv_bytes = get(kv_bytes_per_token(model, settings.cache_dtype_bytes), "the size of its key/value heads")?;
         let layers = get(model.layers, "num_hidden_layers")?;
         let hidden = get(model.hidden_size, "hidden_size")?;
         let vocabulary = get(model.vocab_size, "vocab_size")?;
@@ -70,7 +71,7 @@ impl StepTime {
             block_s: BLOCK_HOST_S,
             hash_s: if settings.prefix_caching { HASH_HOST_S } else { 0.0 },
             launch_s: layers * device.layer_launch_s,
-            graph_tokens: if device.cpu { 0 } else { LARGEST_GRAPH.min(2 * settings.max_num_seqs) },
+            graph_tokens: if device.cpu || settings.eager { 0 } else { LARGEST_GRAPH.min(2 * settings.max_num_seqs) },
             weights_s: (parameters - embeddings + hidden * vocabulary) * float(model.dtype_bytes) / bandwidth,
             token_s: 2.0 * (parameters - embeddings) / compute,
             kv_token_s: kv_bytes * paging / bandwidth,

@@ -20,6 +20,8 @@ pub(super) fn settings() -> Settings {
         chunked_prefill: true,
         prefix_caching: false,
         scheduler_delay_factor: 0.0,
+        eager: false,
+        cache_dtype_bytes: None,
     }
 }
 
@@ -179,6 +181,8 @@ prop_compose! {
             chunked_prefill,
             prefix_caching,
             scheduler_delay_factor,
+            eager: false,
+            cache_dtype_bytes: None,
         }
     }
 }
