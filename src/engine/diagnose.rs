@@ -3,7 +3,7 @@
 use crate::trial::{Failure, FailureKind};
 
 /// A line that contains `pattern` says what went wrong. Sources: vLLM's own texts, releases as in `flag`.
-const PATTERNS: [(&str, FailureKind); 20] = [
+const PATTERNS: [(&str, FailureKind); 22] = [
     ("torch.OutOfMemoryError", FailureKind::OutOfMemory),
     ("torch.cuda.OutOfMemoryError", FailureKind::OutOfMemory),
     ("CUDA out of memory", FailureKind::OutOfMemory),
@@ -13,6 +13,8 @@ const PATTERNS: [(&str, FailureKind); 20] = [
     ("No available memory for the cache blocks", FailureKind::OutOfMemory),
     ("To serve at least one request with the model", FailureKind::OutOfMemory),
     ("is larger than the maximum number of tokens that can be stored in KV cache", FailureKind::OutOfMemory),
+    ("is less than desired GPU memory utilization", FailureKind::OutOfMemory),
+    ("is less than desired CPU memory utilization", FailureKind::OutOfMemory),
     ("Address already in use", FailureKind::PortInUse),
     ("error: unrecognized arguments", FailureKind::InvalidArgument),
     ("error: argument ", FailureKind::InvalidArgument),
@@ -38,8 +40,9 @@ pub fn diagnose(log: &str, exit: &str, otherwise: FailureKind) -> Failure {
         let told = if *pattern == "validation error for " { lines.get(index + 1).unwrap_or(line) } else { line };
         return Failure { kind: *kind, message: clean(told) };
     }
-    let last_error = lines.iter().rev().find(|line| is_exception(message_of(line)));
-    let told = last_error.or_else(|| lines.iter().rev().find(|line| !line.trim().is_empty()));
+    // Later exceptions only report that the first one happened.
+    let first_error = lines.iter().find(|line| is_exception(message_of(line)));
+    let told = first_error.or_else(|| lines.iter().rev().find(|line| !line.trim().is_empty()));
     let message = told.map_or_else(|| "its log is empty".to_owned(), |line| clean(line));
     Failure { kind: otherwise, message: format!("{exit}; {message}") }
 }
@@ -105,7 +108,8 @@ RuntimeError: Engine core initialization failed. See root cause above. Failed co
     fn headroom_is_not_out_of_memory_and_a_warning_about_files_is_no_error() {
         let log = "INFO 11-20 [a.py:1] keeping 5% headroom (OOM margin)
 WARNING 11-20 [b.py:2] Found ulimit of 20000: errors like `OSError: [Errno 24] Too many open files`
-KeyError: 'layers'";
+KeyError: 'layers'
+RuntimeError: Engine core initialization failed. See root cause above.";
         assert_eq!(failure(log), (FailureKind::StartupExit, "exit code 1; KeyError: 'layers'".to_owned()));
     }
 
