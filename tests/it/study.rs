@@ -1,0 +1,204 @@
+//! A study from its file to an exported script.
+
+use std::time::Duration;
+
+use crate::support::{Workplace, fast_study, signal, study_with, wait_until};
+
+#[test]
+fn a_study_runs_to_its_budget_and_answers_questions() {
+    let workplace = Workplace::with_study(&fast_study());
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    assert!(tuned.stdout.contains("gain over the engine's defaults: "), "{}", tuned.stdout);
+    assert!(tuned.stdout.contains("setpoint export --format sh --study fast"), "{}", tuned.stdout);
+
+    let trials = workplace.trials();
+    let launched: Vec<_> = trials.iter().filter(|trial| trial["state"] == "measured").collect();
+    assert_eq!(launched.len(), 4);
+    assert_eq!(trials[0]["proposed_by"], "baseline");
+    assert_eq!(trials[0]["config"], serde_json::json!({"max-model-len": 2048}));
+    for (index, trial) in trials.iter().enumerate() {
+        assert_eq!(trial["trial"], index);
+        assert!(trial["command"].as_array().is_some_and(|command| command.len() > 3), "{trial}");
+    }
+    for trial in &launched {
+        assert_eq!(trial["metrics"]["completed"], 16);
+        assert_eq!(trial["metrics"]["total_output_tokens"], 16 * 8);
+        assert_eq!(trial["metrics"]["total_input_tokens"], 16 * 32);
+        assert!(trial["startup_s"].as_f64().is_some_and(|startup| startup > 0.0));
+        assert!(trial["engine_version"].is_string());
+        let log = std::fs::read_to_string(workplace.path(trial["log"].as_str().unwrap())).unwrap();
+        assert!(log.contains("Application startup complete."), "{log}");
+    }
+
+    let best = workplace.json(&["best", "--format", "json"]);
+    let value = |trial: &serde_json::Value| trial["metrics"]["output_throughput"].as_f64().unwrap();
+    let most = launched.iter().map(|trial| value(trial)).fold(0.0, f64::max);
+    assert!((value(&best) - most).abs() < 1e-9);
+    assert!((best["gain"].as_f64().unwrap() - most / value(&trials[0])).abs() < 1e-9);
+    assert_eq!(workplace.json(&["studies", "--format", "json"])[0]["measured"], 4);
+    assert_eq!(workplace.json(&["show", "0", "--format", "json"])["trial"], 0);
+    for table in [&["studies"][..], &["trials"], &["best"], &["show", "0"], &["trials", "--format", "csv"]] {
+        assert!(workplace.run(table).stdout.lines().count() >= 2, "{table:?}");
+    }
+    assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+}
+
+#[test]
+fn rejected_configurations_cost_no_budget_and_are_stored_with_their_rule() {
+    let workplace = Workplace::with_study(&study_with("", "trials = 12"));
+    let tuned = workplace.run(&["tune", "study.toml", "--quiet"]);
+    assert_eq!((tuned.code, tuned.stderr.as_str()), (Some(0), ""));
+    let trials = workplace.trials();
+    let rejected: Vec<_> = trials.iter().filter(|trial| trial["state"] == "rejected").collect();
+    // Of 5 x 3 configurations only 16 sequences with 8 tokens is invalid: 14 can be measured, and the defaults.
+    assert!(trials.iter().filter(|trial| trial["state"] == "measured").count() == 12);
+    for trial in &rejected {
+        assert_eq!(trial["reason_code"], "R2");
+        let reason = "max_num_batched_tokens (8) must be greater than or equal to max_num_seqs (16).";
+        assert_eq!(trial["reason"], reason);
+        assert!(trial["command"].to_string().contains("--max-num-seqs"));
+    }
+}
+
+#[test]
+fn a_used_up_space_ends_the_study_and_nothing_is_launched_twice() {
+    let workplace = Workplace::with_study(&study_with("", "trials = 100"));
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains("every configuration of the space has been tried"), "{}", tuned.stderr);
+    let trials = workplace.trials();
+    let mut configs: Vec<_> = trials.iter().map(|trial| trial["config"].to_string()).collect();
+    configs.sort();
+    configs.dedup();
+    assert_eq!((configs.len(), trials.len()), (16, 16));
+    assert_eq!(trials.iter().filter(|trial| trial["state"] == "rejected").count(), 1);
+}
+
+#[test]
+fn a_space_without_valid_configurations_ends_with_exit_code_4_and_names_the_rule() {
+    let text = fast_study().replace("choices = [8, 256, 2048]", "choices = [1, 2]").replace("low = 1\n", "low = 4\n");
+    let text = text.replace("max-model-len = 2048", "max-model-len = 2048, enable-chunked-prefill = false");
+    let workplace = Workplace::with_study(&text.replace("max-model-len = 2048,", "max-model-len = 99999,"));
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(4), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains("no trial of study \"fast\" was measured within its limits"), "{}", tuned.stderr);
+    assert!(workplace.trials().iter().all(|trial| trial["state"] == "rejected"));
+}
+
+#[test]
+fn an_engine_that_never_starts_ends_the_study_with_exit_code_5() {
+    let engine = r#"command = ["sh", "-c", "echo 'KeyError: no such thing' >&2; exit 3"]"#;
+    let workplace = Workplace::with_study(&study_with(engine, "trials = 50"));
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(5), "{}", tuned.stderr);
+    let launched: Vec<_> = workplace.trials().into_iter().filter(|trial| trial["state"] == "failed").collect();
+    assert_eq!(launched.len(), 3);
+    assert_eq!(launched[0]["reason_code"], "startup_exit");
+    assert_eq!(launched[0]["reason"], "exit code 3; KeyError: no such thing");
+}
+
+#[test]
+fn what_is_not_the_engine_that_was_asked_for_is_not_measured() {
+    let other = study_with("", "trials = 1").replace(r#""--sim-noise", "0""#, r#""--served-model-name", "other""#);
+    let slow = study_with("", "trials = 1").replace("\"0.02\"", "\"30\"").replace("\"20s\"", "\"300ms\"");
+    for (text, code) in [(other, "wrong_server"), (slow, "startup_timeout")] {
+        let workplace = Workplace::with_study(&text);
+        assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(5));
+        assert_eq!(workplace.trials()[0]["reason_code"], code);
+        assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+    }
+}
+
+#[test]
+fn an_engine_that_dies_under_load_is_a_failed_trial_and_the_study_goes_on() {
+    let program = env!("CARGO_BIN_EXE_setpoint");
+    // Only the defaults carry no --max-num-seqs: that server is killed soon after it is ready.
+    let script = format!(
+        r#"case "$*" in *max-num-seqs*) exec {program} sim serve "$@";; esac; {program} sim serve "$@" & while ! grep -q complete /proc/$$/fd/1; do sleep 0.02; done; sleep 0.3; kill -9 $!; wait $!"#
+    );
+    let engine = format!("command = [\"sh\", \"-c\", '''{script}''', \"sh\"]");
+    let text = study_with(&engine, "trials = 3").replace("\"200\"", "\"1\"").replace("requests = 16", "requests = 64");
+    let workplace = Workplace::with_study(&text.replace("output_len = 8", "output_len = 16"));
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    let trials = workplace.trials();
+    assert_eq!(trials[0]["reason_code"], "crash", "{}", trials[0]);
+    assert_eq!(trials.iter().filter(|trial| trial["state"] == "measured").count(), 2);
+    let gain = workplace.json(&["best", "--format", "json"])["gain"].clone();
+    assert!(gain.is_null(), "there is no gain over defaults that were not measured: {gain}");
+}
+
+#[test]
+fn secrets_are_nowhere_in_the_database_or_the_export() {
+    let engine = "env = { HF_TOKEN = \"hf_verysecret\", PLAIN = \"visible value\" }";
+    let workplace = Workplace::with_study(&study_with(engine, "trials = 1"));
+    assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
+    let script = workplace.run(&["export", "--format", "sh"]).stdout;
+    assert!(script.contains("export PLAIN='visible value'"), "{script}");
+    assert!(script.contains("HF_TOKEN:?"), "{script}");
+    for file in ["setpoint.db", "setpoint.db-wal"] {
+        let bytes = std::fs::read(workplace.path(file)).unwrap_or_default();
+        assert!(!bytes.windows(13).any(|window| window == b"hf_verysecret"), "{file}");
+    }
+    assert!(!script.contains("hf_verysecret"));
+}
+
+#[test]
+fn the_exported_script_says_where_it_comes_from_and_starts_a_server_that_answers() {
+    let workplace = Workplace::with_study(&study_with("", "trials = 2"));
+    assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
+    assert_eq!(workplace.run(&["export", "--format", "sh", "-o", "serve.sh"]).code, Some(0));
+    let script = std::fs::read_to_string(workplace.path("serve.sh")).unwrap();
+    let head: Vec<_> = script.lines().take(4).collect();
+    assert_eq!(head[0], "#!/bin/sh");
+    assert!(head[1].starts_with("# setpoint study fast, trial "), "{script}");
+    assert!(head[2].contains("output_throughput ") && head[2].contains("p99_ttft_ms "), "{script}");
+    assert!(head[3].starts_with("# engine version 0."), "{script}");
+
+    let port = setpoint::server::free_port().unwrap();
+    let mut server = start_script(&workplace, port);
+    wait_until(Duration::from_secs(20), "the exported server's health", || health(port));
+    signal(&server, nix::sys::signal::Signal::SIGTERM);
+    assert!(server.wait().unwrap().success());
+}
+
+#[expect(clippy::disallowed_methods, reason = "the exported script under test")]
+fn start_script(workplace: &Workplace, port: u16) -> std::process::Child {
+    let mut command = std::process::Command::new(workplace.path("serve.sh"));
+    command.args(["--port", &port.to_string()]).stdout(std::process::Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Whether `GET /health` answers with 200.
+pub(crate) fn health(port: u16) -> bool {
+    use std::io::{Read, Write};
+    let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut answer = String::new();
+    stream.write_all(request.as_bytes()).is_ok()
+        && stream.read_to_string(&mut answer).is_ok()
+        && answer.starts_with("HTTP/1.1 200")
+}
+
+#[test]
+fn a_dry_run_prints_launch_commands_and_leaves_nothing() {
+    let workplace = Workplace::with_study(&fast_study());
+    let dry = workplace.run(&["tune", "study.toml", "--dry-run"]);
+    assert_eq!(dry.code, Some(0), "{}", dry.stderr);
+    assert_eq!(dry.stdout.lines().count(), 5);
+    assert!(dry.stdout.lines().all(|line| line.contains(" sim serve ")), "{}", dry.stdout);
+    assert!(!workplace.path("setpoint.db").exists());
+}
+
+#[test]
+fn progress_can_be_read_by_programs() {
+    let workplace = Workplace::with_study(&study_with("", "trials = 1"));
+    let tuned = workplace.run(&["tune", "study.toml", "--log-format", "json"]);
+    let events: Vec<serde_json::Value> = tuned.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> =
+        events.iter().filter_map(|event| event["event"].as_str()).filter(|kind| *kind != "phase").collect();
+    assert_eq!(kinds, ["begin", "launch", "trial", "end"]);
+    let phases: Vec<_> = events.iter().filter_map(|event| event["phase"].as_str()).collect();
+    assert_eq!(phases, ["checking", "starting", "warming up", "measuring", "stopping"]);
+}

@@ -1,0 +1,175 @@
+//! Running the binary in a directory of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value as Json;
+
+/// The project's root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A directory with a study file in it, removed at the end.
+pub(crate) struct Workplace {
+    directory: tempfile::TempDir,
+}
+
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Workplace {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    /// With `study.toml`.
+    pub(crate) fn with_study(text: &str) -> Self {
+        let workplace = Self::new();
+        workplace.write("study.toml", text);
+        workplace
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
+        command.args(arguments).current_dir(self.directory.path());
+        command.env_remove("SETPOINT_DB").env("NO_COLOR", "1").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs to its end.
+    #[expect(clippy::disallowed_methods, reason = "the program under test")]
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        let output = self.command(arguments).output().unwrap();
+        Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Starts and returns at once; standard error goes to `stderr.txt`.
+    #[expect(clippy::disallowed_methods, reason = "the program under test")]
+    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
+        let stderr = std::fs::File::create(self.path("stderr.txt")).unwrap();
+        self.command(arguments).stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
+    }
+
+    /// Runs and reads what it prints as JSON.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Json {
+        let ended = self.run(arguments);
+        assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+        serde_json::from_str(&ended.stdout).unwrap()
+    }
+
+    pub(crate) fn trials(&self) -> Vec<Json> {
+        match self.json(&["trials", "--format", "json"]) {
+            Json::Array(trials) => trials,
+            other => panic!("not an array: {other}"),
+        }
+    }
+
+    /// Processes that were started for a study of this directory.
+    pub(crate) fn processes_left(&self) -> Vec<i32> {
+        let marker = self.directory.path().to_string_lossy().into_owned();
+        let processes = procfs::process::all_processes().unwrap().flatten();
+        let ours = |process: &procfs::process::Process| {
+            let alive = process.stat().is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+            let environment = process.environ().unwrap_or_default();
+            let launch = environment.get(std::ffi::OsStr::new("SETPOINT_LAUNCH"));
+            alive && launch.is_some_and(|launch| launch.to_string_lossy().starts_with(&marker))
+        };
+        processes.filter(ours).map(|process| process.pid()).collect()
+    }
+
+    /// Waits until standard error of a started program holds this text.
+    pub(crate) fn wait_for(&self, text: &str) {
+        wait_until(Duration::from_secs(30), &format!("{text:?} on standard error"), || {
+            std::fs::read_to_string(self.path("stderr.txt")).is_ok_and(|stderr| stderr.contains(text))
+        });
+    }
+}
+
+pub(crate) fn wait_until(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < limit, "{what} did not come within {limit:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends a signal to a process that a test has started.
+pub(crate) fn signal(child: &Child, signal: nix::sys::signal::Signal) {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    nix::sys::signal::kill(pid, signal).unwrap();
+}
+
+/// A study on the simulated engine that takes a fraction of a second a trial.
+pub(crate) fn fast_study() -> String {
+    study_with("", "trials = 4")
+}
+
+/// The same with further lines of `[engine]` and other lines of `[budget]`.
+pub(crate) fn study_with(engine: &str, budget: &str) -> String {
+    let model = root().join("examples/models/qwen3-8b");
+    format!(
+        r#"
+[study]
+name = "fast"
+seed = 3
+
+[engine]
+kind = "sim"
+args = ["--sim-time-scale", "200", "--sim-startup-s", "0.02", "--sim-noise", "0"]
+startup_timeout = "20s"
+stop_timeout = "5s"
+{engine}
+
+[model]
+path = "{}"
+
+[space]
+fixed = {{ max-model-len = 2048 }}
+
+[space.parameters.max-num-seqs]
+kind = "int"
+scale = "pow2"
+low = 1
+high = 16
+
+[space.parameters.max-num-batched-tokens]
+kind = "categorical"
+choices = [8, 256, 2048]
+
+[workload]
+kind = "random"
+input_len = 32
+output_len = 8
+
+[load]
+concurrency = 8
+requests = 16
+warmup = 4
+request_timeout = "10s"
+
+[objective]
+maximize = "output_throughput"
+
+[budget]
+{budget}
+"#,
+        model.display()
+    )
+}
