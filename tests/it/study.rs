@@ -45,23 +45,6 @@ fn a_study_runs_to_its_budget_and_answers_questions() {
 }
 
 #[test]
-fn rejected_configurations_cost_no_budget_and_are_stored_with_their_rule() {
-    let workplace = Workplace::with_study(&study_with("", "trials = 12"));
-    let tuned = workplace.run(&["tune", "study.toml", "--quiet"]);
-    assert_eq!((tuned.code, tuned.stderr.as_str()), (Some(0), ""));
-    let trials = workplace.trials();
-    let rejected: Vec<_> = trials.iter().filter(|trial| trial["state"] == "rejected").collect();
-    // Of 5 x 3 configurations only 16 sequences with 8 tokens is invalid: 14 can be measured, and the defaults.
-    assert!(trials.iter().filter(|trial| trial["state"] == "measured").count() == 12);
-    for trial in &rejected {
-        assert_eq!(trial["reason_code"], "R2");
-        let reason = "max_num_batched_tokens (8) must be greater than or equal to max_num_seqs (16).";
-        assert_eq!(trial["reason"], reason);
-        assert!(trial["command"].to_string().contains("--max-num-seqs"));
-    }
-}
-
-#[test]
 fn a_used_up_space_ends_the_study_and_nothing_is_launched_twice() {
     let workplace = Workplace::with_study(&study_with("", "trials = 100"));
     let tuned = workplace.run(&["tune", "study.toml"]);
@@ -72,17 +55,34 @@ fn a_used_up_space_ends_the_study_and_nothing_is_launched_twice() {
     configs.sort();
     configs.dedup();
     assert_eq!((configs.len(), trials.len()), (16, 16));
-    assert_eq!(trials.iter().filter(|trial| trial["state"] == "rejected").count(), 1);
+    // Of 5 x 3 configurations only 16 sequences with 8 tokens is invalid; it is stored with the rule and its reason.
+    let rejected: Vec<_> = trials.iter().filter(|trial| trial["state"] == "rejected").collect();
+    assert_eq!(rejected.len(), 1);
+    assert_eq!(rejected[0]["reason_code"], "R2");
+    let reason = "max_num_batched_tokens (8) must be greater than or equal to max_num_seqs (16).";
+    assert_eq!(rejected[0]["reason"], reason);
+    assert!(rejected[0]["command"].to_string().contains("\"--max-num-seqs\",\"16\""), "{}", rejected[0]);
+    assert!(rejected[0]["log"].is_null());
+}
+
+#[test]
+fn rejected_configurations_cost_no_budget() {
+    let workplace = Workplace::with_study(&fast_study().replace("choices = [8, 256, 2048]", "choices = [8]"));
+    let tuned = workplace.run(&["tune", "study.toml", "--quiet", "--trials", "5"]);
+    assert_eq!((tuned.code, tuned.stderr.as_str()), (Some(0), ""));
+    let count = |state: &str| workplace.trials().iter().filter(|trial| trial["state"] == state).count();
+    // The defaults and 1, 2, 4 and 8 sequences are valid with 8 tokens, 16 are not.
+    assert_eq!(count("measured"), 5);
 }
 
 #[test]
 fn a_space_without_valid_configurations_ends_with_exit_code_4_and_names_the_rule() {
-    let text = fast_study().replace("choices = [8, 256, 2048]", "choices = [1, 2]").replace("low = 1\n", "low = 4\n");
-    let text = text.replace("max-model-len = 2048", "max-model-len = 2048, enable-chunked-prefill = false");
-    let workplace = Workplace::with_study(&text.replace("max-model-len = 2048,", "max-model-len = 99999,"));
-    let tuned = workplace.run(&["tune", "study.toml"]);
+    let workplace = Workplace::with_study(&fast_study().replace("max-model-len = 2048", "max-model-len = 99999"));
+    let tuned = workplace.run(&["tune", "study.toml", "--verbose"]);
     assert_eq!(tuned.code, Some(4), "{}", tuned.stderr);
     assert!(tuned.stderr.contains("no trial of study \"fast\" was measured within its limits"), "{}", tuned.stderr);
+    let rejection = "rejected before launch, R11: User-specified max_model_len (99999) is greater than";
+    assert!(tuned.stderr.contains(rejection), "{}", tuned.stderr);
     assert!(workplace.trials().iter().all(|trial| trial["state"] == "rejected"));
 }
 
@@ -164,7 +164,7 @@ fn the_exported_script_says_where_it_comes_from_and_starts_a_server_that_answers
 }
 
 #[expect(clippy::disallowed_methods, reason = "the exported script under test")]
-fn start_script(workplace: &Workplace, port: u16) -> std::process::Child {
+pub(crate) fn start_script(workplace: &Workplace, port: u16) -> std::process::Child {
     let mut command = std::process::Command::new(workplace.path("serve.sh"));
     command.args(["--port", &port.to_string()]).stdout(std::process::Stdio::null());
     command.spawn().unwrap()

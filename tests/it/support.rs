@@ -173,3 +173,9 @@ maximize = "output_throughput"
         model.display()
     )
 }
+
+/// Says in one line that something was not tested. The test harness captures `println!` of passing tests, this it does not.
+pub(crate) fn say_skipped(what: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "skipped: {what}");
+}
