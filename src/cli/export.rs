@@ -35,7 +35,7 @@ impl Export {
         let study = self.which.find(&store).await?;
         let scored = match self.trial {
             Some(number) => find_trial(&store, &study, number).await?,
-            None => best(&store, &study, 1).await?.pop().ok_or_else(|| nothing_feasible(&study))?,
+            None => best(&store, &study, 1).await?.pop().ok_or_else(|| nothing_feasible(&study))?.first,
         };
         if let Outcome::Rejected(rejection) = &scored.trial.outcome {
             let message = format!("trial {} was rejected before launch: {}", scored.trial.number, rejection.message);

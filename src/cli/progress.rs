@@ -12,7 +12,7 @@ use crate::job::Job;
 use crate::report::number;
 use crate::store::Scored;
 use crate::trial::Outcome;
-use crate::tuner::{Event, Phase};
+use crate::tuner::{CONFIRMATION, Event, Phase};
 
 /// Receives events from the tuner and from the load's thread.
 pub(super) struct Progress {
@@ -37,7 +37,6 @@ struct State {
     launched: u32,
     phase: Option<Phase>,
     best: Option<f64>,
-    rejected: u32,
     /// Trials launched in this run, and since when, for the time that is left.
     launched_here: u32,
     began: Option<Instant>,
@@ -136,7 +135,10 @@ impl Progress {
             Event::Swept { processes } => {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
-            Event::Launch { number, config } => Some(format!("trial {number}: launching {config}")),
+            Event::Launch { number, proposed_by, config } => {
+                let again = if *proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
+                Some(format!("trial {number}: launching{again} {config}"))
+            }
             Event::Phase(phase) if self.verbose => Some(format!("trial {}: {phase}", state.number)),
             Event::Phase(_) | Event::Progress { .. } => None,
             Event::Trial { trial, improves, .. } => self.trial_line(trial, *improves),
@@ -174,7 +176,9 @@ impl Progress {
                 json!({"event": "begin", "study": study, "stored": stored, "launched": launched, "best": best})
             }
             Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
-            Event::Launch { number, config } => json!({"event": "launch", "trial": number, "config": config}),
+            Event::Launch { number, proposed_by, config } => {
+                json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config})
+            }
             Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
             Event::Progress { .. } if !self.verbose => return None,
             Event::Progress { done, total } => json!({"event": "progress", "done": done, "total": total}),
@@ -203,13 +207,10 @@ impl State {
             }
             Event::Launch { number, .. } => self.number = *number,
             Event::Phase(phase) => self.phase = Some(*phase),
-            Event::Trial { trial, improves, launched } => {
-                self.rejected += u32::from(matches!(trial.trial.outcome, Outcome::Rejected(_)));
+            Event::Trial { best, launched, .. } => {
                 self.launched_here += launched.saturating_sub(self.launched);
                 self.launched = *launched;
-                if *improves {
-                    self.best = trial.score.value();
-                }
+                self.best = *best;
             }
             Event::Swept { .. } | Event::Progress { .. } | Event::End(_) => {}
         }

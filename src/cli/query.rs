@@ -8,7 +8,7 @@ use super::output::{print, print_json};
 use super::{Format, Global};
 use crate::objective::Goal;
 use crate::report;
-use crate::store::{Scored, Store, Study};
+use crate::store::{Ranked, Scored, Store, Study};
 
 #[derive(Debug, Args)]
 pub(super) struct Studies {
@@ -128,22 +128,23 @@ impl Best {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
-        let trials = best(&store, &study, self.top).await?;
-        let Some(winner) = trials.first() else { return Err(nothing_feasible(&study)) };
-        let baseline = store.trial(&study, 0).await?;
+        let ranked = best(&store, &study, self.top).await?;
+        let Some(winner) = ranked.first() else { return Err(nothing_feasible(&study)) };
+        let baseline = store.measurements_of(&study, 0).await?;
         let gain = gain(&study, winner, baseline.as_ref());
         match self.format {
             Format::Table => {
-                print(&report::best_table(&study, &trials))?;
+                print(&report::best_table(&study, &ranked))?;
                 print(&describe_gain(gain))
             }
             Format::Json => {
-                let mut json = report::trial_json(&study, winner);
+                let mut json = report::ranked_json(&study, winner);
                 json["gain"] = gain.into();
-                json["baseline"] = baseline.map_or(Json::Null, |scored| report::trial_json(&study, &scored));
+                json["baseline"] = baseline.map_or(Json::Null, |ranked| report::ranked_json(&study, &ranked));
                 print_json(&json)
             }
             Format::Csv => {
+                let trials: Vec<_> = ranked.into_iter().map(|ranked| ranked.first).collect();
                 let csv = report::trials_csv(&trials).map_err(|error| Failure::unexpected(error.to_string()))?;
                 print(&csv)
             }
@@ -151,8 +152,8 @@ impl Best {
     }
 }
 
-/// The best feasible trials by the study's own objective.
-pub(super) async fn best(store: &Store, study: &Study, most: u32) -> Result<Vec<Scored>, Failure> {
+/// The best feasible configurations by the study's own objective.
+pub(super) async fn best(store: &Store, study: &Study, most: u32) -> Result<Vec<Ranked>, Failure> {
     let goal = study.objective().map_or(Goal::Maximize, |objective| objective.goal);
     Ok(store.best(study, goal, most).await?)
 }
@@ -163,9 +164,8 @@ pub(super) fn nothing_feasible(study: &Study) -> Failure {
 }
 
 /// How many times better than the engine's defaults; `None` where those were not measured.
-pub(super) fn gain(study: &Study, best: &Scored, baseline: Option<&Scored>) -> Option<f64> {
-    let objective = study.objective()?;
-    Some(objective.gain(best.score.value()?, baseline?.score.value()?))
+pub(super) fn gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> Option<f64> {
+    Some(study.objective()?.gain(best.value, baseline?.value))
 }
 
 pub(super) fn describe_gain(gain: Option<f64>) -> String {

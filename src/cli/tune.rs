@@ -17,7 +17,7 @@ use crate::job::{Job, unknown_sampler};
 use crate::report::number;
 use crate::rule;
 use crate::sampler::{self, Ask, Past};
-use crate::store::{Store, Study};
+use crate::store::{Ranked, Store, Study};
 use crate::tuner::{Ending, Stop, Tuner, detect};
 
 #[derive(Debug, Args)]
@@ -133,24 +133,30 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         }
         return Err(nothing_feasible(study));
     };
-    let baseline = store.trial(study, 0).await?;
+    let baseline = store.measurements_of(study, 0).await?;
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
-    let value = |scored: &crate::store::Scored| scored.score.value().map_or_else(|| "no value".to_owned(), number);
+    let value = |ranked: &Ranked| match ranked.measurements {
+        1 => format!("{metric} {}, measured once", number(ranked.value)),
+        n => format!("{metric} {}, the mean of {n} measurements", number(ranked.value)),
+    };
     let mut lines = vec![
         format!(
             "study {}: {} measured, {} failed, {} rejected before launch",
             study.name, counts.measured, counts.failed, counts.rejected
         ),
-        format!("best: trial {}, {metric} {}", best.trial.number, value(&best)),
-        format!("  {}", best.trial.config),
+        format!("best: trial {}, {}", best.first.trial.number, value(&best)),
+        format!("  {}", best.first.trial.config),
     ];
     if let Some(baseline) = &baseline {
-        let limits =
-            if baseline.score.is_feasible() || baseline.score.value().is_none() { "" } else { ", over a limit" };
-        lines.push(format!("engine's defaults: {metric} {}{limits}", value(baseline)));
+        let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
+        lines.push(format!("engine's defaults: {}{limits}", value(baseline)));
     }
     lines.push(describe_gain(gain(study, &best, baseline.as_ref())));
-    lines.push("each configuration was measured once; the winner of many is partly lucky".to_owned());
+    if best.measurements == 1 {
+        lines.push(
+            "the winner of many single measurements is partly lucky; budget.confirm measures it again".to_owned(),
+        );
+    }
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", global.db) };
     lines.push(format!("export it: setpoint export --format sh --study {}{database} -o serve.sh", study.name));
     print(&lines.join("\n"))

@@ -66,6 +66,27 @@ pub struct Budget {
     pub trials: Option<u32>,
     /// No trial begins after this time of one `tune`.
     pub time: Option<Duration>,
+    /// How often the winner and the engine's defaults are measured again, in turn, as the last of `trials`.
+    pub confirm: Option<u32>,
+}
+
+/// A budget of at least this many trials can spare two launches for a confirmation.
+const CONFIRM_FROM: u32 = 10;
+
+impl Budget {
+    /// Rounds of confirmation: as the study says, else one where the budget can spare it.
+    #[must_use]
+    pub fn confirmations(&self) -> u32 {
+        let asked = self.confirm.unwrap_or(u32::from(self.trials.is_some_and(|trials| trials >= CONFIRM_FROM)));
+        // At least one launch is left to the search.
+        self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(1) / 2))
+    }
+
+    /// Whether so few launches are left that they belong to the confirmation.
+    #[must_use]
+    pub fn is_confirming(&self, launched: u32) -> bool {
+        self.trials.is_some_and(|trials| trials.saturating_sub(launched) <= 2 * self.confirmations())
+    }
 }
 
 impl Job {
@@ -213,7 +234,11 @@ fn read_load(section: &Section<'_>) -> Result<LoadJob, DocumentError> {
 }
 
 fn read_budget(section: &Section<'_>) -> Result<Budget, DocumentError> {
-    let budget = Budget { trials: section.optional("trials")?, time: section.optional("time")? };
+    let budget = Budget {
+        trials: section.optional("trials")?,
+        time: section.optional("time")?,
+        confirm: section.optional("confirm")?,
+    };
     if budget.trials == Some(0) {
         return Err(section.error("trials", "must be at least 1", None));
     }
@@ -227,5 +252,29 @@ fn positive(section: &Section<'_>, key: &str) -> Result<u32, DocumentError> {
     match section.required(key)? {
         0 => Err(section.error(key, "must be at least 1", None)),
         number => Ok(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_launches_confirm_where_the_budget_can_spare_them() {
+        let budget = |trials, confirm| Budget { trials, time: None, confirm };
+        for (budget, rounds) in [
+            (budget(Some(9), None), 0),
+            (budget(Some(10), None), 1),
+            (budget(Some(40), Some(3)), 3),
+            (budget(Some(40), Some(0)), 0),
+            (budget(Some(4), Some(3)), 1),
+            (budget(None, Some(2)), 2),
+            (budget(None, None), 0),
+        ] {
+            assert_eq!(budget.confirmations(), rounds, "{budget:?}");
+        }
+        assert!(!budget(Some(10), None).is_confirming(7));
+        assert!(budget(Some(10), None).is_confirming(8));
+        assert!(!budget(Some(9), None).is_confirming(8));
     }
 }

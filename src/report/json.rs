@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::objective::Score;
-use crate::store::{Counts, Scored, Study};
+use crate::store::{Counts, Ranked, Scored, Study};
 use crate::trial::Outcome;
 
 /// One study with its counts.
@@ -55,4 +55,13 @@ pub fn trial_json(study: &Study, scored: &Scored) -> Json {
             Score::Feasible { .. } => Some(0.0),
         },
     })
+}
+
+/// A configuration by all its measurements: its first trial, `mean_value` and the number of `measurements`.
+#[must_use]
+pub fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
+    let mut json = trial_json(study, &ranked.first);
+    json["mean_value"] = ranked.value.into();
+    json["measurements"] = ranked.measurements.into();
+    json
 }

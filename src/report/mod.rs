@@ -5,5 +5,5 @@ mod json;
 mod table;
 
 pub use csv::trials_csv;
-pub use json::{study_json, trial_json};
+pub use json::{ranked_json, study_json, trial_json};
 pub use table::{best_table, number, show_text, studies_table, trials_table};

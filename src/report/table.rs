@@ -5,7 +5,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::objective::{Objective, Score};
-use crate::store::{Counts, Scored, Study};
+use crate::store::{Counts, Ranked, Scored, Study};
 use crate::trial::Outcome;
 
 /// Characters that a configuration or reason may take in a table.
@@ -72,24 +72,26 @@ pub fn trials_table(study: &Study, trials: &[Scored]) -> String {
     table.to_string()
 }
 
-/// The best trials with the latencies that matter beside the objective.
+/// The best configurations: the mean of the objective, and the latencies of the first measurement.
 #[must_use]
-pub fn best_table(study: &Study, trials: &[Scored]) -> String {
+pub fn best_table(study: &Study, ranking: &[Ranked]) -> String {
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
-    let header = ["trial", &metric, "p99 ttft ms", "mean tpot ms", "p99 e2el ms", "configuration"];
-    let mut table = table(header, &[0, 1, 2, 3, 4]);
-    for scored in trials {
+    let header = ["trial", &metric, "measured", "p99 ttft ms", "mean tpot ms", "p99 e2el ms", "configuration"];
+    let mut table = table(header, &[0, 1, 2, 3, 4, 5]);
+    for ranked in ranking {
+        let trial = &ranked.first.trial;
         let of = |name: &str| {
-            let value = scored.trial.outcome.measurement().and_then(|measurement| measurement.metric(name));
+            let value = trial.outcome.measurement().and_then(|measurement| measurement.metric(name));
             value.map(number).unwrap_or_default()
         };
         table.add_row([
-            scored.trial.number.to_string(),
-            scored.score.value().map(number).unwrap_or_default(),
+            trial.number.to_string(),
+            number(ranked.value),
+            format!("{}x", ranked.measurements),
             of("p99_ttft_ms"),
             of("mean_tpot_ms"),
             of("p99_e2el_ms"),
-            scored.trial.config.to_string(),
+            trial.config.to_string(),
         ]);
     }
     table.to_string()

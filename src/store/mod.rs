@@ -86,6 +86,16 @@ pub struct Scored {
     pub score: Score,
 }
 
+/// A configuration by all its measurements; one that was over a limit in any of them is over it.
+#[derive(Clone, Debug)]
+pub struct Ranked {
+    /// Its first measurement.
+    pub first: Scored,
+    /// Mean of the objective over its measurements.
+    pub value: f64,
+    pub measurements: u32,
+}
+
 /// What is known of a trial before it is launched.
 #[derive(Clone, Debug)]
 pub struct Begin<'a> {
@@ -96,6 +106,9 @@ pub struct Begin<'a> {
     pub started_at: &'a str,
     pub log: &'a std::path::Path,
 }
+
+/// First trial, mean value and number of measurements of one configuration.
+type Group = (i64, f64, i64);
 
 /// An open database.
 #[derive(Clone, Debug)]
@@ -256,25 +269,51 @@ impl Store {
         row.map(|row| self.scored(study, row)).transpose()
     }
 
-    /// The best feasible trials, best first.
-    pub async fn best(&self, study: &Study, goal: Goal, most: u32) -> Result<Vec<Scored>, StoreError> {
+    /// The best feasible configurations, best first.
+    pub async fn best(&self, study: &Study, goal: Goal, most: u32) -> Result<Vec<Ranked>, StoreError> {
         let query = match goal {
             Goal::Maximize => {
-                "SELECT * FROM trials WHERE study_id = ? AND state = 'measured' AND violation = 0 \
-                 ORDER BY value DESC, number LIMIT ?"
+                "SELECT min(number), avg(value), count(*) FROM trials WHERE study_id = ? AND state = 'measured' \
+                 GROUP BY config HAVING max(violation) = 0 ORDER BY avg(value) DESC, min(number) LIMIT ?"
             }
             Goal::Minimize => {
-                "SELECT * FROM trials WHERE study_id = ? AND state = 'measured' AND violation = 0 \
-                 ORDER BY value, number LIMIT ?"
+                "SELECT min(number), avg(value), count(*) FROM trials WHERE study_id = ? AND state = 'measured' \
+                 GROUP BY config HAVING max(violation) = 0 ORDER BY avg(value), min(number) LIMIT ?"
             }
         };
-        let rows: Vec<TrialRow> = sqlx::query_as(query)
+        let rows: Vec<Group> = sqlx::query_as(query)
             .bind(study.id)
             .bind(most)
             .fetch_all(&self.pool)
             .await
             .map_err(|error| self.error(error))?;
-        rows.into_iter().map(|row| self.scored(study, row)).collect()
+        let mut ranked = Vec::new();
+        for row in rows {
+            ranked.extend(self.ranked(study, row).await?);
+        }
+        Ok(ranked)
+    }
+
+    /// A trial's configuration by all its measurements; `None` where it has none.
+    pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<Ranked>, StoreError> {
+        let query = "SELECT min(number), avg(value), count(*) FROM trials \
+                     WHERE study_id = ?1 AND state = 'measured' AND value IS NOT NULL \
+                     AND config = (SELECT config FROM trials WHERE study_id = ?1 AND number = ?2) GROUP BY config";
+        let row: Option<Group> = sqlx::query_as(query)
+            .bind(study.id)
+            .bind(number)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        match row {
+            Some(row) => self.ranked(study, row).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn ranked(&self, study: &Study, (first, value, measurements): Group) -> Result<Option<Ranked>, StoreError> {
+        let first = self.trial(study, u32::try_from(first).unwrap_or(u32::MAX)).await?;
+        Ok(first.map(|first| Ranked { first, value, measurements: u32::try_from(measurements).unwrap_or(u32::MAX) }))
     }
 
     fn scored(&self, study: &Study, row: TrialRow) -> Result<Scored, StoreError> {
@@ -297,4 +336,95 @@ pub fn now() -> String {
 
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::{Measurement, Rejection};
+
+    fn trial(number: u32, outcome: Outcome) -> Trial {
+        Trial {
+            number,
+            proposed_by: "random".to_owned(),
+            config: Config::new().with("max-num-seqs", i64::from(number)),
+            launch: Launch::default(),
+            started_at: now(),
+            startup_s: None,
+            elapsed_s: 1.0,
+            engine_version: None,
+            log: None,
+            outcome,
+        }
+    }
+
+    fn measured(number: u32) -> Trial {
+        trial(number, Outcome::Measured(Measurement { duration_s: 1.0, completed: 1, ..Measurement::default() }))
+    }
+
+    async fn store_with_study(directory: &std::path::Path) -> (Store, Study) {
+        let store = Store::open(&directory.join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        (store, study)
+    }
+
+    #[tokio::test]
+    async fn what_has_an_outcome_is_never_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, study) = store_with_study(directory.path()).await;
+        store.append(study.id, &measured(0), Score::Feasible { value: 1.0 }).await.unwrap();
+        let rejection = Outcome::Rejected(Rejection { rule: "R1".to_owned(), message: String::new() });
+        store.append(study.id, &trial(0, rejection), Score::Failed).await.unwrap();
+        let stored = store.trial(&study, 0).await.unwrap().unwrap();
+        assert_eq!(stored.trial.outcome, measured(0).outcome);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_named_and_keeps_what_was_stored() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, study) = store_with_study(directory.path()).await;
+        // SQLite reports a database at its page limit exactly as it reports a full disk.
+        let pages: i64 = sqlx::query_scalar("PRAGMA page_count").fetch_one(&store.pool).await.unwrap();
+        let mut connection = store.pool.acquire().await.unwrap();
+        sqlx::query(sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {}", pages + 8)))
+            .execute(&mut *connection)
+            .await
+            .unwrap();
+        drop(connection);
+        let mut kept = 0;
+        let error = loop {
+            match store.append(study.id, &measured(kept), Score::Feasible { value: 1.0 }).await {
+                Ok(()) => kept += 1,
+                Err(error) => break error,
+            }
+            assert!(kept < 10_000, "the page limit has no effect");
+        };
+        assert!(matches!(error, StoreError::Full(_)), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("every stored trial is kept")));
+        assert_eq!(store.trials(&study).await.unwrap().len(), kept as usize);
+    }
+
+    #[tokio::test]
+    async fn configurations_are_ranked_by_the_mean_of_their_measurements() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, study) = store_with_study(directory.path()).await;
+        let a = Config::new().with("a", true);
+        let b = Config::new().with("b", true);
+        for (number, config, value, violation) in [
+            (0, &a, 9.0, 0.0),
+            (1, &b, 8.0, 0.0),
+            (2, &a, 5.0, 0.0),
+            (3, &Config::new(), 99.0, 0.0),
+            (4, &Config::new(), 99.0, 0.5),
+        ] {
+            let score =
+                if violation > 0.0 { Score::Infeasible { violation, value } } else { Score::Feasible { value } };
+            store.append(study.id, &Trial { config: config.clone(), ..measured(number) }, score).await.unwrap();
+        }
+        let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
+        let ranking: Vec<_> = best.iter().map(|r| (r.first.trial.number, r.value, r.measurements)).collect();
+        assert_eq!(ranking, [(1, 8.0, 1), (0, 7.0, 2)], "3 was over a limit once");
+        let best = store.best(&study, Goal::Minimize, 1).await.unwrap();
+        assert_eq!(best[0].first.trial.number, 0);
+    }
 }

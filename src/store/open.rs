@@ -39,7 +39,7 @@ impl Store {
             .synchronous(SqliteSynchronous::Normal)
             .foreign_keys(true)
             .busy_timeout(BUSY);
-        let pool = SqlitePoolOptions::new().max_connections(2).connect_with(options).await;
+        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await;
         let pool = pool.map_err(|error| database_error(&path, error))?;
         match MIGRATOR.run(&pool).await {
             Ok(()) => Ok(Self { pool, path }),

@@ -25,6 +25,7 @@ pub enum Event {
     /// A configuration passed the rules and is about to be launched.
     Launch {
         number: u32,
+        proposed_by: &'static str,
         config: Config,
     },
     Phase(Phase),
@@ -33,10 +34,11 @@ pub enum Event {
         done: usize,
         total: usize,
     },
-    /// A trial has its outcome and is stored.
+    /// A trial has its outcome and is stored; `best` is the best feasible value by then.
     Trial {
         trial: Box<Scored>,
         improves: bool,
+        best: Option<f64>,
         launched: u32,
     },
     End(Ending),

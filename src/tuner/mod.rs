@@ -1,5 +1,6 @@
 //! The loop: ask, check, launch, measure, store, until the budget is spent.
 
+mod confirm;
 mod event;
 mod lock;
 mod prepare;
@@ -11,6 +12,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
+use crate::config::Config;
 use crate::document::DocumentError;
 use crate::job::Job;
 use crate::rule;
@@ -19,6 +21,7 @@ use crate::server::LeftBehind;
 use crate::store::{Scored, Store, StoreError, Study, now};
 use crate::trial::{FailureKind, Launch, Outcome, Rejection, Trial};
 
+pub use confirm::CONFIRMATION;
 pub use event::{Ending, Event, Observer, Phase};
 pub use lock::{Lock, LockError};
 pub use prepare::{Installed, detect};
@@ -96,12 +99,12 @@ impl Tuner<'_> {
         let counts = self.store.counts(study.id).await?;
         let mut launched = u32::try_from(counts.measured + counts.failed).unwrap_or(u32::MAX);
         let mut measured_any = counts.measured > 0;
-        let mut best = self.store.best(&study, self.job.objective.goal, 1).await?.pop();
+        let best = self.store.best(&study, self.job.objective.goal, 1).await?.pop();
         (self.observer)(Event::Begin {
             study: self.job.name.clone(),
             stored: history.len(),
             launched,
-            best: best.as_ref().and_then(|best| best.score.value()),
+            best: best.map(|best| best.value),
         });
 
         let (mut rejected_in_row, mut failed_starts) = (0, 0);
@@ -117,8 +120,7 @@ impl Tuner<'_> {
             }
             let number = u32::try_from(history.len()).unwrap_or(u32::MAX);
             (self.observer)(Event::Phase(Phase::Checking));
-            let ask = Ask { space: self.job.parameters(), history: &history, seed: self.job.seed };
-            let Some((proposed_by, config)) = sampler::next(self.job.sampler, &ask) else {
+            let Some((proposed_by, config)) = self.propose(&study, &history, launched).await? else {
                 break Ending::NothingLeft;
             };
             let facts = self.job.facts(self.installed.version, self.installed.device);
@@ -128,7 +130,7 @@ impl Tuner<'_> {
                 self.rejected(number, proposed_by, config.clone(), rejection)
             } else {
                 rejected_in_row = 0;
-                (self.observer)(Event::Launch { number, config: config.clone() });
+                (self.observer)(Event::Launch { number, proposed_by, config: config.clone() });
                 match self.launch(&study, number, proposed_by, &config).await? {
                     Some(trial) => trial,
                     None => break Ending::Interrupted,
@@ -150,12 +152,10 @@ impl Tuner<'_> {
                 }
             }
             let scored = Scored { trial, score };
-            let improves = score.is_feasible()
-                && best.as_ref().is_none_or(|best| self.job.objective.compare(score, best.score).is_gt());
-            (self.observer)(Event::Trial { trial: Box::new(scored.clone()), improves, launched });
-            if improves {
-                best = Some(scored.clone());
-            }
+            let best = self.store.best(&study, self.job.objective.goal, 1).await?.pop();
+            let improves = best.as_ref().is_some_and(|best| best.first.trial.number == number);
+            let best = best.map(|best| best.value);
+            (self.observer)(Event::Trial { trial: Box::new(scored.clone()), improves, best, launched });
             if rejected_in_row >= MOST_REJECTED {
                 break Ending::NothingValid { rejected: rejected_in_row, last: reason(&scored) };
             }
@@ -167,7 +167,27 @@ impl Tuner<'_> {
         Ok(Summary { study, ending })
     }
 
-    fn rejected(&self, number: u32, proposed_by: &str, config: crate::config::Config, rejection: Rejection) -> Trial {
+    /// The next configuration and who proposes it.
+    async fn propose(
+        &self,
+        study: &Study,
+        history: &[Past],
+        launched: u32,
+    ) -> Result<Option<(&'static str, Config)>, TuneError> {
+        let ask = Ask { space: self.job.parameters(), history, seed: self.job.seed };
+        let search = || sampler::next(self.job.sampler, &ask);
+        let confirming = self.job.budget.is_confirming(launched);
+        match if confirming { None } else { search() } {
+            Some(proposal) => Ok(Some(proposal)),
+            // What the confirmation does not need goes back to the search.
+            None => match self.confirm(study, history).await? {
+                None if confirming => Ok(search()),
+                again => Ok(again),
+            },
+        }
+    }
+
+    fn rejected(&self, number: u32, proposed_by: &str, config: Config, rejection: Rejection) -> Trial {
         // A flag that the release does not have cannot be rendered; then the stored command is what could be.
         let command =
             command_line(self.job, &self.installed, &config, None).unwrap_or_else(|_| self.job.engine.command.clone());

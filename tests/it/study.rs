@@ -46,7 +46,7 @@ fn a_study_runs_to_its_budget_and_answers_questions() {
 
 #[test]
 fn a_used_up_space_ends_the_study_and_nothing_is_launched_twice() {
-    let workplace = Workplace::with_study(&study_with("", "trials = 100"));
+    let workplace = Workplace::with_study(&study_with("", "trials = 100\nconfirm = 0"));
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     assert!(tuned.stderr.contains("every configuration of the space has been tried"), "{}", tuned.stderr);
@@ -73,6 +73,33 @@ fn rejected_configurations_cost_no_budget() {
     let count = |state: &str| workplace.trials().iter().filter(|trial| trial["state"] == state).count();
     // The defaults and 1, 2, 4 and 8 sequences are valid with 8 tokens, 16 are not.
     assert_eq!(count("measured"), 5);
+}
+
+#[test]
+fn the_winner_and_the_defaults_are_measured_again_at_the_end_and_judged_by_their_means() {
+    let workplace = Workplace::with_study(&study_with("", "trials = 10"));
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains("launching again, to confirm,"), "{}", tuned.stderr);
+    let trials: Vec<_> = workplace.trials().into_iter().filter(|trial| trial["state"] == "measured").collect();
+    assert_eq!(trials.len(), 10);
+    let again: Vec<_> = trials.iter().filter(|trial| trial["proposed_by"] == "confirmation").collect();
+    assert_eq!(again, trials[8..].iter().collect::<Vec<_>>());
+    assert_eq!(again[0]["config"], trials[0]["config"], "the defaults come first");
+
+    let best = workplace.json(&["best", "--format", "json"]);
+    let mean = |config: &serde_json::Value| {
+        let values: Vec<_> =
+            trials.iter().filter(|t| t["config"] == *config).map(|t| t["value"].as_f64().unwrap()).collect();
+        values.iter().sum::<f64>() / f64::from(u32::try_from(values.len()).unwrap())
+    };
+    assert!((best["mean_value"].as_f64().unwrap() - mean(&best["config"])).abs() < 1e-9);
+    assert_eq!(best["baseline"]["measurements"], 2);
+    let gain = mean(&best["config"]) / mean(&trials[0]["config"]);
+    assert!((best["gain"].as_f64().unwrap() - gain).abs() < 1e-9);
+    for trial in &trials {
+        assert!(mean(&trial["config"]) <= mean(&best["config"]) + 1e-9, "{trial}");
+    }
 }
 
 #[test]
