@@ -158,7 +158,8 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         );
     }
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", global.db) };
-    lines.push(format!("export it: setpoint export --format sh --study {}{database} -o serve.sh", study.name));
+    let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
+    lines.push(format!("export it: {program} export --format sh --study {}{database} -o serve.sh", study.name));
     print(&lines.join("\n"))
 }
 

@@ -10,7 +10,7 @@ fn a_study_runs_to_its_budget_and_answers_questions() {
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     assert!(tuned.stdout.contains("gain over the engine's defaults: "), "{}", tuned.stdout);
-    assert!(tuned.stdout.contains("setpoint export --format sh --study fast"), "{}", tuned.stdout);
+    assert!(tuned.stdout.contains("setpoint export --format sh --study fast -o serve.sh"), "{}", tuned.stdout);
 
     let trials = workplace.trials();
     let launched: Vec<_> = trials.iter().filter(|trial| trial["state"] == "measured").collect();
@@ -193,6 +193,7 @@ fn the_exported_script_says_where_it_comes_from_and_starts_a_server_that_answers
 #[expect(clippy::disallowed_methods, reason = "the exported script under test")]
 pub(crate) fn start_script(workplace: &Workplace, port: u16) -> std::process::Child {
     let mut command = std::process::Command::new(workplace.path("serve.sh"));
+    command.current_dir(workplace.path(""));
     command.args(["--port", &port.to_string()]).stdout(std::process::Stdio::null());
     command.spawn().unwrap()
 }
