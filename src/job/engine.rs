@@ -12,8 +12,8 @@ pub struct EngineJob {
     pub engine: &'static dyn Engine,
     /// The program and its leading arguments.
     pub command: Vec<String>,
-    /// Whether the study file names the command.
-    pub explicit_command: bool,
+    /// The command as the study file spells it, where it does.
+    pub written_command: Option<Vec<String>>,
     /// Arguments that every launch gets as they are.
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
@@ -43,7 +43,7 @@ impl EngineJob {
             section.error("kind", format!("{kind:?} is not an engine; there are {}", known.join(", ")), None)
         })?;
         let command: Option<Vec<String>> = section.optional("command")?;
-        let explicit_command = command.is_some();
+        let written_command = command.clone();
         let mut command = match command {
             Some(command) => command,
             None => engine.default_command().map_err(|error| {
@@ -69,7 +69,7 @@ impl EngineJob {
         Ok(Self {
             engine,
             command,
-            explicit_command,
+            written_command,
             args: section.optional("args")?.unwrap_or_default(),
             env: section.optional("env")?.unwrap_or_default(),
             version: version.transpose()?,

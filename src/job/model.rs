@@ -8,6 +8,8 @@ use crate::facts::ModelShape;
 
 #[derive(Clone, Debug)]
 pub struct ModelJob {
+    /// As the study file spells it.
+    pub written: String,
     /// As the engine is told it: a directory or a hub name.
     pub argument: String,
     /// Where `config.json` lies.
@@ -21,7 +23,7 @@ impl ModelJob {
         let (argument, directory) = match paths.find(&path) {
             Some(directory) => (directory.to_string_lossy().into_owned(), directory),
             None => match in_hub_cache(&path) {
-                Some(directory) => (path, directory),
+                Some(directory) => (path.clone(), directory),
                 None => {
                     let hint = "give a directory that holds config.json, or a hub name whose files are in the local cache \
                                 (`hf download NAME`)";
@@ -34,7 +36,7 @@ impl ModelJob {
             let hint = "the shape is read from the file that lies beside the weights: point to that directory";
             section.error("path", error.to_string(), Some(hint.to_owned()))
         })?;
-        Ok(Self { argument, directory, shape })
+        Ok(Self { written: path, argument, directory, shape })
     }
 }
 
