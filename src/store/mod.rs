@@ -110,7 +110,8 @@ pub struct Begin<'a> {
 /// First trial, mean value and number of measurements of one configuration.
 type Group = (i64, f64, i64);
 
-/// An open database.
+/// An open database. Every method fails with a [`StoreError`] when the file cannot be read or written, or when a row
+/// of it cannot be understood.
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: SqlitePool,
