@@ -85,3 +85,14 @@ fn a_breach_is_reported_with_its_file_and_line() {
     assert_eq!(of("use crate::config::Config;\n").len(), 1);
     assert_eq!(of(&format!("//! Title.\n{}", "\n".repeat(MOST_LINES))).len(), 1);
 }
+
+#[test]
+fn the_architecture_names_every_module_and_the_reason_of_every_dependency() {
+    let read = |name: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    let (lib, manifest, page) = (read("src/lib.rs"), read("Cargo.toml"), read("ARCHITECTURE.md"));
+    let dependencies = manifest.split("\n[").filter(|table| table.contains("dependencies]"));
+    let crates = dependencies.flat_map(str::lines).filter_map(|line| Some(line.split_once(" = ")?.0.to_owned()));
+    let rows = modules(&lib).into_iter().map(|module| format!("src/{module}/")).chain(crates);
+    let missing: Vec<_> = rows.filter(|row| !page.contains(&format!("| `{row}` |"))).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md has no row for {missing:?}");
+}
