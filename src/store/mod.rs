@@ -110,7 +110,8 @@ pub struct Begin<'a> {
 /// First trial, mean value and number of measurements of one configuration.
 type Group = (i64, f64, i64);
 
-/// An open database.
+/// An open database. Every method fails with a [`StoreError`] when the file cannot be read or written, or when a row
+/// of it cannot be understood.
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: SqlitePool,
@@ -252,7 +253,7 @@ impl Store {
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
         let past = |(number, proposed_by, config): (i64, String, String)| match serde_json::from_str(&config) {
             Ok(config) => Ok(Past { proposed_by, config }),
-            Err(error) => Err(self.corrupt(study, number, error)),
+            Err(error) => Err(self.corrupt(study, number, &error)),
         };
         rows.into_iter().map(past).collect()
     }
@@ -318,10 +319,10 @@ impl Store {
 
     fn scored(&self, study: &Study, row: TrialRow) -> Result<Scored, StoreError> {
         let number = row.number;
-        row.scored().map_err(|error| self.corrupt(study, number, error))
+        row.scored().map_err(|error| self.corrupt(study, number, &error))
     }
 
-    fn corrupt(&self, study: &Study, number: i64, reason: impl ToString) -> StoreError {
+    fn corrupt(&self, study: &Study, number: i64, reason: &serde_json::Error) -> StoreError {
         let (path, study, reason) = (self.path.clone(), study.name.clone(), reason.to_string());
         StoreError::Corrupt { path, study, number, reason }
     }
