@@ -220,7 +220,7 @@ fn read_load(section: &Section<'_>) -> Result<LoadJob, DocumentError> {
     if !(0.0..=1.0).contains(&max_error_rate) {
         return Err(section.error("max_error_rate", format!("{max_error_rate} is not between 0 and 1"), None));
     }
-    let request_timeout = section.optional("request_timeout")?.unwrap_or(Duration::from_secs(60));
+    let request_timeout = section.optional("request_timeout")?.unwrap_or(Duration::from_mins(1));
     if request_timeout.is_zero() {
         return Err(section.error("request_timeout", "must be longer than 0", None));
     }

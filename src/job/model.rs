@@ -18,17 +18,15 @@ pub struct ModelJob {
 impl ModelJob {
     pub(super) fn read(section: &Section<'_>, paths: &Paths) -> Result<Self, DocumentError> {
         let path: String = section.required("path")?;
-        let (argument, directory) = match paths.find(&path) {
-            Some(directory) => (directory.to_string_lossy().into_owned(), directory),
-            None => match in_hub_cache(&path) {
-                Some(directory) => (path, directory),
-                None => {
-                    let hint = "give a directory that holds config.json, or a hub name whose files are in the local cache \
-                                (`hf download NAME`)";
-                    let problem = format!("{path:?} is neither a directory nor a model in the local hub cache");
-                    return Err(section.error("path", problem, Some(hint.to_owned())));
-                }
-            },
+        let (argument, directory) = if let Some(directory) = paths.find(&path) {
+            (directory.to_string_lossy().into_owned(), directory)
+        } else if let Some(directory) = in_hub_cache(&path) {
+            (path, directory)
+        } else {
+            let hint = "give a directory that holds config.json, or a hub name whose files are in the local cache \
+                        (`hf download NAME`)";
+            let problem = format!("{path:?} is neither a directory nor a model in the local hub cache");
+            return Err(section.error("path", problem, Some(hint.to_owned())));
         };
         let shape = ModelShape::read(&directory).map_err(|error| {
             let hint = "the shape is read from the file that lies beside the weights: point to that directory";

@@ -101,9 +101,9 @@ impl Domain {
             }
             Self::Int { low, high, multiple_of, .. } => {
                 let count = usize::try_from((high - low) / multiple_of + 1).ok()?;
-                (count <= limit).then(|| (0..count as i64).map(|i| Value::Int(low + i * multiple_of)).collect())?
+                (count <= limit).then(|| (0..).take(count).map(|i: i64| Value::Int(low + i * multiple_of)).collect())?
             }
-            Self::Float { low, high, .. } if low == high => vec![Value::Float(*low)],
+            Self::Float { low, high, .. } if low.total_cmp(high).is_eq() => vec![Value::Float(*low)],
             Self::Float { .. } => return None,
         };
         (values.len() <= limit).then_some(values)
@@ -135,7 +135,7 @@ impl std::fmt::Display for Domain {
 }
 
 fn ceil_power(value: i64) -> i64 {
-    u64::try_from(value).ok().and_then(u64::checked_next_power_of_two).map_or(1, |power| power.cast_signed()).max(1)
+    u64::try_from(value).ok().and_then(u64::checked_next_power_of_two).map_or(1, u64::cast_signed).max(1)
 }
 
 fn floor_power(value: i64) -> i64 {
@@ -194,7 +194,7 @@ mod tests {
     fn floats_are_short_enough_to_type() {
         let domain = Domain::Float { low: 0.0, high: 2.0, log: false };
         assert_eq!(domain.decode(0.118_097_962), Value::Float(0.236));
-        assert_eq!(round_significant(123_456.0), 123_000.0);
+        assert!((round_significant(123_456.0) - 123_000.0).abs() < 1e-6);
     }
 
     proptest! {

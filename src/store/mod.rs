@@ -1,4 +1,4 @@
-//! Studies and trials in one SQLite file, which other programs may read at any time.
+//! Studies and trials in one `SQLite` file, which other programs may read at any time.
 
 mod open;
 mod rows;
@@ -252,7 +252,7 @@ impl Store {
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
         let past = |(number, proposed_by, config): (i64, String, String)| match serde_json::from_str(&config) {
             Ok(config) => Ok(Past { proposed_by, config }),
-            Err(error) => Err(self.corrupt(study, number, error)),
+            Err(error) => Err(self.corrupt(study, number, &error)),
         };
         rows.into_iter().map(past).collect()
     }
@@ -318,10 +318,10 @@ impl Store {
 
     fn scored(&self, study: &Study, row: TrialRow) -> Result<Scored, StoreError> {
         let number = row.number;
-        row.scored().map_err(|error| self.corrupt(study, number, error))
+        row.scored().map_err(|error| self.corrupt(study, number, &error))
     }
 
-    fn corrupt(&self, study: &Study, number: i64, reason: impl ToString) -> StoreError {
+    fn corrupt(&self, study: &Study, number: i64, reason: &impl ToString) -> StoreError {
         let (path, study, reason) = (self.path.clone(), study.name.clone(), reason.to_string());
         StoreError::Corrupt { path, study, number, reason }
     }
@@ -417,9 +417,10 @@ mod tests {
             (3, &Config::new(), 99.0, 0.0),
             (4, &Config::new(), 99.0, 0.5),
         ] {
-            let score =
-                if violation > 0.0 { Score::Infeasible { violation, value } } else { Score::Feasible { value } };
-            store.append(study.id, &Trial { config: config.clone(), ..measured(number) }, score).await.unwrap();
+            let trial = Trial { config: config.clone(), ..measured(number) };
+            let feasible = Score::Feasible { value };
+            let reached = if violation > 0.0 { Score::Infeasible { violation, value } } else { feasible };
+            store.append(study.id, &trial, reached).await.unwrap();
         }
         let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
         let ranking: Vec<_> = best.iter().map(|r| (r.first.trial.number, r.value, r.measurements)).collect();
