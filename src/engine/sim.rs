@@ -6,9 +6,6 @@ use crate::twin::DevicePreset;
 
 pub(super) struct Sim;
 
-/// What `--sim-device` is where it is not given.
-const DEFAULT_DEVICE: &str = "h100";
-
 impl Engine for Sim {
     fn kind(&self) -> &'static str {
         "sim"
@@ -28,8 +25,33 @@ impl Engine for Sim {
     }
 
     fn device(&self, args: &[String], _: Option<&str>) -> Option<Device> {
-        let given = args.iter().position(|argument| argument == "--sim-device");
-        let name = given.and_then(|index| args.get(index + 1)).map_or(DEFAULT_DEVICE, String::as_str);
+        let mut name = DevicePreset::DEFAULT;
+        let mut args = args.iter().map(String::as_str);
+        while let Some(argument) = args.next() {
+            let (flag, value) = argument.split_once('=').map_or((argument, None), |(flag, value)| (flag, Some(value)));
+            if flag == "--sim-device" || flag == "--sim_device" {
+                name = value.or_else(|| args.next())?;
+            }
+        }
         DevicePreset::find(name).map(DevicePreset::device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_is_read_as_the_simulated_engine_reads_it() {
+        let device = |line: &str| {
+            let args: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            Sim.device(&args, None)
+        };
+        let preset = |name| DevicePreset::find(name).map(DevicePreset::device);
+        assert_eq!(device(""), preset(DevicePreset::DEFAULT));
+        assert_eq!(device("--sim-seed 1 --sim-device l4"), preset("l4"));
+        assert_eq!(device("--sim-device=l4"), preset("l4"));
+        assert_eq!(device("--sim-device l4 --sim_device=cpu"), Some(Device::Cpu), "the last one wins");
+        assert_eq!(device("--sim-device"), None);
     }
 }

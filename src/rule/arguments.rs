@@ -3,11 +3,28 @@
 use super::{Candidate, Rule, Severity};
 use crate::flag::FlagTable;
 
-pub(super) const RULES: &[Rule] = &[Rule { id: "A1", check: known }, Rule { id: "R4a", check: within_bounds }];
+pub(super) const RULES: &[Rule] = &[Rule { id: "A1", check: known }, Rule { id: "R4a", check: within_limits }];
 
 fn known(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
     let error = FlagTable::for_version(candidate.facts.version).render(candidate.config).err()?;
     Some((Severity::Arguments, error.to_string()))
+}
+
+/// The engine divides by these or makes so many of something, also where the release does not check them.
+const AT_LEAST_ONE: [&str; 5] =
+    ["block-size", "max-num-batched-tokens", "max-num-seqs", "pipeline-parallel-size", "tensor-parallel-size"];
+
+fn within_limits(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+    within_bounds(candidate).or_else(|| {
+        AT_LEAST_ONE.into_iter().find_map(|name| {
+            let given = candidate.config.get_i64(name).filter(|given| *given < 1)?;
+            let (field, version) = (name.replace('-', "_"), candidate.facts.version);
+            Some((
+                Severity::Late,
+                format!("{field} is {given}, which vLLM {version} does not check and fails with later"),
+            ))
+        })
+    })
 }
 
 fn within_bounds(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
@@ -37,5 +54,23 @@ mod tests {
         let text = "max_num_seqs: Input should be greater than or equal to 1, input_value=0";
         assert_eq!(finding, Some(("R4a", true, text.to_owned())));
         assert!(verdict("0.32.0", Device::Cpu, "--gpu-memory-utilization 1.5").is_some_and(|(id, ..)| id == "R4a"));
+    }
+
+    #[test]
+    fn what_an_old_release_does_not_check_is_refused_all_the_same() {
+        let gpu = Device::Cuda { memory: 80 << 30 };
+        for flag in ["--max-num-seqs 0", "--max-num-batched-tokens -1", "--tensor-parallel-size 0"] {
+            let finding = verdict("0.8.5", gpu, flag);
+            assert!(finding.is_some_and(|(_, rejects, _)| rejects), "{flag}");
+        }
+        assert!(verdict("0.20.2", gpu, "--block-size 0").is_some_and(|(id, ..)| id == "R4a"));
+        let config = crate::config::Config::new()
+            .with("block-size", 0_i64)
+            .with("enable-chunked-prefill", true)
+            .with("enable-prefix-caching", true);
+        let model = crate::facts::ModelShape::from_json(&serde_json::json!({}));
+        let (env, version) = (std::collections::BTreeMap::new(), crate::facts::EngineVersion::new(0, 6, 3));
+        let facts = crate::rule::Facts { model: &model, version, device: gpu, env: &env, longest_request: None };
+        assert_eq!(crate::rule::check(&config, &facts)[0].rule, "A1");
     }
 }

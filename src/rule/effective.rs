@@ -38,24 +38,27 @@ impl Effective {
     pub fn resolve(config: &Config, facts: &Facts<'_>) -> Self {
         let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
         let version = facts.version;
-        let v0 = runs_v0(config, version);
-        let max_model_len = number("max-model-len").unwrap_or(facts.model.max_model_len);
+        let v0 = runs_v0(config, facts);
+        // From 0.20 on, -1 asks for as much as fits.
+        let max_model_len = number("max-model-len").filter(|length| *length > 0).unwrap_or(facts.model.max_model_len);
         let tensor_parallel_size = number("tensor-parallel-size").unwrap_or(1);
         let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
         let chunked_prefill = chunks(config, facts, v0, max_model_len);
 
-        let class = Class::of(facts, v0, tensor_parallel_size * pipeline_parallel_size);
+        let class = Class::of(facts, v0, tensor_parallel_size.saturating_mul(pipeline_parallel_size));
         let scale = u64::from(version >= V0_20 && config.get_str("performance-mode") == Some("throughput")) + 1;
         let explicit_seqs = number("max-num-seqs");
-        let default_seqs = class.seqs * if v0 { 1 } else { scale };
+        let default_seqs = class.seqs.saturating_mul(if v0 { 1 } else { scale });
+        let default_tokens = class.tokens.saturating_mul(scale);
         let max_num_batched_tokens = number("max-num-batched-tokens").unwrap_or_else(|| {
             let tokens = match (v0, chunked_prefill) {
                 (true, true) => return if version < V0_8 { 512 } else { 2048 },
                 (true, false) => return max_model_len.max(2048),
-                (false, true) => class.tokens * scale,
-                (false, false) => (class.tokens * scale).max(max_model_len),
+                (false, true) => default_tokens,
+                (false, false) => default_tokens.max(max_model_len),
             };
-            if version >= V0_10 { tokens.min(explicit_seqs.unwrap_or(default_seqs) * max_model_len) } else { tokens }
+            let most = explicit_seqs.unwrap_or(default_seqs).saturating_mul(max_model_len);
+            if version >= V0_12 { tokens.min(most) } else { tokens }
         });
         let max_num_seqs = explicit_seqs.unwrap_or_else(|| {
             if !v0 && version >= V0_10 { default_seqs.min(max_num_batched_tokens) } else { default_seqs }
@@ -73,22 +76,36 @@ impl Effective {
             chunked_prefill,
             prefix_caching: config.get_bool("enable-prefix-caching").unwrap_or(!v0),
             scheduler_delay_factor: config.get_f64("scheduler-delay-factor").unwrap_or(0.0),
-            gpu_memory_utilization: config.get_f64("gpu-memory-utilization").unwrap_or(0.9),
+            gpu_memory_utilization: config.get_f64("gpu-memory-utilization").unwrap_or(if version >= V0_20 {
+                0.92
+            } else {
+                0.9
+            }),
             tensor_parallel_size,
             pipeline_parallel_size,
         }
     }
 }
 
-/// From 0.8 to 0.11 both engines exist, and some flags silently select the old one.
-fn runs_v0(config: &Config, version: EngineVersion) -> bool {
+/// From 0.8 to 0.11 both engines exist, and some flags, devices and models silently select the old one.
+fn runs_v0(config: &Config, facts: &Facts<'_>) -> bool {
+    let version = facts.version;
     if version < V0_8 || version >= V0_12 {
         return version < V0_8;
     }
-    config.get_f64("scheduler-delay-factor").is_some_and(|factor| factor != 0.0)
-        || config.get_i64("num-scheduler-steps").is_some_and(|steps| steps != 1)
+    let other_than = |name: &str, value: i64| config.get_i64(name).is_some_and(|given| given != value);
+    let cpu = facts.device == Device::Cpu;
+    let by_platform = if version < V0_10 { cpu } else { cpu && facts.model.sliding_window.is_some() };
+    let by_policy = version < V0_10 && config.get_str("scheduling-policy").is_some_and(|policy| policy != "fcfs");
+    facts.env.get("VLLM_USE_V1").is_some_and(|value| value == "0")
+        || by_platform
+        || by_policy
+        || config.get_f64("scheduler-delay-factor").is_some_and(|factor| factor != 0.0)
         || config.get_str("preemption-mode").is_some()
         || config.get_bool("disable-async-output-proc") == Some(true)
+        || ["num-scheduler-steps", "max-num-partial-prefills", "max-long-partial-prefills"]
+            .into_iter()
+            .any(|name| other_than(name, 1))
 }
 
 /// Above this length the V0 engine turns chunked prefill on by itself.
@@ -119,7 +136,7 @@ impl Class {
         const GIB: u64 = 1 << 30;
         match facts.device {
             _ if v0 => Self { tokens: 0, seqs: 256 },
-            Device::Cpu => Self { tokens: 2048 * workers, seqs: 128 * workers },
+            Device::Cpu => Self { tokens: workers.saturating_mul(2048), seqs: workers.saturating_mul(128) },
             // Of an unknown memory assume what refuses least: many tokens and few sequences.
             Device::Cuda { memory: 0 } => {
                 Self { tokens: if facts.version >= V0_32 { 16_384 } else { 8192 }, seqs: 256 }
@@ -140,12 +157,16 @@ mod tests {
     use super::*;
     use crate::facts::ModelShape;
 
-    fn resolve(version: &str, device: Device, length: u64, config: &Config) -> (u64, u64, bool) {
+    fn effective(version: &str, device: Device, length: u64, config: &Config) -> Effective {
         let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": length}));
         let env = BTreeMap::new();
         let facts =
             Facts { model: &model, version: version.parse().unwrap(), device, env: &env, longest_request: None };
-        let effective = Effective::resolve(config, &facts);
+        Effective::resolve(config, &facts)
+    }
+
+    fn resolve(version: &str, device: Device, length: u64, config: &Config) -> (u64, u64, bool) {
+        let effective = effective(version, device, length, config);
         (effective.max_num_batched_tokens, effective.max_num_seqs, effective.chunked_prefill)
     }
 
@@ -175,5 +196,35 @@ mod tests {
         assert_eq!(resolve("0.32.0", Device::Cuda { memory: 180 << 30 }, 32_768, &none), (16_384, 1024, true));
         let unchunked = Config::new().with("enable-chunked-prefill", false);
         assert_eq!(resolve("0.32.0", small, 32_768, &unchunked), (32_768, 256, false));
+    }
+
+    #[test]
+    fn the_old_engine_runs_where_the_new_one_does_not_support_the_device_or_a_flag() {
+        let v0 = |version: &str, device, config: &Config| effective(version, device, 4096, config).v0;
+        let (gpu, none) = (Device::Cuda { memory: 24 << 30 }, Config::new());
+        assert!(v0("0.8.5", Device::Cpu, &none) && !v0("0.10.2", Device::Cpu, &none));
+        assert!(!v0("0.8.5", gpu, &none));
+        let partial = Config::new().with("max-num-partial-prefills", 2_i64);
+        assert!(v0("0.10.2", gpu, &partial) && !v0("0.12.0", gpu, &partial));
+        let priority = Config::new().with("scheduling-policy", "priority");
+        assert!(v0("0.8.5", gpu, &priority) && !v0("0.10.2", gpu, &priority));
+    }
+
+    #[test]
+    fn the_share_of_memory_and_the_capped_budget_came_with_a_release() {
+        let gpu = Device::Cuda { memory: 24 << 30 };
+        let share = |version| effective(version, gpu, 4096, &Config::new()).gpu_memory_utilization;
+        assert!((share("0.12.0") - 0.9).abs() < 1e-9 && (share("0.20.2") - 0.92).abs() < 1e-9);
+        let four = Config::new().with("max-num-seqs", 4_i64);
+        assert_eq!((resolve("0.10.2", gpu, 8, &four).0, resolve("0.12.0", gpu, 8, &four).0), (2048, 32));
+    }
+
+    #[test]
+    fn numbers_as_large_as_they_can_be_do_not_overflow() {
+        let all = ["tensor-parallel-size", "pipeline-parallel-size", "max-num-seqs", "max-model-len"];
+        let huge = all.into_iter().fold(Config::new(), |config, name| config.with(name, i64::MAX));
+        for device in [Device::Cpu, Device::Cuda { memory: 0 }] {
+            assert!(resolve("0.32.0", device, 4096, &huge).0 > 0);
+        }
     }
 }

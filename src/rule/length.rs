@@ -1,10 +1,17 @@
 //! The longest sequence: what the model was made for and what the workload asks for.
 
 use super::{Candidate, Rule, Severity};
+use crate::facts::EngineVersion;
 
 pub(super) const RULES: &[Rule] = &[Rule { id: "R11", check: model_holds }, Rule { id: "W1", check: workload_fits }];
 
 fn model_holds(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+    let fits_itself = candidate.facts.version >= EngineVersion::new(0, 20, 0);
+    if let Some(given) = candidate.config.get_i64("max-model-len").filter(|given| *given < 1)
+        && !(fits_itself && given == -1)
+    {
+        return Some((Severity::Configuration, format!("max_model_len must be at least 1, not {given}")));
+    }
     let (asked, derived) = (candidate.effective.max_model_len, candidate.facts.model.max_model_len);
     let allowed = candidate.facts.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN").is_some_and(|value| value == "1");
     (asked > derived && !allowed).then(|| {
@@ -32,5 +39,12 @@ mod tests {
     fn a_length_beyond_the_models_own_is_refused() {
         assert_eq!(rule("0.32.0", "--max-model-len 8192"), Some("R11"));
         assert_eq!(rule("0.32.0", "--max-model-len 4096"), None);
+    }
+
+    #[test]
+    fn no_length_is_refused_and_minus_one_asks_for_what_fits() {
+        assert_eq!(rule("0.12.0", "--max-model-len 0"), Some("R11"));
+        assert_eq!(rule("0.12.0", "--max-model-len -1"), Some("R11"));
+        assert_eq!(rule("0.20.2", "--max-model-len -1"), None);
     }
 }

@@ -43,12 +43,17 @@ impl Log {
 
     /// A line of the process that serves HTTP.
     pub(super) fn api(&self, file: &str, message: impl fmt::Display) {
-        self.vllm("APIServer", file, &message);
+        self.vllm("INFO", "APIServer", file, &message);
+    }
+
+    /// A line of the same process about what it does otherwise than asked.
+    pub(super) fn warning(&self, file: &str, message: impl fmt::Display) {
+        self.vllm("WARNING", "APIServer", file, &message);
     }
 
     /// A line of the engine's process.
     pub(super) fn core(&self, file: &str, message: impl fmt::Display) {
-        self.vllm(self.core_name, file, &message);
+        self.vllm("INFO", self.core_name, file, &message);
     }
 
     /// A line of uvicorn, the web server.
@@ -61,12 +66,12 @@ impl Log {
         self.write(&line, true);
     }
 
-    fn vllm(&self, process: &str, file: &str, message: &dyn fmt::Display) {
+    fn vllm(&self, level: &str, process: &str, file: &str, message: &dyn fmt::Display) {
         let time = Timestamp::now().strftime("%m-%d %H:%M:%S");
         let line = if self.names_process {
-            format!("{}INFO {time} [{file}:1] {message}\n", prefix(process))
+            format!("{}{level} {time} [{file}:1] {message}\n", prefix(process))
         } else {
-            format!("INFO {time} {file}:1] {message}\n")
+            format!("{level} {time} {file}:1] {message}\n")
         };
         self.write(&line, false);
     }

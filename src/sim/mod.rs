@@ -8,11 +8,11 @@ mod clock;
 mod engine;
 mod http;
 mod log;
+mod memory;
 mod metrics;
 mod options;
 mod refusal;
 mod reply;
-mod resolve;
 mod startup;
 mod stats;
 #[cfg(test)]
@@ -63,6 +63,9 @@ impl ServeError {
 /// # Errors
 /// When vLLM would not have started, when a signal came before the server was ready, or when a socket failed.
 pub async fn serve(options: Options) -> Result<(), ServeError> {
+    let name = |name: std::ffi::OsString| name.into_string().ok().filter(|name| name.starts_with("VLLM_"));
+    let env = std::env::vars_os().filter_map(|(key, value)| Some((name(key)?, value.into_string().ok()?)));
+    let options = Options { env: env.collect(), ..options };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let log = Log::stdio(options.version);

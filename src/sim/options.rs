@@ -1,5 +1,6 @@
 //! The command line of the simulated engine: `vllm serve`'s own flags, and `--sim-*` for what is simulated.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::refusal::Refusal;
@@ -15,6 +16,8 @@ pub struct Options {
     pub model: String,
     /// The flags of `vllm serve` that were given.
     pub config: Config,
+    /// The environment variables that vLLM heeds. Empty after parsing.
+    pub env: BTreeMap<String, String>,
     /// The release that is simulated: flags, defaults, refusals, scheduler, log lines, metric names.
     pub version: EngineVersion,
     pub device: &'static DevicePreset,
@@ -40,8 +43,9 @@ impl Options {
         let mut options = Self {
             model: model.clone(),
             config: Config::new(),
+            env: BTreeMap::new(),
             version: FlagTable::newest_release(),
-            device: preset("h100")?,
+            device: preset(DevicePreset::DEFAULT)?,
             startup: Duration::from_millis(500),
             time_scale: 1.0,
             seed: 0,

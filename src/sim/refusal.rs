@@ -1,6 +1,7 @@
 //! Why the simulated engine does not start, in the words and with the exit code of the real one.
 
 use crate::facts::EngineVersion;
+use crate::rule::{Finding, Severity};
 
 /// An end before the server was ready.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,23 +22,36 @@ impl Refusal {
         Self { exit_code: 2, text }
     }
 
-    /// As the configuration class `class` refuses a combination of values.
-    pub(super) fn value(version: EngineVersion, class: &str, message: &str) -> Self {
-        if validates(version) {
-            let detail = format!(
-                "Value error, {message} [type=value_error, input_value=ArgsKwargs((), {{...}}), input_type=ArgsKwargs]"
-            );
-            Self::pydantic(class, None, &detail, "value_error")
-        } else {
-            Self::traceback("config.py", &format!("ValueError: {message}"))
+    /// As the part of the engine refuses that would find the same: parser, configuration class or engine process.
+    pub(super) fn found(version: EngineVersion, finding: &Finding) -> Self {
+        let message = &finding.message;
+        match (finding.severity, message.split_once(": Input should be ")) {
+            (Severity::Arguments, _) => Self::usage(message),
+            (Severity::Configuration, Some((field, limit))) => Self::field(field, limit),
+            (Severity::Configuration, None) => Self::value(version, class(finding.rule), message),
+            _ => Self::engine(version, &format!("ValueError: {message}")),
         }
     }
 
-    /// As the configuration class `class` refuses one field's value.
-    pub(super) fn field(class: &str, field: &str, rule: &str, kind: &str, value: &str) -> Self {
+    /// As the configuration class `class` refuses a combination of values.
+    pub(super) fn value(version: EngineVersion, class: &str, message: &str) -> Self {
+        if version < EngineVersion::new(0, 12, 0) {
+            return Self::traceback("config.py", &format!("ValueError: {message}"));
+        }
+        let detail = format!(
+            "Value error, {message} [type=value_error, input_value=ArgsKwargs((), {{...}}), input_type=ArgsKwargs]"
+        );
+        Self::pydantic(class, None, &detail, "value_error")
+    }
+
+    /// As a configuration class refuses one field: `limit` is, for example, `less than or equal to 1, input_value=2`.
+    fn field(field: &str, limit: &str) -> Self {
+        let (limit, value) = limit.split_once(", ").unwrap_or((limit, "input_value=None"));
+        let relation = limit.rsplit_once(' ').map_or(limit, |(relation, _)| relation);
+        let kind = relation.replace(" or equal to", " equal").replace(' ', "_");
         let input = if value.contains('.') { "float" } else { "int" };
-        let detail = format!("Input should be {rule} [type={kind}, input_value={value}, input_type={input}]");
-        Self::pydantic(class, Some(field), &detail, kind)
+        let detail = format!("Input should be {limit} [type={kind}, {value}, input_type={input}]");
+        Self::pydantic(class(field), Some(field), &detail, &kind)
     }
 
     fn pydantic(class: &str, field: Option<&str>, detail: &str, kind: &str) -> Self {
@@ -73,7 +87,13 @@ impl Refusal {
     }
 }
 
-/// Whether this release checks its configuration classes with pydantic.
-pub(super) fn validates(version: EngineVersion) -> bool {
-    version >= EngineVersion::new(0, 12, 0)
+/// The class that refuses a field, or what a rule refuses.
+fn class(subject: &str) -> &'static str {
+    match subject {
+        "R5" | "block_size" | "gpu_memory_utilization" | "swap_space" | "cpu_offload_gb" => "CacheConfig",
+        "R11" | "max_model_len" => "ModelConfig",
+        "R8" => "VllmConfig",
+        subject if subject.ends_with("_parallel_size") => "ParallelConfig",
+        _ => "SchedulerConfig",
+    }
 }

@@ -6,11 +6,12 @@ use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
 use super::log::Log;
+use super::memory::{allocate, gib};
 use super::options::Options;
 use super::refusal::Refusal;
-use super::resolve::{Effective, gib};
 use crate::config::Value;
-use crate::facts::{EngineVersion, ModelError, ModelShape};
+use crate::facts::{Device, EngineVersion, ModelError, ModelShape};
+use crate::rule::{self, Effective, Facts, Severity};
 use crate::twin::{Engine, MemoryPlan, Settings, StepTime};
 
 /// Shares of the start-up time after which the configuration is checked, the weights are loaded and the memory is
@@ -48,7 +49,18 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
     }
     until(CONFIGURED).await;
     let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
-    let effective = Effective::resolve(&options.config, &model, version, options.device.device())?;
+    let device = options.device.device();
+    let facts = Facts { model: &model, version, device, env: &options.env, longest_request: None };
+    let effective = Effective::resolve(&options.config, &facts);
+    check_devices(&effective, version, device)?;
+    let findings = rule::check(&options.config, &facts);
+    for finding in &findings {
+        match finding.severity {
+            Severity::Arguments | Severity::Configuration => return Err(Refusal::found(version, finding)),
+            Severity::Late | Severity::Runtime => {}
+            Severity::Degraded => log.warning("config.py", &finding.message),
+        }
+    }
     if since(10) {
         if let Some(architecture) = &model.architecture {
             log.api("model.py", format_args!("Resolved architecture: {architecture}"));
@@ -63,7 +75,11 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
         Some(socket) => socket,
         None => bind(options)?,
     };
-    let generation = if version.is_v0() { "an" } else { "a V1" };
+    let generation = match (version.is_v0(), effective.v0) {
+        (true, _) => "an",
+        (false, true) => "a V0",
+        (false, false) => "a V1",
+    };
     log.core(
         "core.py",
         format_args!(
@@ -77,7 +93,10 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
     );
 
     until(PROFILED).await;
-    let (settings, plan) = effective.allocate(&options.config, &model, version, options.device)?;
+    if let Some(finding) = findings.iter().find(|finding| finding.severity.rejects()) {
+        return Err(Refusal::found(version, finding));
+    }
+    let (settings, plan) = allocate(&effective, &options.config, &model, version, options.device)?;
     let memory = if since(20) { " memory" } else { "" };
     let took = options.startup.mul_f64(LOADED - CONFIGURED).as_secs_f64();
     if version.is_v0() {
@@ -138,6 +157,23 @@ pub(super) fn kv_tokens(version: EngineVersion, settings: &Settings, plan: &Memo
     }
     let per_request = u64::from(settings.max_model_len.div_ceil(settings.block_size));
     u64::from(plan.blocks) * u64::from(settings.max_model_len) / per_request.max(1)
+}
+
+/// One device is simulated.
+fn check_devices(effective: &Effective, version: EngineVersion, device: Device) -> Result<(), Refusal> {
+    let workers = effective.tensor_parallel_size.saturating_mul(effective.pipeline_parallel_size);
+    if workers <= 1 || device == Device::Cpu {
+        return Ok(());
+    }
+    let message = if version >= EngineVersion::new(0, 20, 0) {
+        format!("World size ({workers}) is larger than the number of available GPUs (1) in this node.")
+    } else if version >= EngineVersion::new(0, 12, 0) {
+        format!("Tensor parallel size ({workers}) cannot be larger than the number of available GPUs (1).")
+    } else {
+        "Unable to load Ray which is required for multi-node inference, please install Ray with `pip install ray`."
+            .to_owned()
+    };
+    Err(Refusal::value(version, "ParallelConfig", &message))
 }
 
 /// Reserves the address without listening: until the engine is ready, connections are refused.

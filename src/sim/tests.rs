@@ -279,6 +279,13 @@ async fn configurations_that_vllm_refuses_are_refused_in_its_words() {
         ("--gpu-memory-utilization 0.999", "on startup is less than desired GPU memory utilization (0.999, 79.11 GiB)"),
         ("--block-size 8", "No common block size for 8 (FLASH_ATTN: [MultipleOf(16)])"),
         ("--tensor-parallel-size 2", "World size (2) is larger than the number of available GPUs (1)"),
+        ("--sim-device cpu --tensor-parallel-size 3", "1 validation error for VllmConfig\n  Value error, Total number"),
+        ("--sim-vllm-version 0.8.5 --block-size 8", "ValueError: Block size must be a multiple of 16"),
+        ("--sim-vllm-version 0.8.5 --max-num-seqs 0", "EngineCore failed to start.\nTraceback"),
+        (
+            "--sim-vllm-version 0.12.0 --max-model-len -1",
+            "ModelConfig\n  Value error, max_model_len must be at least 1",
+        ),
         ("--num-gpu-blocks-override 65", "the estimated maximum model length is 1024"),
     ] {
         let refusal = refused(flags).await;
@@ -286,6 +293,32 @@ async fn configurations_that_vllm_refuses_are_refused_in_its_words() {
         assert!(refusal.text.contains(end), "{flags}: {refusal}");
         assert!(refusal.text.contains("Traceback (most recent call last):"));
     }
+}
+
+#[tokio::test]
+async fn what_only_slows_the_engine_down_is_a_warning_in_its_log() {
+    let server = ready("--sim-device cpu --sim-vllm-version 0.12.0 --block-size 16").await;
+    let log = server.log.text();
+    let warning = log.lines().find(|line| line.contains("WARNING")).unwrap_or_default();
+    assert!(warning.contains("CPU backend prefers block_size is multiples of 32"), "{log}");
+}
+
+#[tokio::test]
+async fn an_environment_variable_allows_a_longer_model() {
+    let model = tempfile::tempdir().unwrap();
+    write_model(model.path());
+    let line = format!("{} --sim-startup-s 0 --max-model-len 4096", model.path().display());
+    let mut options = Options::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
+    options.env.insert("VLLM_ALLOW_LONG_MAX_MODEL_LEN".to_owned(), "1".to_owned());
+    let log = Log::new(options.version, Box::new(Capture::default()), Box::new(Capture::default()));
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        15
+    };
+    let ended = serve_on(options, Some(socket), log, stop).await;
+    assert!(ended.is_ok(), "{ended:?}");
 }
 
 #[tokio::test]

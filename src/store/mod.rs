@@ -1,4 +1,4 @@
-//! Studies and trials in one SQLite file, which other programs may read at any time.
+//! Studies and trials in one `SQLite` file, which other programs may read at any time.
 
 mod open;
 mod rows;
@@ -418,9 +418,10 @@ mod tests {
             (3, &Config::new(), 99.0, 0.0),
             (4, &Config::new(), 99.0, 0.5),
         ] {
-            let score =
-                if violation > 0.0 { Score::Infeasible { violation, value } } else { Score::Feasible { value } };
-            store.append(study.id, &Trial { config: config.clone(), ..measured(number) }, score).await.unwrap();
+            let trial = Trial { config: config.clone(), ..measured(number) };
+            let feasible = Score::Feasible { value };
+            let reached = if violation > 0.0 { Score::Infeasible { violation, value } } else { feasible };
+            store.append(study.id, &trial, reached).await.unwrap();
         }
         let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
         let ranking: Vec<_> = best.iter().map(|r| (r.first.trial.number, r.value, r.measurements)).collect();

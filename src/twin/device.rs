@@ -89,6 +89,9 @@ const PRESETS: [DevicePreset; 4] = [
 ];
 
 impl DevicePreset {
+    /// The name of the device that is simulated where none is named.
+    pub const DEFAULT: &'static str = "h100";
+
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         PRESETS.iter().find(|preset| preset.name.eq_ignore_ascii_case(name))
@@ -102,5 +105,15 @@ impl DevicePreset {
     #[must_use]
     pub fn device(&self) -> Device {
         if self.cpu { Device::Cpu } else { Device::Cuda { memory: self.memory } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_one_of_the_presets() {
+        assert!(DevicePreset::find(DevicePreset::DEFAULT).is_some());
     }
 }
