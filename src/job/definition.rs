@@ -27,7 +27,7 @@ impl Job {
                 // As written: defaults and absolute paths differ between machines and builds.
                 "command": self.engine.written_command,
                 "args": self.engine.args,
-                "env": self.redacted_env(),
+                "env": super::redacted(self.engine.env.clone()),
             },
             "model": self.model.written,
             "seed": self.seed,

@@ -7,6 +7,7 @@ use super::paths::Paths;
 use crate::document::{DocumentError, Section};
 use crate::engine::{self, ENGINES, Engine};
 use crate::facts::{Device, EngineVersion};
+use crate::trial::is_secret;
 
 pub struct EngineJob {
     pub engine: &'static dyn Engine,
@@ -66,11 +67,18 @@ impl EngineJob {
             Some("cuda") => Some(Device::Cuda { memory: 0 }),
             Some(other) => return Err(section.error("device", format!("{other:?} is not one of cpu, cuda"), None)),
         };
+        let args: Vec<String> = section.optional("args")?.unwrap_or_default();
+        let secret = |word: &&String| word.starts_with('-') && is_secret(word);
+        if let Some(word) = args.iter().chain(&command).find(secret) {
+            let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();
+            let problem = format!("`{word}` would be stored, and shown to every user of this machine");
+            return Err(section.error("args", problem, Some(hint)));
+        }
         Ok(Self {
             engine,
             command,
             written_command,
-            args: section.optional("args")?.unwrap_or_default(),
+            args,
             env: section.optional("env")?.unwrap_or_default(),
             version: version.transpose()?,
             device,

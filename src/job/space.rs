@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
 use crate::facts::{EngineVersion, ModelShape};
 use crate::space::{Space, SpaceFile, built_in, built_in_paths, read_parameters};
+use crate::trial::is_secret;
 
 /// `setpoint` chooses these for every launch.
 const RESERVED: [&str; 3] = ["host", "port", "model"];
@@ -58,6 +59,11 @@ impl SpaceJob {
         let names = space.parameters.iter().map(|parameter| parameter.name.as_str());
         if let Some(name) = names.chain(fixed.iter().map(|(name, _)| name)).find(|name| RESERVED.contains(name)) {
             return Err(section.error("fixed", format!("`{name}` is chosen by setpoint for every launch"), None));
+        }
+        if let Some((name, _)) = space.fixed.iter().find(|(name, _)| is_secret(name)) {
+            let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();
+            let problem = format!("`{name}` would be stored, and shown to every user of this machine");
+            return Err(section.error("fixed", problem, Some(hint)));
         }
         Ok(Self { space, file })
     }

@@ -230,3 +230,30 @@ fn progress_can_be_read_by_programs() {
     let phases: Vec<_> = events.iter().filter_map(|event| event["phase"].as_str()).collect();
     assert_eq!(phases, ["checking", "starting", "warming up", "measuring", "stopping"]);
 }
+
+#[test]
+fn the_v0_era_is_spelt_and_scheduled_as_it_was() {
+    let model = crate::support::root().join("tests/fixtures/models/qwen2-0.5b-instruct");
+    let text = study_with("version = \"0.6.3\"", "trials = 3");
+    let (head, tail) = text.split_once("[space]").unwrap();
+    let (_, tail) = tail.split_once("[workload]").unwrap();
+    let head = head.replace(
+        &crate::support::root().join("examples/models/qwen3-8b").display().to_string(),
+        &model.display().to_string(),
+    );
+    let space = "[space]\nfile = \"search_spaces/vllm/v0.toml\"\n";
+    let workplace = Workplace::with_study(&format!("{head}{space}[workload]{tail}"));
+    let dry = workplace.run(&["tune", "study.toml", "--dry-run"]);
+    assert!(dry.stdout.lines().skip(1).all(|line| line.contains("--scheduler-delay-factor ")), "{}", dry.stdout);
+    assert!(dry.stdout.contains("--use-v2-block-manager"), "{}", dry.stdout);
+    assert!(!dry.stdout.contains("--no-"), "this release cannot negate a flag: {}", dry.stdout);
+
+    assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
+    let trials = workplace.trials();
+    assert_eq!(trials.iter().filter(|trial| trial["state"] == "measured").count(), 3);
+    let rejected = trials.iter().filter(|trial| trial["state"] == "rejected");
+    for trial in rejected {
+        assert_eq!(trial["reason_code"], "R1", "{trial}");
+    }
+    assert_eq!(trials[0]["engine_version"], "0.6.3");
+}
