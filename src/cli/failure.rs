@@ -63,6 +63,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let code = match error {
             StoreError::Missing(_)
+            | StoreError::CannotOpen(_)
             | StoreError::Newer { .. }
             | StoreError::NotADatabase { .. }
             | StoreError::Corrupt { .. } => INVALID,

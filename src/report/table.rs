@@ -104,7 +104,7 @@ pub fn show_text(study: &Study, scored: &Scored) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{name:<16}{value}");
+        let _ = writeln!(text, "{name:<24}{value}");
     };
     line("study", study.name.clone());
     line("trial", trial.number.to_string());
@@ -154,13 +154,13 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// Four significant digits or all digits of the integer part.
+/// Counts as they are, others with about four significant digits.
 #[must_use]
 pub fn number(value: f64) -> String {
     match value.abs() {
-        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 1000.0 || value.fract() == 0.0 => format!("{value:.0}"),
         size if size >= 100.0 => format!("{value:.1}"),
-        size if size >= 10.0 || size == 0.0 => format!("{value:.2}"),
+        size if size >= 10.0 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
     }
 }
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn numbers_keep_about_four_digits() {
-        let shown: Vec<_> = [12345.6, 123.45, 12.345, 1.2345, 0.0].map(number).to_vec();
-        assert_eq!(shown, ["12346", "123.5", "12.35", "1.234", "0.00"]);
+        let shown: Vec<_> = [12345.6, 123.45, 12.345, 1.2345, 0.0, 96.0].map(number).to_vec();
+        assert_eq!(shown, ["12346", "123.5", "12.35", "1.234", "0", "96"]);
     }
 }

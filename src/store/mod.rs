@@ -27,6 +27,8 @@ pub enum StoreError {
     Newer { path: PathBuf, version: i64 },
     #[error("{} is not a setpoint database: {reason}", path.display())]
     NotADatabase { path: PathBuf, reason: String },
+    #[error("database {} cannot be opened: it is a directory, or its directory is missing or closed", .0.display())]
+    CannotOpen(PathBuf),
     #[error("database {}: the disk is full", .0.display())]
     Full(PathBuf),
     #[error("database {}: {source}", path.display())]
@@ -42,7 +44,7 @@ impl StoreError {
         match self {
             Self::Missing(_) => Some("`setpoint tune STUDY.toml` creates it; `--db PATH` names another".to_owned()),
             Self::Newer { .. } => Some("update setpoint, or name another database with --db".to_owned()),
-            Self::NotADatabase { .. } => Some("name another file with --db".to_owned()),
+            Self::NotADatabase { .. } | Self::CannotOpen(_) => Some("name another file with --db".to_owned()),
             Self::Full(_) => {
                 Some("free some space and run the same command again: every stored trial is kept".to_owned())
             }

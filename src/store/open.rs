@@ -69,6 +69,7 @@ impl Store {
 
 /// <https://www.sqlite.org/rescode.html>, the primary codes.
 const SQLITE_FULL: i64 = 13;
+const SQLITE_CANTOPEN: i64 = 14;
 const SQLITE_NOTADB: i64 = 26;
 
 fn database_error(path: &Path, error: sqlx::Error) -> StoreError {
@@ -76,6 +77,7 @@ fn database_error(path: &Path, error: sqlx::Error) -> StoreError {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     match code.and_then(|code| code.parse::<i64>().ok()).map(|code| code & 0xff) {
         Some(SQLITE_FULL) => StoreError::Full(path),
+        Some(SQLITE_CANTOPEN) => StoreError::CannotOpen(path),
         Some(SQLITE_NOTADB) => StoreError::NotADatabase { path, reason: "it is another kind of file".to_owned() },
         _ => StoreError::Database { path, source: error },
     }

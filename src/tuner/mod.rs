@@ -126,20 +126,23 @@ impl Tuner<'_> {
                 break Ending::NothingLeft;
             };
             let facts = self.job.facts(self.installed.version, self.installed.device);
-            let trial = if let Some(finding) = rule::rejection(&config, &facts) {
+            let (trial, left_behind) = if let Some(finding) = rule::rejection(&config, &facts) {
                 rejected_in_row += 1;
                 let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
-                self.rejected(number, proposed_by, config.clone(), rejection)
+                (self.rejected(number, proposed_by, config.clone(), rejection), None)
             } else {
                 rejected_in_row = 0;
                 (self.observer)(Event::Launch { number, proposed_by, config: config.clone() });
                 match self.launch(&study, number, proposed_by, &config).await? {
-                    Some(trial) => trial,
+                    Some(launched) => launched,
                     None => break Ending::Interrupted,
                 }
             };
             let score = self.job.objective.score(&trial.outcome);
             self.store.append(study.id, &trial, score).await.map_err(|source| unstored(source, &trial))?;
+            if let Some(left_behind) = left_behind {
+                return Err(left_behind.into());
+            }
             history.push(Past { proposed_by: proposed_by.to_owned(), config });
 
             match &trial.outcome {

@@ -14,12 +14,26 @@ use crate::flag::FlagError;
 use crate::job::Job;
 use crate::load::{self, Plan, Run, Target};
 use crate::metrics::summarize;
-use crate::server::{HOST, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
+use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
 use crate::store::{Begin, Study, now};
 use crate::trial::{Failure, FailureKind, Launch, Measurement, Outcome, Trial};
 
 /// A server that is being interrupted gets this long before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
+
+/// What came of one launch.
+struct Attempt {
+    outcome: Outcome,
+    /// Where the server became ready.
+    ready: Option<Ready>,
+}
+
+/// Waits until the user has asked for at least this; for ever where nobody can ask any more.
+async fn asked(stop: &mut watch::Receiver<Stop>, what: Stop) {
+    if stop.wait_for(|stop| *stop >= what).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
 
 /// The command line of a configuration; without a port, the engine's own default address is left to it.
 ///
@@ -40,14 +54,15 @@ pub fn command_line(
 }
 
 impl Tuner<'_> {
-    /// Launches a configuration and measures it; `None` when it was interrupted and is to be tried again.
+    /// Launches a configuration and measures it; `None` when it was interrupted and is to be tried again. What could
+    /// not be ended comes back beside the trial, which is stored first.
     pub(super) async fn launch(
         &mut self,
         study: &Study,
         number: u32,
         proposed_by: &str,
         config: &Config,
-    ) -> Result<Option<Trial>, TuneError> {
+    ) -> Result<Option<(Trial, Option<LeftBehind>)>, TuneError> {
         let begin = Instant::now();
         let started_at = now();
         let port = free_port().map_err(TuneError::Port)?;
@@ -58,8 +73,8 @@ impl Tuner<'_> {
         self.store.begin(study.id, &stored).await?;
 
         let attempt = self.attempt(number, command, port, log.clone()).await?;
-        let Some((outcome, ready)) = attempt else { return Ok(None) };
-        Ok(Some(Trial {
+        let Some((Attempt { outcome, ready }, left_behind)) = attempt else { return Ok(None) };
+        let trial = Trial {
             number,
             proposed_by: proposed_by.to_owned(),
             config: config.clone(),
@@ -70,7 +85,8 @@ impl Tuner<'_> {
             engine_version: ready.and_then(|ready| ready.version),
             log: Some(log),
             outcome,
-        }))
+        };
+        Ok(Some((trial, left_behind)))
     }
 
     async fn attempt(
@@ -79,37 +95,44 @@ impl Tuner<'_> {
         command: Vec<String>,
         port: u16,
         log: PathBuf,
-    ) -> Result<Option<(Outcome, Option<Ready>)>, TuneError> {
+    ) -> Result<Option<(Attempt, Option<LeftBehind>)>, TuneError> {
         (self.observer)(Event::Phase(Phase::Starting));
         let marker = Marker::new(self.store.path(), &self.job.name, number);
         let spawn = Spawn { command, env: self.job.engine.env.clone(), log, marker, port };
         let mut server = match Server::spawn(&spawn) {
             Ok(server) => server,
             Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
-            Err(error) => return Ok(Some((failed(FailureKind::Spawn, error.to_string()), None))),
+            Err(error) => {
+                let outcome = failed(FailureKind::Spawn, error.to_string());
+                return Ok(Some((Attempt { outcome, ready: None }, None)));
+            }
         };
         let mut stop = self.stop.clone();
         let measured = tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop > Stop::No) => None,
+            () = asked(&mut stop, Stop::Gently) => None,
             measured = self.measure(&mut server) => Some(measured),
         };
         (self.observer)(Event::Phase(Phase::Stopping));
         let grace = if measured.is_some() { self.job.engine.stop_timeout } else { INTERRUPTED_GRACE };
-        tokio::select! {
+        let stopped = tokio::select! {
             biased;
             // Dropping the server kills it at once.
-            _ = stop.wait_for(|stop| *stop == Stop::Now) => return Ok(None),
-            stopped = server.stop(grace) => stopped?,
+            () = asked(&mut stop, Stop::Now) => return Ok(None),
+            stopped = server.stop(grace) => stopped.err(),
+        };
+        match (measured, stopped) {
+            (Some(measured), left_behind) => Ok(Some((measured?, left_behind))),
+            (None, Some(left_behind)) => Err(left_behind.into()),
+            (None, None) => Ok(None),
         }
-        measured.transpose()
     }
 
     /// From spawn to numbers, or to the reason why there are none.
-    async fn measure(&self, server: &mut Server) -> Result<(Outcome, Option<Ready>), TuneError> {
+    async fn measure(&self, server: &mut Server) -> Result<Attempt, TuneError> {
         let ready = match server.ready(self.served_model(), self.job.engine.startup_timeout).await {
             Ok(ready) => ready,
-            Err(error) => return Ok((Outcome::Failed(start_failure(server, error)), None)),
+            Err(error) => return Ok(Attempt { outcome: Outcome::Failed(start_failure(server, error)), ready: None }),
         };
         let (halt, halted) = watch::channel(false);
         let base_url = server.base_url();
@@ -117,12 +140,12 @@ impl Tuner<'_> {
             biased;
             status = server.exited() => {
                 let _ = halt.send(true);
-                return Ok((Outcome::Failed(crash(server, status)), Some(ready)));
+                return Ok(Attempt { outcome: Outcome::Failed(crash(server, status)), ready: Some(ready) });
             }
             run = self.drive(base_url, ready.model.clone(), halted) => run?,
         };
         let measurement = summarize(&run.records);
-        Ok((self.judge(measurement, &run), Some(ready)))
+        Ok(Attempt { outcome: self.judge(measurement, &run), ready: Some(ready) })
     }
 
     async fn drive(

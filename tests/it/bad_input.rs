@@ -89,6 +89,12 @@ fn databases_that_cannot_be_used_are_told_apart() {
     assert_eq!(missing.code, Some(3));
     assert!(missing.stderr.contains("database setpoint.db does not exist"), "{}", missing.stderr);
 
+    for place in ["no-such-directory/a.db", "."] {
+        let closed = workplace.run(&["--db", place, "tune", "study.toml"]);
+        assert_eq!(closed.code, Some(3), "{}", closed.stderr);
+        assert!(closed.stderr.contains(&format!("database {place} cannot be opened")), "{}", closed.stderr);
+    }
+
     workplace.write("text.db", &"this is no database, it only pretends to be one".repeat(50));
     let text = workplace.run(&["--db", "text.db", "best"]);
     assert_eq!(text.code, Some(3));
