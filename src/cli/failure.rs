@@ -77,6 +77,10 @@ impl From<TuneError> for Failure {
         match error {
             TuneError::Study(error) => error.into(),
             TuneError::Store(error) => error.into(),
+            TuneError::Unstored { ref source, .. } => {
+                let hint = source.hint();
+                Self { hint, ..Self::unexpected(error.to_string()) }
+            }
             TuneError::Differs { .. } => Self::new(INVALID, error.to_string())
                 .with_hint("give the changed study another name, or another database with --db"),
             TuneError::Lock(crate::tuner::LockError::Held { .. }) => Self::unexpected(error.to_string())

@@ -26,9 +26,17 @@ struct Cli {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 struct Global {
     /// The database: a path or a `sqlite:` URL.
-    #[arg(long, global = true, env = "SETPOINT_DB", default_value = "setpoint.db", value_name = "PATH")]
+    #[arg(
+        long,
+        global = true,
+        env = "SETPOINT_DB",
+        hide_env_values = true,
+        default_value = "setpoint.db",
+        value_name = "PATH"
+    )]
     db: String,
     /// Print results and errors only.
     #[arg(long, short, global = true)]
@@ -36,7 +44,7 @@ struct Global {
     /// Print each phase of each trial.
     #[arg(long, short, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// How progress is written to standard error.
+    /// How progress is written to standard error: as text, or as one JSON object a line.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
 }
@@ -44,15 +52,21 @@ struct Global {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
     Text,
-    /// One JSON object a line.
     Json,
+}
+
+/// For lists of trials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ListFormat {
+    Table,
+    Json,
+    Csv,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     Table,
     Json,
-    Csv,
 }
 
 #[derive(Debug, Subcommand)]

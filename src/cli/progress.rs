@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::Global;
+use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
 use crate::store::Scored;
@@ -19,6 +20,8 @@ pub(super) struct Progress {
     mode: Mode,
     verbose: bool,
     metric: String,
+    /// What every trial sets alike is not worth a reader's time.
+    fixed: Config,
     /// Trials to launch, where the budget says so.
     trials: Option<u32>,
     state: Mutex<State>,
@@ -54,6 +57,7 @@ impl Progress {
             mode,
             verbose: global.verbose,
             metric: job.objective.metric.clone(),
+            fixed: job.parameters().fixed.clone(),
             trials: job.budget.trials,
             state: Mutex::default(),
         }
@@ -137,7 +141,7 @@ impl Progress {
             }
             Event::Launch { number, proposed_by, config } => {
                 let again = if *proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
-                Some(format!("trial {number}: launching{again} {config}"))
+                Some(format!("trial {number}: launching{again} {}", config.without(&self.fixed)))
             }
             Event::Phase(phase) if self.verbose => Some(format!("trial {}: {phase}", state.number)),
             Event::Phase(_) | Event::Progress { .. } => None,

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 
 use super::failure::{Failure, INVALID, NOTHING_FEASIBLE, USAGE};
 use super::output::{print, print_json};
-use super::{Format, Global};
+use super::{Format, Global, ListFormat};
 use crate::objective::Goal;
 use crate::report;
 use crate::store::{Ranked, Scored, Store, Study};
@@ -20,8 +20,8 @@ pub(super) struct Studies {
 pub(super) struct Trials {
     #[command(flatten)]
     which: Which,
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+    format: ListFormat,
 }
 
 #[derive(Debug, Args)]
@@ -38,8 +38,8 @@ pub(super) struct Show {
 pub(super) struct Best {
     #[command(flatten)]
     which: Which,
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+    format: ListFormat,
     /// How many configurations the table shows.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
@@ -82,7 +82,6 @@ impl Studies {
             Format::Json => {
                 print_json(&studies.iter().map(|(study, counts)| report::study_json(study, *counts)).collect())
             }
-            Format::Csv => no_csv(),
         }
     }
 }
@@ -93,9 +92,9 @@ impl Trials {
         let study = self.which.find(&store).await?;
         let trials = store.trials(&study).await?;
         match self.format {
-            Format::Table => print(&report::trials_table(&study, &trials)),
-            Format::Json => print_json(&trials.iter().map(|scored| report::trial_json(&study, scored)).collect()),
-            Format::Csv => {
+            ListFormat::Table => print(&report::trials_table(&study, &trials)),
+            ListFormat::Json => print_json(&trials.iter().map(|scored| report::trial_json(&study, scored)).collect()),
+            ListFormat::Csv => {
                 let csv = report::trials_csv(&trials).map_err(|error| Failure::unexpected(error.to_string()))?;
                 print(&csv)
             }
@@ -111,7 +110,6 @@ impl Show {
         match self.format {
             Format::Table => print(&report::show_text(&study, &scored)),
             Format::Json => print_json(&report::trial_json(&study, &scored)),
-            Format::Csv => no_csv(),
         }
     }
 }
@@ -133,17 +131,17 @@ impl Best {
         let baseline = store.measurements_of(&study, 0).await?;
         let gain = gain(&study, winner, baseline.as_ref());
         match self.format {
-            Format::Table => {
+            ListFormat::Table => {
                 print(&report::best_table(&study, &ranked))?;
                 print(&describe_gain(gain))
             }
-            Format::Json => {
+            ListFormat::Json => {
                 let mut json = report::ranked_json(&study, winner);
                 json["gain"] = gain.into();
                 json["baseline"] = baseline.map_or(Json::Null, |ranked| report::ranked_json(&study, &ranked));
                 print_json(&json)
             }
-            Format::Csv => {
+            ListFormat::Csv => {
                 let trials: Vec<_> = ranked.into_iter().map(|ranked| ranked.first).collect();
                 let csv = report::trials_csv(&trials).map_err(|error| Failure::unexpected(error.to_string()))?;
                 print(&csv)
@@ -173,8 +171,4 @@ pub(super) fn describe_gain(gain: Option<f64>) -> String {
         Some(gain) => format!("gain over the engine's defaults: {gain:.2}x"),
         None => "gain over the engine's defaults: unknown, they were not measured".to_owned(),
     }
-}
-
-fn no_csv() -> Result<(), Failure> {
-    Err(Failure::new(USAGE, "--format csv is for lists of trials").with_hint("use --format json"))
 }

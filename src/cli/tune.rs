@@ -158,7 +158,8 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         );
     }
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", global.db) };
-    lines.push(format!("export it: setpoint export --format sh --study {}{database} -o serve.sh", study.name));
+    let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
+    lines.push(format!("export it: {program} export --format sh --study {}{database} -o serve.sh", study.name));
     print(&lines.join("\n"))
 }
 
@@ -172,7 +173,7 @@ fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure
         let Some((proposed_by, config)) = sampler::next(job.sampler, &ask) else { break };
         if rule::rejection(&config, &facts).is_none() {
             let command = crate::tuner::command_line(job, installed, &config, None).unwrap_or_default();
-            let variables = job.redacted_env().into_iter().map(|(name, value)| format!("{name}={value}"));
+            let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={value}"));
             let words: Vec<String> = variables.chain(command).collect();
             print(&shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default())?;
             shown += 1;

@@ -75,6 +75,16 @@ impl Config {
         merged
     }
 
+    /// The flags that `other` does not set to the same value.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        self.0
+            .iter()
+            .filter(|(name, value)| other.get(name) != Some(value))
+            .map(|(n, v)| (n.clone(), v.clone()))
+            .collect()
+    }
+
     /// The one spelling of this configuration: equal configurations have equal keys.
     #[must_use]
     pub fn key(&self) -> String {
@@ -118,6 +128,12 @@ mod tests {
         let config = Config::new().with("f", 0.25).with("i", 3_i64).with("s", "fp8").with("b", false);
         assert_eq!(serde_json::from_str::<Config>(&config.key())?, config);
         Ok(())
+    }
+
+    #[test]
+    fn what_another_configuration_sets_alike_can_be_left_out() {
+        let all = Config::new().with("a", 1_i64).with("b", 2_i64).with("c", 3_i64);
+        assert_eq!(all.without(&Config::new().with("a", 1_i64).with("b", 9_i64)).to_string(), "b=2 c=3");
     }
 
     #[test]

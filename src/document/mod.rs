@@ -84,7 +84,7 @@ impl Document {
 
     /// The line, counted from 1, that holds this byte.
     fn line(&self, byte: usize) -> usize {
-        1 + self.text.bytes().take(byte).filter(|b| *b == b'\n').count()
+        self.text.as_bytes()[..byte.min(self.text.len())].split(|b| *b == b'\n').count()
     }
 }
 

@@ -44,17 +44,26 @@ impl<'d> Section<'d> {
     }
 
     /// The value of a key, or nothing where it is absent.
+    ///
+    /// # Errors
+    /// When the value is of another type or out of its type's range.
     pub fn optional<T: FromToml>(&self, key: &str) -> Result<Option<T>, DocumentError> {
         let Some(value) = self.find(key) else { return Ok(None) };
         T::from_toml(value.get_ref()).map(Some).map_err(|problem| self.error(key, problem, None))
     }
 
     /// The value of a key that must be there.
+    ///
+    /// # Errors
+    /// As [`optional`](Self::optional), and when the key is absent.
     pub fn required<T: FromToml>(&self, key: &str) -> Result<T, DocumentError> {
         self.optional(key)?.ok_or_else(|| self.missing(key, "is missing".to_owned()))
     }
 
     /// A table that must be there.
+    ///
+    /// # Errors
+    /// As [`optional_section`](Self::optional_section), and when the table is absent.
     pub fn section<T>(
         &self,
         key: &str,
@@ -64,6 +73,9 @@ impl<'d> Section<'d> {
     }
 
     /// A table, or nothing where it is absent.
+    ///
+    /// # Errors
+    /// When the key holds no table, when `read` refuses a value, or when a key of the table is unknown.
     pub fn optional_section<T>(
         &self,
         key: &str,
@@ -74,6 +86,9 @@ impl<'d> Section<'d> {
     }
 
     /// Every table of an array of tables (`[[key]]`), in order; none where it is absent.
+    ///
+    /// # Errors
+    /// As [`optional_section`](Self::optional_section), for each of them.
     pub fn sections<T>(
         &self,
         key: &str,

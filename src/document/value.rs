@@ -9,6 +9,8 @@ use crate::config::{Config, Value};
 
 /// A value that can be read from TOML; the error says what was expected and what was found.
 pub trait FromToml: Sized {
+    /// # Errors
+    /// When the value is of another type or out of the type's range.
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String>;
 }
 

@@ -60,3 +60,61 @@ impl Winner<'_> {
         names.into_iter().filter_map(|name| Some(format!("{name} {:.2}", measurement.metric(name)?))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::objective::Score;
+    use crate::trial::{Distribution, Launch, Measurement, Outcome, REDACTED, Trial};
+
+    fn scored() -> Scored {
+        let command = "vllm serve my model --max-num-seqs 64 --no-enable-prefix-caching --host 127.0.0.1 --port 23456";
+        let mut command: Vec<_> = command.split(' ').map(str::to_owned).collect();
+        let model = command.drain(2..4).collect::<Vec<_>>().join(" ");
+        command.insert(2, model);
+        let env = [("HF_TOKEN", REDACTED), ("OMP_NUM_THREADS", "8")];
+        let latency = Some(Distribution { mean: 12.5, p99: 40.0, ..Distribution::default() });
+        let measurement = Measurement {
+            completed: 10,
+            duration_s: 2.0,
+            total_output_tokens: 500,
+            ttft_ms: latency,
+            tpot_ms: latency,
+            ..Measurement::default()
+        };
+        let trial = Trial {
+            number: 7,
+            proposed_by: "sobol".to_owned(),
+            config: Config::new().with("max-num-seqs", 64_i64).with("enable-prefix-caching", false),
+            launch: Launch { command, env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into() },
+            started_at: "2030-01-02T03:04:05.678Z".to_owned(),
+            startup_s: Some(31.5),
+            elapsed_s: 40.25,
+            engine_version: Some("0.32.0".to_owned()),
+            log: None,
+            outcome: Outcome::Measured(measurement),
+        };
+        Scored { trial, score: Score::Feasible { value: 250.0 } }
+    }
+
+    #[test]
+    fn every_format_is_as_reviewed() {
+        let objective = serde_json::json!({
+            "objective": {"metric": "output_throughput", "goal": "maximize", "constraints": [
+                {"metric": "p99_tpot_ms", "at_most": 50.0}
+            ]}
+        });
+        let study = Study {
+            id: 1,
+            name: "chat".to_owned(),
+            definition: objective,
+            host: serde_json::Value::Null,
+            setpoint_version: "0.1.0".to_owned(),
+            created_at: "2030-01-02T03:00:00.000Z".to_owned(),
+        };
+        for exporter in EXPORTERS {
+            insta::assert_snapshot!(exporter.name(), exporter.export(&Winner { study: &study, scored: &scored() }));
+        }
+    }
+}

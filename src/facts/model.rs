@@ -19,6 +19,7 @@ pub struct ModelShape {
     pub tied_embeddings: bool,
     /// Bytes of one weight.
     pub dtype_bytes: u64,
+    /// Tokens that attention looks back, where it is limited.
     pub sliding_window: Option<u64>,
     /// The longest sequence that the model was made for, in tokens, as vLLM derives it from the configuration.
     pub max_model_len: u64,

@@ -24,12 +24,12 @@ impl Job {
         json!({
             "engine": {
                 "kind": self.engine.engine.kind(),
-                // The default command may differ between machines and builds.
-                "command": self.engine.explicit_command.then_some(&self.engine.command),
+                // As written: defaults and absolute paths differ between machines and builds.
+                "command": self.engine.written_command,
                 "args": self.engine.args,
-                "env": self.redacted_env(),
+                "env": super::redacted(self.engine.env.clone()),
             },
-            "model": self.model.argument,
+            "model": self.model.written,
             "seed": self.seed,
             "space": { "fixed": self.parameters().fixed, "parameters": parameters },
             "workload": {

@@ -7,13 +7,14 @@ use super::paths::Paths;
 use crate::document::{DocumentError, Section};
 use crate::engine::{self, ENGINES, Engine};
 use crate::facts::{Device, EngineVersion};
+use crate::trial::is_secret;
 
 pub struct EngineJob {
     pub engine: &'static dyn Engine,
     /// The program and its leading arguments.
     pub command: Vec<String>,
-    /// Whether the study file names the command.
-    pub explicit_command: bool,
+    /// The command as the study file spells it, where it does.
+    pub written_command: Option<Vec<String>>,
     /// Arguments that every launch gets as they are.
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
@@ -43,7 +44,7 @@ impl EngineJob {
             section.error("kind", format!("{kind:?} is not an engine; there are {}", known.join(", ")), None)
         })?;
         let command: Option<Vec<String>> = section.optional("command")?;
-        let explicit_command = command.is_some();
+        let written_command = command.clone();
         let mut command = match command {
             Some(command) => command,
             None => engine.default_command().map_err(|error| {
@@ -66,11 +67,18 @@ impl EngineJob {
             Some("cuda") => Some(Device::Cuda { memory: 0 }),
             Some(other) => return Err(section.error("device", format!("{other:?} is not one of cpu, cuda"), None)),
         };
+        let args: Vec<String> = section.optional("args")?.unwrap_or_default();
+        let secret = |word: &&String| word.starts_with('-') && is_secret(word);
+        if let Some(word) = args.iter().chain(&command).find(secret) {
+            let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();
+            let problem = format!("`{word}` would be stored, and shown to every user of this machine");
+            return Err(section.error("args", problem, Some(hint)));
+        }
         Ok(Self {
             engine,
             command,
-            explicit_command,
-            args: section.optional("args")?.unwrap_or_default(),
+            written_command,
+            args,
             env: section.optional("env")?.unwrap_or_default(),
             version: version.transpose()?,
             device,

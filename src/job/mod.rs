@@ -157,15 +157,45 @@ impl Job {
         Ok(())
     }
 
-    /// The environment of a launch as it may be stored and shown: without secrets.
+    /// The environment of a launch as it may be stored and shown, without secrets: the study's variables, and those of
+    /// the tuner's own that engines read.
     #[must_use]
-    pub fn redacted_env(&self) -> BTreeMap<String, String> {
-        let redact = |(name, value): (&String, &String)| {
-            let shown = if crate::trial::is_secret(name) { crate::trial::REDACTED } else { value };
-            (name.clone(), shown.to_owned())
-        };
-        self.engine.env.iter().map(redact).collect()
+    pub fn launch_env(&self) -> BTreeMap<String, String> {
+        let inherited = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+            .filter(|(name, _)| ENGINE_VARIABLES.iter().any(|prefix| name.starts_with(prefix)));
+        let mut env: BTreeMap<_, _> = inherited.collect();
+        env.extend(self.engine.env.clone());
+        redacted(env)
     }
+}
+
+/// What the names of variables begin with that change what an engine does.
+const ENGINE_VARIABLES: [&str; 16] = [
+    "CUDA_",
+    "HF_",
+    "HIP_",
+    "LD_PRELOAD",
+    "MKL_",
+    "NCCL_",
+    "NVIDIA_",
+    "OMP_",
+    "PYTORCH_",
+    "RAY_",
+    "ROCR_",
+    "TORCH",
+    "TRANSFORMERS_",
+    "TRITON_",
+    "VLLM_",
+    "XLA_",
+];
+
+fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let redact = |(name, value): (String, String)| {
+        let shown = if crate::trial::is_secret(&name) { crate::trial::REDACTED.to_owned() } else { value };
+        (name, shown)
+    };
+    env.into_iter().map(redact).collect()
 }
 
 fn read_study(section: &Section<'_>) -> Result<(String, u64, &'static dyn Sampler), DocumentError> {

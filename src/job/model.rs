@@ -8,6 +8,8 @@ use crate::facts::ModelShape;
 
 #[derive(Clone, Debug)]
 pub struct ModelJob {
+    /// As the study file spells it.
+    pub written: String,
     /// As the engine is told it: a directory or a hub name.
     pub argument: String,
     /// Where `config.json` lies.
@@ -20,19 +22,20 @@ impl ModelJob {
         let path: String = section.required("path")?;
         let (argument, directory) = if let Some(directory) = paths.find(&path) {
             (directory.to_string_lossy().into_owned(), directory)
-        } else if let Some(directory) = in_hub_cache(&path) {
-            (path, directory)
         } else {
-            let hint = "give a directory that holds config.json, or a hub name whose files are in the local cache \
-                        (`hf download NAME`)";
-            let problem = format!("{path:?} is neither a directory nor a model in the local hub cache");
-            return Err(section.error("path", problem, Some(hint.to_owned())));
+            let Some(directory) = in_hub_cache(&path) else {
+                let hint = "give a directory that holds config.json, or a hub name whose files are in the local cache \
+                            (`hf download NAME`)";
+                let problem = format!("{path:?} is neither a directory nor a model in the local hub cache");
+                return Err(section.error("path", problem, Some(hint.to_owned())));
+            };
+            (path.clone(), directory)
         };
         let shape = ModelShape::read(&directory).map_err(|error| {
             let hint = "the shape is read from the file that lies beside the weights: point to that directory";
             section.error("path", error.to_string(), Some(hint.to_owned()))
         })?;
-        Ok(Self { argument, directory, shape })
+        Ok(Self { written: path, argument, directory, shape })
     }
 }
 

@@ -13,8 +13,14 @@ impl Paths {
         Self { beside: study_file.parent().unwrap_or(Path::new("")).to_owned() }
     }
 
-    /// The path at which `relative` exists, or nothing.
+    /// The absolute path at which `relative` exists, or nothing. Exported commands work from any directory.
     pub(super) fn find(&self, relative: &str) -> Option<PathBuf> {
-        [self.beside.join(relative), PathBuf::from(relative)].into_iter().find(|path| path.exists())
+        let path = [self.beside.join(relative), PathBuf::from(relative)].into_iter().find(|path| path.exists())?;
+        let path = std::path::absolute(path).ok()?;
+        // The last component stays as it is: the Python of a virtual environment is a link that must not be followed.
+        match (path.parent().and_then(|parent| parent.canonicalize().ok()), path.file_name()) {
+            (Some(parent), Some(name)) => Some(parent.join(name)),
+            _ => Some(path),
+        }
     }
 }

@@ -8,7 +8,8 @@ use super::paths::Paths;
 use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
 use crate::facts::{EngineVersion, ModelShape};
-use crate::space::{Space, SpaceFile, built_in, read_parameters};
+use crate::space::{Space, SpaceFile, built_in, built_in_paths, read_parameters};
+use crate::trial::is_secret;
 
 /// `setpoint` chooses these for every launch.
 const RESERVED: [&str; 3] = ["host", "port", "model"];
@@ -59,6 +60,11 @@ impl SpaceJob {
         if let Some(name) = names.chain(fixed.iter().map(|(name, _)| name)).find(|name| RESERVED.contains(name)) {
             return Err(section.error("fixed", format!("`{name}` is chosen by setpoint for every launch"), None));
         }
+        if let Some((name, _)) = space.fixed.iter().find(|(name, _)| is_secret(name)) {
+            let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();
+            let problem = format!("`{name}` would be stored, and shown to every user of this machine");
+            return Err(section.error("fixed", problem, Some(hint)));
+        }
         Ok(Self { space, file })
     }
 
@@ -86,9 +92,10 @@ fn read_file(
         (Some(path), _) => Document::read(&path)?,
         (None, Some(text)) => Document::from_text(name, text),
         (None, None) => {
-            let hint = "paths begin at the study file or the working directory; built in are search_spaces/vllm/core.toml, \
-                        vllm/cpu.toml, vllm/v0.toml and sim/core.toml";
-            return Err(section.error("file", format!("{name} does not exist"), Some(hint.to_owned())));
+            let known: Vec<_> = built_in_paths().collect();
+            let hint =
+                format!("paths begin at the study file or the working directory; built in are {}", known.join(", "));
+            return Err(section.error("file", format!("{name} does not exist"), Some(hint)));
         }
     };
     let file = document.parse(|root| SpaceFile::read(root, model))?;

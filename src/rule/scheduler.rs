@@ -35,8 +35,8 @@ fn budget_holds_a_batch(candidate: &Candidate<'_>) -> Option<(Severity, String)>
 /// others do not, so this is a warning.
 fn chunks_align_with_blocks(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
     let e = &candidate.effective;
-    let misaligned =
-        e.v0 && e.chunked_prefill && e.prefix_caching && !e.max_num_batched_tokens.is_multiple_of(e.block_size);
+    let aligned = e.max_num_batched_tokens.is_multiple_of(e.block_size);
+    let misaligned = e.v0 && e.chunked_prefill && e.prefix_caching && !aligned;
     misaligned.then(|| {
         let message = format!(
             "max_num_batched_tokens ({}) is not a multiple of block_size ({}): some V0 releases fail at the first \

@@ -15,6 +15,11 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("search_spaces/vllm/v0.toml", include_str!("../../search_spaces/vllm/v0.toml")),
 ];
 
+/// The paths of the spaces that ship with `setpoint`.
+pub fn built_in_paths() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|(path, _)| *path)
+}
+
 /// The text of a space that ships with `setpoint`.
 #[must_use]
 pub fn built_in(path: &Path) -> Option<&'static str> {
@@ -35,6 +40,9 @@ pub struct SpaceFile {
 
 impl SpaceFile {
     /// Reads the root of a space file; bounds that name facts of the model are evaluated for `model`.
+    ///
+    /// # Errors
+    /// When a key is missing or unknown, a condition has no parent, or a range holds no value for this model.
     pub fn read(root: &Section<'_>, model: &ModelShape) -> Result<Self, DocumentError> {
         let version = |key: &str| {
             let text: Option<String> = root.optional(key)?;

@@ -110,7 +110,8 @@ pub struct Begin<'a> {
 /// First trial, mean value and number of measurements of one configuration.
 type Group = (i64, f64, i64);
 
-/// An open database.
+/// An open database. Every method fails with a [`StoreError`] when the file cannot be read or written, or when a row
+/// of it cannot be understood.
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: SqlitePool,
@@ -321,7 +322,7 @@ impl Store {
         row.scored().map_err(|error| self.corrupt(study, number, &error))
     }
 
-    fn corrupt(&self, study: &Study, number: i64, reason: &impl ToString) -> StoreError {
+    fn corrupt(&self, study: &Study, number: i64, reason: &serde_json::Error) -> StoreError {
         let (path, study, reason) = (self.path.clone(), study.name.clone(), reason.to_string());
         StoreError::Corrupt { path, study, number, reason }
     }

@@ -23,13 +23,14 @@ pub struct Launch {
 /// Stands for the value of a secret wherever something is stored, shown or exported.
 pub const REDACTED: &str = "(redacted)";
 
-/// Whether a variable's name says that its value is a secret.
+/// Whether the name of a variable or flag says that its value is a secret.
 #[must_use]
-pub fn is_secret(variable: &str) -> bool {
-    let name = variable.to_ascii_uppercase();
-    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "APIKEY", "ACCESS_KEY", "PRIVATE_KEY"]
-        .iter()
-        .any(|word| name.contains(word))
+pub fn is_secret(name: &str) -> bool {
+    let name = name.split('=').next().unwrap_or(name).trim_start_matches('-').to_ascii_uppercase();
+    let words: Vec<_> = name.split(['_', '-']).collect();
+    let alone = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "CREDENTIALS", "APIKEY"];
+    words.iter().any(|word| alone.contains(word))
+        || words.windows(2).any(|pair| matches!(pair, ["API" | "ACCESS" | "PRIVATE", "KEY"]))
 }
 
 /// One configuration, tried or rejected. Numbers begin at 0, the engine's defaults, and have no gaps.
@@ -57,11 +58,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_that_hold_secrets_are_recognised_by_name() {
-        for name in ["HF_TOKEN", "OPENAI_API_KEY", "aws_secret_access_key", "DB_PASSWORD"] {
+    fn secrets_are_recognised_by_the_words_of_their_names() {
+        for name in ["--hf-token", "--api-key=x", "HF_TOKEN", "OPENAI_API_KEY", "aws_secret_access_key", "DB_PASSWORD"]
+        {
             assert!(is_secret(name), "{name}");
         }
-        for name in ["HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", "VLLM_CPU_KVCACHE_SPACE", "OMP_NUM_THREADS"] {
+        for name in [
+            "--max-num-batched-tokens",
+            "TOKENIZERS_PARALLELISM",
+            "HF_HUB_OFFLINE",
+            "CUDA_VISIBLE_DEVICES",
+            "VLLM_CPU_KVCACHE_SPACE",
+            "OMP_NUM_THREADS",
+        ] {
             assert!(!is_secret(name), "{name}");
         }
     }

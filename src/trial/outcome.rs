@@ -6,7 +6,7 @@ use super::Measurement;
 
 /// A rejected, failed or slow configuration is a result like any other: stored, shown and learnt from.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "most trials are measured, and there are few in memory")]
+#[expect(clippy::large_enum_variant, reason = "a study has hundreds of them at most")]
 pub enum Outcome {
     /// Never launched: a rule says that it cannot work.
     Rejected(Rejection),

@@ -45,6 +45,8 @@ pub enum TuneError {
     Study(#[from] DocumentError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("{source}; trial {number} was measured and could not be stored: {measured}")]
+    Unstored { source: StoreError, number: u32, measured: String },
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error(transparent)]
@@ -137,7 +139,7 @@ impl Tuner<'_> {
                 }
             };
             let score = self.job.objective.score(&trial.outcome);
-            self.store.append(study.id, &trial, score).await?;
+            self.store.append(study.id, &trial, score).await.map_err(|source| unstored(source, &trial))?;
             history.push(Past { proposed_by: proposed_by.to_owned(), config });
 
             match &trial.outcome {
@@ -195,13 +197,24 @@ impl Tuner<'_> {
             number,
             proposed_by: proposed_by.to_owned(),
             config,
-            launch: Launch { command, env: self.job.redacted_env() },
+            launch: Launch { command, env: self.job.launch_env() },
             started_at: now(),
             startup_s: None,
             elapsed_s: 0.0,
             engine_version: None,
             log: None,
             outcome: Outcome::Rejected(rejection),
+        }
+    }
+}
+
+/// The last resort of a measurement that the database did not take is the error's text.
+fn unstored(source: StoreError, trial: &Trial) -> TuneError {
+    match trial.outcome.measurement() {
+        None => source.into(),
+        Some(measurement) => {
+            let measured = serde_json::json!({"config": trial.config, "metrics": measurement}).to_string();
+            TuneError::Unstored { source, number: trial.number, measured }
         }
     }
 }

@@ -53,7 +53,7 @@ impl Tuner<'_> {
         let port = free_port().map_err(TuneError::Port)?;
         let command = command_line(self.job, &self.installed, config, Some(port)).unwrap_or_default();
         let log = self.log_directory().join(format!("trial-{number:04}.log"));
-        let launch = Launch { command: command.clone(), env: self.job.redacted_env() };
+        let launch = Launch { command: command.clone(), env: self.job.launch_env() };
         let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
         self.store.begin(study.id, &stored).await?;
 

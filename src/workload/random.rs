@@ -8,7 +8,7 @@ use super::{Request, Workload};
 /// Token ids below this are often special (padding, end of sequence, control) and are left out.
 const FIRST_TOKEN: u32 = 256;
 
-/// `input_len` random token ids in, `output_len` tokens out. Requests share no prefix, except by chance.
+/// `input_len` random token ids in, `output_len` tokens out, both for every request. Requests share no prefix, except by chance.
 #[derive(Clone, Debug)]
 pub struct Random {
     pub input_len: u32,

@@ -137,7 +137,7 @@ fn questions_that_have_no_answer_say_so() {
         (&["show", "77"][..], 3, "study \"fast\" has no finished trial 77"),
         (&["best", "--study", "slow"], 3, "there is no study \"slow\""),
         (&["export", "--trial", "9"], 3, "has no finished trial 9"),
-        (&["studies", "--format", "csv"], 2, "--format csv is for lists of trials"),
+        (&["studies", "--format", "csv"], 2, "invalid value 'csv' for '--format <FORMAT>'"),
     ] {
         let ended = workplace.run(arguments);
         assert_eq!(ended.code, Some(code), "{arguments:?}: {}", ended.stderr);

@@ -10,7 +10,7 @@ fn a_study_runs_to_its_budget_and_answers_questions() {
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     assert!(tuned.stdout.contains("gain over the engine's defaults: "), "{}", tuned.stdout);
-    assert!(tuned.stdout.contains("setpoint export --format sh --study fast"), "{}", tuned.stdout);
+    assert!(tuned.stdout.contains("setpoint export --format sh --study fast -o serve.sh"), "{}", tuned.stdout);
 
     let trials = workplace.trials();
     let launched: Vec<_> = trials.iter().filter(|trial| trial["state"] == "measured").collect();
@@ -193,6 +193,7 @@ fn the_exported_script_says_where_it_comes_from_and_starts_a_server_that_answers
 #[expect(clippy::disallowed_methods, reason = "the exported script under test")]
 pub(crate) fn start_script(workplace: &Workplace, port: u16) -> std::process::Child {
     let mut command = std::process::Command::new(workplace.path("serve.sh"));
+    command.current_dir(workplace.path(""));
     command.args(["--port", &port.to_string()]).stdout(std::process::Stdio::null());
     command.spawn().unwrap()
 }
@@ -228,4 +229,31 @@ fn progress_can_be_read_by_programs() {
     assert_eq!(kinds, ["begin", "launch", "trial", "end"]);
     let phases: Vec<_> = events.iter().filter_map(|event| event["phase"].as_str()).collect();
     assert_eq!(phases, ["checking", "starting", "warming up", "measuring", "stopping"]);
+}
+
+#[test]
+fn the_v0_era_is_spelt_and_scheduled_as_it_was() {
+    let model = crate::support::root().join("tests/fixtures/models/qwen2-0.5b-instruct");
+    let text = study_with("version = \"0.6.3\"", "trials = 3");
+    let (head, tail) = text.split_once("[space]").unwrap();
+    let (_, tail) = tail.split_once("[workload]").unwrap();
+    let head = head.replace(
+        &crate::support::root().join("examples/models/qwen3-8b").display().to_string(),
+        &model.display().to_string(),
+    );
+    let space = "[space]\nfile = \"search_spaces/vllm/v0.toml\"\n";
+    let workplace = Workplace::with_study(&format!("{head}{space}[workload]{tail}"));
+    let dry = workplace.run(&["tune", "study.toml", "--dry-run"]);
+    assert!(dry.stdout.lines().skip(1).all(|line| line.contains("--scheduler-delay-factor ")), "{}", dry.stdout);
+    assert!(dry.stdout.contains("--use-v2-block-manager"), "{}", dry.stdout);
+    assert!(!dry.stdout.contains("--no-"), "this release cannot negate a flag: {}", dry.stdout);
+
+    assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
+    let trials = workplace.trials();
+    assert_eq!(trials.iter().filter(|trial| trial["state"] == "measured").count(), 3);
+    let rejected = trials.iter().filter(|trial| trial["state"] == "rejected");
+    for trial in rejected {
+        assert_eq!(trial["reason_code"], "R1", "{trial}");
+    }
+    assert_eq!(trials[0]["engine_version"], "0.6.3");
 }

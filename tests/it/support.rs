@@ -81,15 +81,15 @@ impl Workplace {
         }
     }
 
-    /// Processes that were started for a study of this directory.
+    /// Living processes that work in this directory, the tuner itself left out. An engine may rename itself and
+    /// overwrite its environment, but not its working directory.
     pub(crate) fn processes_left(&self) -> Vec<i32> {
-        let marker = self.directory.path().to_string_lossy().into_owned();
+        let here = self.directory.path().canonicalize().unwrap();
         let processes = procfs::process::all_processes().unwrap().flatten();
         let ours = |process: &procfs::process::Process| {
             let alive = process.stat().is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'));
-            let environment = process.environ().unwrap_or_default();
-            let launch = environment.get(std::ffi::OsStr::new("SETPOINT_LAUNCH"));
-            alive && launch.is_some_and(|launch| launch.to_string_lossy().starts_with(&marker))
+            let tuner = process.cmdline().is_ok_and(|words| words.get(1).is_some_and(|word| word == "tune"));
+            alive && !tuner && process.cwd().is_ok_and(|directory| directory == here)
         };
         processes.filter(ours).map(|process| process.pid()).collect()
     }

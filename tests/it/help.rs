@@ -1,0 +1,15 @@
+//! The help texts, as users read them. A change shows up in review; `INSTA_UPDATE=always cargo test` accepts it.
+
+use crate::support::Workplace;
+
+#[test]
+fn help_texts_are_as_reviewed() {
+    let workplace = Workplace::new();
+    for command in ["", "tune", "check", "studies", "trials", "show", "best", "export", "sim"] {
+        let arguments: Vec<_> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
+        let ended = workplace.run(&arguments);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        let name = if command.is_empty() { "setpoint" } else { command };
+        insta::assert_snapshot!(format!("help_{name}"), ended.stdout);
+    }
+}
