@@ -28,6 +28,16 @@ pub(super) struct Ask {
 #[derive(Debug, Default, Deserialize)]
 struct StreamOptions {
     include_usage: Option<bool>,
+    continuous_usage_stats: Option<bool>,
+}
+
+/// The token counts that a stream carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    /// In a chunk of their own after the last content chunk.
+    pub(super) last: bool,
+    /// In every content chunk as well.
+    pub(super) every: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,10 +85,11 @@ impl Ask {
         serde_json::from_slice(body).map_err(|error| Complaint::bad(format!("1 validation error: {error}")))
     }
 
-    /// Whether a chunk with the token counts follows the last content chunk.
-    pub(super) fn wants_usage(&self, version: EngineVersion) -> bool {
-        let default = version < EngineVersion::new(0, 20, 0);
-        self.stream_options.as_ref().is_some_and(|options| options.include_usage.unwrap_or(default))
+    /// The token counts that the client wants; the defaults changed twice.
+    pub(super) fn usage(&self, version: EngineVersion) -> Usage {
+        let Some(options) = &self.stream_options else { return Usage::default() };
+        let last = options.include_usage.unwrap_or(version < EngineVersion::new(0, 20, 0));
+        Usage { last, every: last && options.continuous_usage_stats.unwrap_or(version.is_v0()) }
     }
 
     /// One order for each prompt. An answer that may end by itself does so after a length that depends only on
@@ -121,7 +132,8 @@ impl Ask {
 /// Output tokens that the model length leaves. Up to 0.20 too much is refused, later it is cut.
 fn allowed(limits: &Limits, prompt: u64, asked: u64) -> Result<u64, Complaint> {
     let most = limits.max_model_len;
-    let fits = prompt + asked <= most;
+    let total = prompt.saturating_add(asked);
+    let fits = total <= most;
     let cuts = limits.version >= EngineVersion::new(0, 21, 0);
     if prompt == 0 {
         return Err(Complaint::bad("The decoder prompt cannot be empty"));
@@ -130,9 +142,8 @@ fn allowed(limits: &Limits, prompt: u64, asked: u64) -> Result<u64, Complaint> {
         return Ok(asked.min(most - prompt));
     }
     Err(Complaint::bad(format!(
-        "This model's maximum context length is {most} tokens. However, you requested {} tokens ({prompt} in the \
-         messages, {asked} in the completion). Please reduce the length of the messages or completion.",
-        prompt + asked
+        "This model's maximum context length is {most} tokens. However, you requested {total} tokens ({prompt} in the \
+         messages, {asked} in the completion). Please reduce the length of the messages or completion."
     )))
 }
 
@@ -199,6 +210,14 @@ mod tests {
             let orders = orders("0.32.0", &json!({"model": "m", "prompt": prompt, "ignore_eos": true})).unwrap();
             assert_eq!(orders.iter().map(|order| order.prompt.len()).collect::<Vec<_>>(), lengths);
             assert!(orders.iter().all(|order| order.output_len == 16 && order.finish == Finish::Length));
+        }
+    }
+
+    #[test]
+    fn as_many_tokens_as_can_be_named_are_too_many() {
+        for version in ["0.6.3", "0.32.0"] {
+            let complaint = orders(version, &json!({"prompt": [1, 2], "max_tokens": u64::MAX})).unwrap_err();
+            assert!(complaint.message.contains("maximum context length is 1024 tokens"), "{complaint:?}");
         }
     }
 

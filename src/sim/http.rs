@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
-use super::ask::{Ask, Complaint, Limits};
+use super::ask::{Ask, Complaint, Limits, Usage};
 use super::engine::{Command, Job};
 use super::reply::Reply;
 use crate::facts::EngineVersion;
@@ -79,17 +79,17 @@ async fn reset_prefix_cache(State(front_end): State<Arc<FrontEnd>>) -> StatusCod
 
 async fn completions(State(front_end): State<Arc<FrontEnd>>, body: Bytes) -> Response {
     match front_end.complete(&body) {
-        Ok((reply, Some(include_usage))) => reply.stream(include_usage),
+        Ok((reply, Some(usage))) => reply.stream(usage),
         Ok((reply, None)) => reply.whole().await,
         Err(complaint) => front_end.complain(&complaint),
     }
 }
 
 impl FrontEnd {
-    /// Hands the request to the engine. The second value is `None` without streaming, else whether usage is wanted.
-    fn complete(&self, body: &[u8]) -> Result<(Reply, Option<bool>), Complaint> {
+    /// Hands the request to the engine. The second value is `None` without streaming.
+    fn complete(&self, body: &[u8]) -> Result<(Reply, Option<Usage>), Complaint> {
         let ask = Ask::parse(body)?;
-        let stream = ask.stream.then(|| ask.wants_usage(self.limits.version));
+        let stream = ask.stream.then(|| ask.usage(self.limits.version));
         let first = self.next_id.load(Ordering::Relaxed);
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(first);
@@ -99,7 +99,7 @@ impl FrontEnd {
             id: String::new(),
             created: Timestamp::now().as_second(),
             model: self.limits.served_name.clone(),
-            prompt_tokens: orders.iter().map(|order| order.prompt.len() as u64).sum(),
+            prompt_tokens: orders.iter().map(|order| order.prompt.len() as u64).collect(),
             open: Vec::with_capacity(orders.len()),
             updates,
             commands: self.commands.clone(),

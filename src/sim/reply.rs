@@ -11,6 +11,7 @@ use futures_util::Stream;
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::ask::Usage;
 use super::engine::{Command, Update};
 use super::metrics::Finish;
 use crate::twin::RequestId;
@@ -24,7 +25,8 @@ pub(super) struct Reply {
     pub(super) id: String,
     pub(super) created: i64,
     pub(super) model: String,
-    pub(super) prompt_tokens: u64,
+    /// Of each choice.
+    pub(super) prompt_tokens: Vec<u64>,
     /// The engine's id of each choice; `None` once it is finished.
     pub(super) open: Vec<Option<RequestId>>,
     pub(super) updates: mpsc::UnboundedReceiver<Update>,
@@ -55,11 +57,9 @@ impl Reply {
         })
     }
 
-    fn usage(&self, completion_tokens: u64) -> serde_json::Value {
-        json!({
-            "prompt_tokens": self.prompt_tokens, "completion_tokens": completion_tokens,
-            "total_tokens": self.prompt_tokens + completion_tokens,
-        })
+    fn usage(prompt_tokens: &[u64], completion_tokens: &[u64]) -> serde_json::Value {
+        let [prompt, completion]: [u64; 2] = [prompt_tokens, completion_tokens].map(|tokens| tokens.iter().sum());
+        json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion})
     }
 
     fn event(&self, choices: &[serde_json::Value], usage: &serde_json::Value) -> Bytes {
@@ -94,15 +94,16 @@ impl Reply {
                 Self::choice(choice, &text, Some(*finish))
             })
             .collect();
-        axum::Json(self.document(&choices, &self.usage(lengths.iter().sum()))).into_response()
+        axum::Json(self.document(&choices, &Self::usage(&self.prompt_tokens, &lengths))).into_response()
     }
 
     /// Sends each token as it comes.
-    pub(super) fn stream(self, include_usage: bool) -> Response {
+    pub(super) fn stream(self, usage: Usage) -> Response {
         let count = u32::try_from(self.open.len()).unwrap_or(0);
         let null = serde_json::Value::Null;
         let chunks = (0..count).map(|choice| self.event(&[Self::choice(choice, TOKEN_TEXT, None)], &null)).collect();
-        let stream = Events { reply: self, chunks, tokens: 0, include_usage, stage: Stage::Tokens };
+        let tokens = vec![0; self.open.len()];
+        let stream = Events { reply: self, chunks, tokens, usage, stage: Stage::Tokens };
         let headers = [(CONTENT_TYPE, "text/event-stream; charset=utf-8"), (CACHE_CONTROL, "no-cache")];
         (headers, Body::from_stream(stream)).into_response()
     }
@@ -121,8 +122,9 @@ struct Events {
     reply: Reply,
     /// For each choice the chunk of a token that is not its last: always the same, so it is written once.
     chunks: Vec<Bytes>,
-    tokens: u64,
-    include_usage: bool,
+    /// Of each choice, so far.
+    tokens: Vec<u64>,
+    usage: Usage,
     stage: Stage,
 }
 
@@ -143,7 +145,8 @@ impl Stream for Events {
             },
             Stage::Usage => {
                 this.stage = Stage::Done;
-                this.reply.event(&[], &this.reply.usage(this.tokens))
+                let usage = Reply::usage(&this.reply.prompt_tokens, &this.tokens);
+                this.reply.event(&[], &usage)
             }
             Stage::Done => {
                 this.stage = Stage::End;
@@ -157,19 +160,27 @@ impl Stream for Events {
 
 impl Events {
     fn token(&mut self, update: Update) -> Bytes {
+        let index = update.choice as usize;
         let aborted = update.finish == Some(Finish::Abort);
-        if !aborted {
-            self.tokens += 1;
+        if let Some(tokens) = self.tokens.get_mut(index).filter(|_| !aborted) {
+            *tokens += 1;
         }
-        let Some(finish) = update.finish else {
-            return self.chunks.get(update.choice as usize).cloned().unwrap_or_default();
-        };
-        self.reply.close(update.choice);
+        if update.finish.is_none() && !self.usage.every {
+            return self.chunks.get(index).cloned().unwrap_or_default();
+        }
+        if update.finish.is_some() {
+            self.reply.close(update.choice);
+        }
         if self.reply.open.iter().all(Option::is_none) {
-            self.stage = if self.include_usage && !aborted { Stage::Usage } else { Stage::Done };
+            self.stage = if self.usage.last && !aborted { Stage::Usage } else { Stage::Done };
         }
         let text = if aborted { "" } else { TOKEN_TEXT };
-        let choice = Reply::choice(update.choice, text, Some(finish));
-        self.reply.event(&[choice], &serde_json::Value::Null)
+        let choice = Reply::choice(update.choice, text, update.finish);
+        let usage = if self.usage.every {
+            Reply::usage(&self.reply.prompt_tokens[index..=index], &self.tokens[index..=index])
+        } else {
+            serde_json::Value::Null
+        };
+        self.reply.event(&[choice], &usage)
     }
 }

@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use crate::config::Value;
 use crate::facts::{Device, EngineVersion, ModelError, ModelShape};
 use crate::rule::{self, Effective, Facts, Severity};
-use crate::twin::{Engine, MemoryPlan, Settings, StepTime};
+use crate::twin::{Engine, MemoryPlan, Policy, Settings, StepTime};
 
 /// Shares of the start-up time after which the configuration is checked, the weights are loaded and the memory is
 /// divided, as in live runs of 0.32.0.
@@ -127,7 +127,7 @@ fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPla
     let len = settings.max_model_len;
     let per_request = f64::from(len.div_ceil(settings.block_size));
     let concurrency = f64::from(plan.blocks) / per_request;
-    if version.is_v0() {
+    if settings.policy == Policy::V0 {
         log.core("gpu_executor.py", format_args!("# GPU blocks: {}, # CPU blocks: 0", plan.blocks));
         log.core(
             "gpu_executor.py",

@@ -156,6 +156,37 @@ async fn a_stream_has_a_chunk_for_each_token_then_usage_then_done() {
 }
 
 #[tokio::test]
+async fn usage_in_every_chunk_is_the_default_of_0_6_and_a_wish_later() {
+    let usages = async |version: &str, options: Json| {
+        let server = ready(&format!("--sim-vllm-version {version}")).await;
+        let ask = json!({
+            "prompt": [5, 6], "max_tokens": 3, "ignore_eos": true, "stream": true, "stream_options": options,
+        });
+        let events = server.stream(ask).await;
+        let chunks = events.iter().filter(|event| *event != "[DONE]");
+        let count = |event: &String| {
+            let chunk: Json = serde_json::from_str(event).unwrap();
+            chunk["usage"]["completion_tokens"].as_u64()
+        };
+        chunks.map(count).collect::<Vec<_>>()
+    };
+    let every = vec![Some(1), Some(2), Some(3), Some(3)];
+    assert_eq!(usages("0.6.3", json!({"include_usage": true})).await, every);
+    assert_eq!(usages("0.8.5", json!({"include_usage": true})).await, [None, None, None, Some(3)]);
+    let asked = json!({"include_usage": true, "continuous_usage_stats": true});
+    assert_eq!(usages("0.32.0", asked.clone()).await, every);
+    let without = json!({"include_usage": false, "continuous_usage_stats": true});
+    assert_eq!(usages("0.32.0", without).await, [None, None, None]);
+}
+
+#[tokio::test]
+async fn the_old_engine_of_a_release_with_both_logs_its_blocks() {
+    let server = ready("--sim-vllm-version 0.8.5 --scheduler-delay-factor 0.5").await;
+    let log = server.log.text();
+    assert!(log.contains("Initializing a V0 LLM engine (v0.8.5)") && log.contains("# GPU blocks: "), "{log}");
+}
+
+#[tokio::test]
 async fn one_document_answers_all_prompts() {
     let server = ready("").await;
     let ask = json!({"model": "m", "prompt": [[1, 2], [3]], "max_tokens": 3, "ignore_eos": true});

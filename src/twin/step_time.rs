@@ -71,7 +71,11 @@ impl StepTime {
             block_s: BLOCK_HOST_S,
             hash_s: if settings.prefix_caching { HASH_HOST_S } else { 0.0 },
             launch_s: layers * device.layer_launch_s,
-            graph_tokens: if device.cpu || settings.eager { 0 } else { LARGEST_GRAPH.min(2 * settings.max_num_seqs) },
+            graph_tokens: if device.cpu || settings.eager {
+                0
+            } else {
+                LARGEST_GRAPH.min(settings.max_num_seqs.saturating_mul(2))
+            },
             weights_s: (parameters - embeddings + hidden * vocabulary) * float(model.dtype_bytes) / bandwidth,
             token_s: 2.0 * (parameters - embeddings) / compute,
             kv_token_s: kv_bytes * paging / bandwidth,
@@ -137,6 +141,13 @@ mod tests {
     fn a_small_batch_is_nearly_free_and_a_large_one_is_not() {
         assert!(seconds(decode(16, 500)) < 1.1 * seconds(decode(1, 500)));
         assert!(seconds(decode(256, 2000)) > 2.0 * seconds(decode(16, 2000)));
+    }
+
+    #[test]
+    fn as_many_sequences_as_can_be_named_do_not_overflow() {
+        let many = Settings { max_num_seqs: u32::MAX, ..crate::twin::tests::settings() };
+        let step_time = StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &many).unwrap();
+        assert_eq!(step_time.graph_tokens, LARGEST_GRAPH);
     }
 
     #[test]

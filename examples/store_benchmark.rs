@@ -1,0 +1,114 @@
+//! How long questions to a database of many trials take.
+//!
+//! ```text
+//! cargo build --release
+//! cargo run --release --example store_benchmark -- target/release/setpoint [TRIALS]
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use serde_json::json;
+use setpoint::config::Config;
+use setpoint::facts::Host;
+use setpoint::objective::{Goal, Objective};
+use setpoint::store::{Store, now};
+use setpoint::trial::{Distribution, Failure, FailureKind, Launch, Measurement, Outcome, Trial};
+
+/// Distinct configurations with plausible sizes of everything that is stored.
+fn trial(number: u32) -> Trial {
+    let config = Config::new()
+        .with("max-num-seqs", i64::from(number % 512 + 1))
+        .with("max-num-batched-tokens", i64::from(1024 + number))
+        .with("gpu-memory-utilization", 0.9)
+        .with("enable-prefix-caching", number.is_multiple_of(2));
+    let words = "setpoint sim serve /models/m --max-num-seqs 64 --max-num-batched-tokens 2048 --port 12345";
+    let spread = |middle: f64| {
+        let [p90, p95, p99] = [1.2, 1.3, 1.5].map(|factor| factor * middle);
+        Some(Distribution { mean: middle, median: middle, std: 1.0, p90, p95, p99 })
+    };
+    // Spread over the numbers without a pattern.
+    let latency = 50.0 + f64::from(number.wrapping_mul(2_654_435_761) % 10_000) / 100.0;
+    let outcome = if number.is_multiple_of(10) {
+        let message = "CUDA out of memory. Tried to allocate 2.00 GiB".to_owned();
+        Outcome::Failed(Failure { kind: FailureKind::OutOfMemory, message })
+    } else {
+        Outcome::Measured(Measurement {
+            completed: 200,
+            failed: 0,
+            duration_s: 2.0 * latency,
+            total_input_tokens: 102_400,
+            total_output_tokens: 25_600,
+            ttft_ms: spread(latency),
+            tpot_ms: spread(latency / 10.0),
+            itl_ms: spread(latency / 10.0),
+            e2el_ms: spread(latency * 14.0),
+            errors: BTreeMap::new(),
+        })
+    };
+    Trial {
+        number,
+        proposed_by: "sobol".to_owned(),
+        config,
+        launch: Launch { command: words.split(' ').map(str::to_owned).collect(), env: BTreeMap::new() },
+        started_at: now(),
+        startup_s: Some(42.0),
+        elapsed_s: 90.0,
+        engine_version: Some("0.32.0".to_owned()),
+        log: Some(format!("setpoint.logs/benchmark/{number}.log").into()),
+        outcome,
+    }
+}
+
+fn median(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2].as_secs_f64() * 1e3
+}
+
+#[expect(clippy::disallowed_methods, reason = "measures a short command from outside, as a shell would run it")]
+fn ask(program: &str, database: &Path) -> anyhow::Result<Duration> {
+    let mut command = Command::new(program);
+    command.args(["best", "--format", "json", "--db"]).arg(database).stdout(Stdio::null());
+    let began = Instant::now();
+    let status = command.status().with_context(|| program.to_owned())?;
+    ensure!(status.success(), "{program}: {status}");
+    Ok(began.elapsed())
+}
+
+#[tokio::main(flavor = "current_thread")]
+#[expect(clippy::print_stdout, reason = "it is what the program is for")]
+async fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let program = arguments.next();
+    let trials: u32 = arguments.next().map_or(Ok(10_000), |text| text.parse())?;
+    let directory = tempfile::tempdir()?;
+    let database = directory.path().join("benchmark.db");
+    let store = Store::open(&database.to_string_lossy(), true).await?;
+    let objective = Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints: Vec::new() };
+    let definition = json!({ "objective": objective });
+    let study = store.create_study("benchmark", &definition, &Host::detect()).await?;
+
+    let began = Instant::now();
+    for number in 0..trials {
+        let trial = trial(number);
+        store.append(study.id, &trial, objective.score(&trial.outcome)).await?;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("append         {:8.3} ms a trial, {trials} in {seconds:.2} s", seconds * 1e3 / f64::from(trials));
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        let began = Instant::now();
+        ensure!(store.best(&study, objective.goal, 5).await?.len() == 5);
+        times.push(began.elapsed());
+    }
+    println!("best           {:8.3} ms, median of 20 in this process", median(times));
+    store.close().await;
+    if let Some(program) = program {
+        let times = (0..10).map(|_| ask(&program, &database)).collect::<anyhow::Result<_>>()?;
+        println!("setpoint best  {:8.3} ms, median of 10 processes", median(times));
+    }
+    Ok(())
+}
