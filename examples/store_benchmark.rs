@@ -10,7 +10,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
 use serde_json::json;
 use setpoint::config::Config;
 use setpoint::facts::Host;
@@ -69,18 +68,20 @@ fn median(mut times: Vec<Duration>) -> f64 {
 }
 
 #[expect(clippy::disallowed_methods, reason = "measures a short command from outside, as a shell would run it")]
-fn ask(program: &str, database: &Path) -> anyhow::Result<Duration> {
+fn ask(program: &str, database: &Path) -> Result<Duration, Box<dyn std::error::Error>> {
     let mut command = Command::new(program);
     command.args(["best", "--format", "json", "--db"]).arg(database).stdout(Stdio::null());
     let began = Instant::now();
-    let status = command.status().with_context(|| program.to_owned())?;
-    ensure!(status.success(), "{program}: {status}");
+    let status = command.status().map_err(|error| format!("{program}: {error}"))?;
+    if !status.success() {
+        return Err(format!("{program}: {status}").into());
+    }
     Ok(began.elapsed())
 }
 
 #[tokio::main(flavor = "current_thread")]
 #[expect(clippy::print_stdout, reason = "it is what the program is for")]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let program = arguments.next();
     let trials: u32 = arguments.next().map_or(Ok(10_000), |text| text.parse())?;
@@ -101,13 +102,15 @@ async fn main() -> anyhow::Result<()> {
     let mut times = Vec::new();
     for _ in 0..20 {
         let began = Instant::now();
-        ensure!(store.best(&study, objective.goal, 5).await?.len() == 5);
+        if store.best(&study, objective.goal, 5).await?.len() != 5 {
+            return Err("fewer than five configurations were found".into());
+        }
         times.push(began.elapsed());
     }
     println!("best           {:8.3} ms, median of 20 in this process", median(times));
     store.close().await;
     if let Some(program) = program {
-        let times = (0..10).map(|_| ask(&program, &database)).collect::<anyhow::Result<_>>()?;
+        let times = (0..10).map(|_| ask(&program, &database)).collect::<Result<_, _>>()?;
         println!("setpoint best  {:8.3} ms, median of 10 processes", median(times));
     }
     Ok(())
