@@ -37,8 +37,15 @@ pub fn diagnose(log: &str, exit: &str, otherwise: FailureKind) -> Failure {
     for (index, line) in lines.iter().enumerate() {
         // A log line may speak of a thing without being an error: "headroom", a documentation address.
         let Some((pattern, kind)) = PATTERNS.iter().find(|(pattern, _)| line.contains(pattern)) else { continue };
-        let told = if *pattern == "validation error for " { lines.get(index + 1).unwrap_or(line) } else { line };
-        return Failure { kind: *kind, message: clean(told) };
+        let message = match (*pattern, lines.get(index + 1), lines.get(index + 2)) {
+            // A bound of one field: its name stands on a line of its own, before what is wrong with it.
+            ("validation error for ", Some(field), Some(told)) if is_field(field) => {
+                format!("{}: {}", clean(field), clean(told))
+            }
+            ("validation error for ", Some(told), _) => clean(told),
+            _ => clean(line),
+        };
+        return Failure { kind: *kind, message };
     }
     // Later exceptions only report that the first one happened.
     let first_error = lines.iter().find(|line| is_exception(message_of(line)));
@@ -49,11 +56,21 @@ pub fn diagnose(log: &str, exit: &str, otherwise: FailureKind) -> Failure {
 
 /// The text behind `(EngineCore pid=7) ERROR 11-20 21:21:18 [core.py:1510] `.
 fn message_of(line: &str) -> &str {
-    let prefixed = line.starts_with('(') || line.starts_with("ERROR ") || line.starts_with("INFO ");
+    let line = match line.split_once(") ") {
+        Some((process, rest)) if process.starts_with('(') && process.contains(" pid=") => rest,
+        _ => line,
+    };
+    let logged = line.starts_with("ERROR ") || line.starts_with("INFO ");
     match line.split_once("] ") {
-        Some((_, message)) if prefixed => message.trim(),
+        Some((_, message)) if logged => message.trim(),
         _ => line.trim(),
     }
+}
+
+/// `max_num_seqs`, or `some.nested.field`, and nothing else.
+fn is_field(line: &str) -> bool {
+    let field = message_of(line);
+    !field.is_empty() && field.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c))
 }
 
 /// `SomeError: text`, the last line of a traceback.
@@ -101,6 +118,17 @@ RuntimeError: Engine core initialization failed. See root cause above. Failed co
   Value error, max_num_batched_tokens (100) must be greater than or equal to max_num_seqs (200). [type=value_error, input]
     For further information visit https://errors.pydantic.dev/2.14/v/value_error";
         let message = "max_num_batched_tokens (100) must be greater than or equal to max_num_seqs (200).";
+        assert_eq!(failure(log), (FailureKind::InvalidArgument, message.to_owned()));
+    }
+
+    #[test]
+    fn a_field_bound_gives_the_field_and_what_is_wrong_with_it() {
+        let log =
+            "(APIServer pid=7) pydantic_core._pydantic_core.ValidationError: 1 validation error for SchedulerConfig
+(APIServer pid=7) max_num_seqs
+(APIServer pid=7)   Input should be greater than or equal to 1 [type=greater_than_equal, input_value=0]";
+        let message = "max_num_seqs: Input should be greater than or equal to 1";
+        assert_eq!(failure(&log.replace("(APIServer pid=7) ", "")), (FailureKind::InvalidArgument, message.to_owned()));
         assert_eq!(failure(log), (FailureKind::InvalidArgument, message.to_owned()));
     }
 
