@@ -13,6 +13,7 @@ use super::output::print;
 use super::progress::Progress;
 use super::query::{describe_gain, gain, nothing_feasible};
 use super::{Global, LogFormat};
+use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
 use crate::report::number;
 use crate::rule;
@@ -157,9 +158,13 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
             "the winner of many single measurements is partly lucky; budget.confirm measures it again".to_owned(),
         );
     }
-    let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", global.db) };
+    let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };
     let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
-    lines.push(format!("export it: {program} export --format sh --study {}{database} -o serve.sh", study.name));
+    lines.push(format!(
+        "export it: {} export --format sh --study {}{database} -o serve.sh",
+        quote(&program),
+        study.name
+    ));
     print(&lines.join("\n"))
 }
 
@@ -173,9 +178,10 @@ fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure
         let Some((proposed_by, config)) = sampler::next(job.sampler, &ask) else { break };
         if rule::rejection(&config, &facts).is_none() {
             let command = crate::tuner::command_line(job, installed, &config, None).unwrap_or_default();
-            let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={value}"));
-            let words: Vec<String> = variables.chain(command).collect();
-            print(&shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default())?;
+            // A shell takes a word for a variable only while its name is not quoted.
+            let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
+            let words: Vec<String> = variables.chain(command.iter().map(|word| quote(word))).collect();
+            print(&words.join(" "))?;
             shown += 1;
         }
         history.push(Past { proposed_by: proposed_by.to_owned(), config });

@@ -5,6 +5,8 @@ mod shell;
 
 use crate::store::{Scored, Study};
 
+pub use shell::quote;
+
 /// What is exported.
 #[derive(Debug)]
 pub struct Winner<'a> {

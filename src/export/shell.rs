@@ -47,7 +47,8 @@ impl Exporter for Shell {
 }
 
 /// Quotes a word for the shell where it needs it. A NUL byte cannot occur in an argument.
-fn quote(word: &str) -> String {
+#[must_use]
+pub fn quote(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.replace('\0', ""), std::borrow::Cow::into_owned)
 }
 

@@ -220,6 +220,18 @@ fn a_dry_run_prints_launch_commands_and_leaves_nothing() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the printed command under test")]
+fn what_a_dry_run_prints_can_be_pasted_into_a_shell() {
+    let engine = r#"command = ["sh", "-c", 'printf %s "$PLAIN"', "sh"]
+env = { PLAIN = "two words" }"#;
+    let workplace = Workplace::with_study(&study_with(engine, "trials = 1"));
+    let dry = workplace.run(&["tune", "study.toml", "--dry-run"]);
+    let line = dry.stdout.lines().next().unwrap();
+    let output = std::process::Command::new("sh").args(["-c", line]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "two words", "{line}");
+}
+
+#[test]
 fn progress_can_be_read_by_programs() {
     let workplace = Workplace::with_study(&study_with("", "trials = 1"));
     let tuned = workplace.run(&["tune", "study.toml", "--log-format", "json"]);
