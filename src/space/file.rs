@@ -140,11 +140,18 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
 }
 
 fn bound(table: &Section<'_>, key: &str, model: &ModelShape) -> Result<f64, DocumentError> {
-    match table.required::<Value>(key)? {
+    let bound = match table.required::<Value>(key)? {
         Value::Text(text) => expression::evaluate(&text, model).map_err(|problem| table.error(key, problem, None)),
         value => value.as_f64().ok_or_else(|| table.error(key, "expected a number or an expression", None)),
+    }?;
+    if bound.abs() <= LARGEST_BOUND {
+        return Ok(bound);
     }
+    Err(table.error(key, format!("{bound} is not a number between -2^53 and 2^53"), None))
 }
+
+/// Up to here every integer has a double of its own, and the length of a range fits into 64 bits.
+const LARGEST_BOUND: f64 = (1_u64 << 53) as f64;
 
 /// `true` or `[true, "auto"]`.
 struct OneOrMore(Vec<Value>);
