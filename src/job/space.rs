@@ -56,6 +56,12 @@ impl SpaceJob {
             space = space.only(&names.into_iter().collect::<BTreeSet<_>>());
         }
         space.parameters.retain(|parameter| space.fixed.get(&parameter.name).is_none());
+        if let Some((child, parent)) = space.orphan() {
+            let hint = format!("fix `{parent}`, or let it vary too, above `{child}`");
+            let problem =
+                format!("`{child}` would never be set: it depends on `{parent}`, which has no value before it");
+            return Err(section.error("only", problem, Some(hint)));
+        }
         let names = space.parameters.iter().map(|parameter| parameter.name.as_str());
         if let Some(name) = names.chain(fixed.iter().map(|(name, _)| name)).find(|name| RESERVED.contains(name)) {
             return Err(section.error("fixed", format!("`{name}` is chosen by setpoint for every launch"), None));

@@ -90,9 +90,16 @@ impl Space {
         self
     }
 
+    /// A parameter that can never be active, because one that it depends on is neither fixed nor a parameter above it.
     #[must_use]
-    pub fn parameter(&self, name: &str) -> Option<&Parameter> {
-        self.parameters.iter().find(|parameter| parameter.name == name)
+    pub fn orphan(&self) -> Option<(&str, &str)> {
+        self.parameters.iter().enumerate().find_map(|(index, parameter)| {
+            let known = |parent: &str| {
+                self.fixed.get(parent).is_some() || self.parameters[..index].iter().any(|above| above.name == parent)
+            };
+            let missing = parameter.when.iter().find(|condition| !known(&condition.parameter))?;
+            Some((parameter.name.as_str(), missing.parameter.as_str()))
+        })
     }
 }
 
