@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection};
 
 use super::{Store, StoreError};
 
@@ -29,6 +30,9 @@ impl Store {
         let path = database_path(name);
         if !create && !path.exists() {
             return Err(StoreError::Missing(path));
+        }
+        if path.is_file() {
+            refuse_foreign(&path, create).await.map_err(|error| database_error(&path, error))??;
         }
         let options = SqliteConnectOptions::new()
             .filename(&path)
@@ -65,6 +69,22 @@ impl Store {
     pub(super) fn error(&self, error: sqlx::Error) -> StoreError {
         database_error(&self.path, error)
     }
+}
+
+/// Another program's database gets neither our tables nor our journal mode, and an empty file no tables where nothing is
+/// to be created. The outer error is the database's.
+async fn refuse_foreign(path: &Path, create: bool) -> Result<Result<(), StoreError>, sqlx::Error> {
+    let options = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY);
+    let mut connection = options.connect().await?;
+    let query = "SELECT count(*), coalesce(sum(name = '_sqlx_migrations'), 0) FROM sqlite_master WHERE type = 'table'";
+    let (tables, ours): (i64, i64) = sqlx::query_as(query).fetch_one(&mut connection).await?;
+    connection.close().await?;
+    let reason = match (tables, ours) {
+        (0, _) if !create => "it holds nothing",
+        (1.., 0) => "it holds the tables of another program",
+        _ => return Ok(Ok(())),
+    };
+    Ok(Err(StoreError::NotADatabase { path: path.to_owned(), reason: reason.to_owned() }))
 }
 
 /// <https://www.sqlite.org/rescode.html>, the primary codes.

@@ -112,8 +112,26 @@ fn databases_that_cannot_be_used_are_told_apart() {
     assert_eq!(text.code, Some(3));
     assert!(text.stderr.contains("text.db is not a setpoint database"), "{}", text.stderr);
 
-    assert_eq!(workplace.run(&["tune", "study.toml", "--trials", "1"]).code, Some(0));
     let runtime = tokio::runtime::Runtime::new().unwrap();
+    let foreign = workplace.path("foreign.db");
+    let bytes = runtime.block_on(async {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&foreign).create_if_missing(true);
+        let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
+        sqlx::query("CREATE TABLE theirs (x)").execute(&pool).await.unwrap();
+        pool.close().await;
+        std::fs::read(&foreign).unwrap()
+    });
+    workplace.write("empty.db", "");
+    for arguments in [&["--db", "foreign.db", "best"][..], &["--db", "foreign.db", "tune", "study.toml"]] {
+        let other = workplace.run(arguments);
+        assert_eq!(other.code, Some(3), "{}", other.stderr);
+        assert!(other.stderr.contains("it holds the tables of another program"), "{}", other.stderr);
+    }
+    assert_eq!(std::fs::read(&foreign).unwrap(), bytes, "another program's database is left as it is");
+    let empty = workplace.run(&["--db", "empty.db", "best"]);
+    assert!(empty.stderr.contains("empty.db is not a setpoint database: it holds nothing"), "{}", empty.stderr);
+
+    assert_eq!(workplace.run(&["tune", "study.toml", "--trials", "1"]).code, Some(0));
     runtime.block_on(async {
         let options = sqlx::sqlite::SqliteConnectOptions::new().filename(workplace.path("setpoint.db"));
         let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
