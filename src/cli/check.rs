@@ -142,7 +142,7 @@ async fn check_study(file: &std::path::Path, explain: bool) -> Result<(), Failur
         lines.push(format!("configurations {}", configs.len()));
     }
     let facts = job.facts(installed.version, installed.device);
-    let findings = rule::check(&space.fixed, &facts);
+    let findings = rule::check(&job.with_arguments(&space.fixed, installed.version), &facts);
     lines.push(match findings.first() {
         None => "defaults      accepted".to_owned(),
         Some(finding) if finding.severity == Severity::Degraded => {

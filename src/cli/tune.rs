@@ -176,7 +176,7 @@ fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure
     while shown < DRY_RUN_COMMANDS && history.len() < 1000 {
         let ask = Ask { space: job.parameters(), history: &history, seed: job.seed };
         let Some((proposed_by, config)) = sampler::next(job.sampler, &ask) else { break };
-        if rule::rejection(&config, &facts).is_none() {
+        if rule::rejection(&job.with_arguments(&config, installed.version), &facts).is_none() {
             let command = crate::tuner::command_line(job, installed, &config, None).unwrap_or_default();
             // A shell takes a word for a variable only while its name is not quoted.
             let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));

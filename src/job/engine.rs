@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::paths::Paths;
+use crate::config::Config;
 use crate::document::{DocumentError, Section};
 use crate::engine::{self, ENGINES, Engine};
 use crate::facts::{Device, EngineVersion};
+use crate::flag::FlagTable;
 use crate::trial::is_secret;
 
 pub struct EngineJob {
@@ -68,10 +70,12 @@ impl EngineJob {
             Some(other) => return Err(section.error("device", format!("{other:?} is not one of cpu, cuda"), None)),
         };
         let args: Vec<String> = section.optional("args")?.unwrap_or_default();
-        let secret = |word: &&String| word.starts_with('-') && is_secret(word);
+        // `--api-key` of the engine, or `HF_TOKEN=...` behind `env`.
+        let secret = |word: &&String| (word.starts_with('-') || word.contains('=')) && is_secret(word);
         if let Some(word) = args.iter().chain(&command).find(secret) {
             let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();
-            let problem = format!("`{word}` would be stored, and shown to every user of this machine");
+            let name = word.split('=').next().unwrap_or(word);
+            let problem = format!("`{name}` would be stored, and shown to every user of this machine");
             return Err(section.error("args", problem, Some(hint)));
         }
         Ok(Self {
@@ -85,6 +89,14 @@ impl EngineJob {
             startup_timeout: section.optional("startup_timeout")?.unwrap_or(Duration::from_mins(15)),
             stop_timeout: section.optional("stop_timeout")?.unwrap_or(Duration::from_secs(30)),
         })
+    }
+
+    /// What `args` set, as far as the release knows them: other arguments are for a wrapper or for the simulation.
+    #[must_use]
+    pub fn arguments(&self, version: EngineVersion) -> Config {
+        let table = FlagTable::for_version(version);
+        let flags = self.args.chunk_by(|_, next| !next.starts_with("--"));
+        flags.filter_map(|flag| table.parse(flag).ok()).fold(Config::new(), |all, flag| all.merged(&flag))
     }
 
     /// Why the command cannot be run here, and what to do.

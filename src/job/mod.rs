@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagTable;
@@ -123,6 +124,13 @@ impl Job {
         }
     }
 
+    /// A configuration with what the study's own arguments set besides, as far as the release knows them: what a rule
+    /// is to look at.
+    #[must_use]
+    pub fn with_arguments(&self, config: &Config, version: EngineVersion) -> Config {
+        config.merged(&self.engine.arguments(version))
+    }
+
     #[must_use]
     pub fn parameters(&self) -> &Space {
         &self.space.space
@@ -142,6 +150,13 @@ impl Job {
         };
         if let Some(problem) = self.space.mismatch(version) {
             return Err(error("space.file".to_owned(), problem, Some("name a space file for this release")));
+        }
+        for (name, _) in self.engine.arguments(version).iter() {
+            let varies = self.parameters().parameters.iter().any(|parameter| parameter.name == name);
+            if varies || self.parameters().fixed.get(name).is_some() {
+                let problem = format!("--{name} would override what the search space sets");
+                return Err(error("engine.args".to_owned(), problem, Some("set it in [space] only, as `fixed`")));
+            }
         }
         let table = FlagTable::for_version(version);
         for (name, value) in self.parameters().fixed.iter() {

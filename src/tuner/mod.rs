@@ -126,7 +126,8 @@ impl Tuner<'_> {
                 break Ending::NothingLeft;
             };
             let facts = self.job.facts(self.installed.version, self.installed.device);
-            let (trial, left_behind) = if let Some(finding) = rule::rejection(&config, &facts) {
+            let whole = self.job.with_arguments(&config, self.installed.version);
+            let (trial, left_behind) = if let Some(finding) = rule::rejection(&whole, &facts) {
                 rejected_in_row += 1;
                 let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
                 (self.rejected(number, proposed_by, config.clone(), rejection), None)

@@ -52,6 +52,16 @@ fn mistakes_in_a_study_file_name_the_file_the_key_and_the_nearest_valid_one() {
             "[space]\nfile = \"search_spaces/vllm/core.toml\"\nonly = [\"long-prefill-token-threshold\"]\n",
             &["`long-prefill-token-threshold` would never be set: it depends on `enable-chunked-prefill`"],
         ),
+        (
+            "kind = \"sim\"",
+            "kind = \"sim\"\ncommand = [\"env\", \"HF_TOKEN=hf_secret\", \"vllm\"]",
+            &["`HF_TOKEN` would be stored, and shown", "hint: give it to the engine in [engine.env]"],
+        ),
+        (
+            "\"--sim-noise\", \"0\"",
+            "\"--max_num_seqs=3\"",
+            &["engine.args: --max-num-seqs would override what the search space sets"],
+        ),
         ("low = 1\n", "low = 64\n", &["no value of `max-num-seqs` lies in 64 to 16"]),
         (
             "scale = \"pow2\"\nlow = 1\nhigh = 16",

@@ -103,6 +103,21 @@ fn the_winner_and_the_defaults_are_measured_again_at_the_end_and_judged_by_their
 }
 
 #[test]
+fn the_studys_own_arguments_are_checked_with_every_configuration() {
+    let text =
+        study_with("", "trials = 9\nconfirm = 0").replace(r#""--sim-noise", "0""#, r#""--no-enable-chunked-prefill""#);
+    let workplace = Workplace::with_study(&text);
+    assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
+    let trials = workplace.trials();
+    let small =
+        |trial: &serde_json::Value| trial["config"]["max-num-batched-tokens"].as_i64().is_some_and(|n| n < 2048);
+    assert!(trials.iter().any(small));
+    for trial in &trials {
+        assert_eq!(trial["reason_code"] == "R1", small(trial), "{trial}");
+    }
+}
+
+#[test]
 fn a_space_without_valid_configurations_ends_with_exit_code_4_and_names_the_rule() {
     let workplace = Workplace::with_study(&fast_study().replace("max-model-len = 2048", "max-model-len = 99999"));
     let tuned = workplace.run(&["tune", "study.toml", "--verbose"]);
