@@ -19,7 +19,7 @@ use crate::rule;
 use crate::sampler::{self, Ask, Past};
 use crate::server::LeftBehind;
 use crate::store::{Scored, Store, StoreError, Study, now};
-use crate::trial::{FailureKind, Launch, Outcome, Rejection, Trial};
+use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Trial};
 
 pub use confirm::CONFIRMATION;
 pub use event::{Ending, Event, Observer, Phase};
@@ -68,7 +68,8 @@ pub struct Summary {
     pub ending: Ending,
 }
 
-/// A launch that fails this often in a row, before anything was measured, says that the engine does not work at all.
+/// Starts that fail this often, or this often in a row for the same reason, before anything was measured say that the
+/// engine does not work at all.
 const MOST_FAILED_STARTS: usize = 3;
 
 /// Rejected configurations in a row after which the space counts as empty of valid ones.
@@ -110,6 +111,8 @@ impl Tuner<'_> {
         });
 
         let (mut rejected_in_row, mut failed_starts) = (0, 0);
+        // The latest failed start, and how often in a row it was the same.
+        let mut refused: Option<(Failure, usize)> = None;
         let ending = loop {
             if *self.stop.borrow() > Stop::No {
                 break Ending::Interrupted;
@@ -151,6 +154,10 @@ impl Tuner<'_> {
                 Outcome::Failed(failure) => {
                     launched += 1;
                     failed_starts += usize::from(blames_the_engine(failure.kind));
+                    refused = trial.startup_s.is_none().then(|| {
+                        let before = refused.take().filter(|(last, _)| last == failure).map_or(0, |(_, times)| times);
+                        (failure.clone(), before + 1)
+                    });
                 }
                 Outcome::Measured(_) => {
                     launched += 1;
@@ -165,8 +172,9 @@ impl Tuner<'_> {
             if rejected_in_row >= MOST_REJECTED {
                 break Ending::NothingValid { rejected: rejected_in_row, last: reason(&scored) };
             }
-            if !measured_any && failed_starts >= MOST_FAILED_STARTS {
-                break Ending::EngineBroken { failures: failed_starts, last: reason(&scored) };
+            let failures = failed_starts.max(refused.as_ref().map_or(0, |(_, times)| *times));
+            if !measured_any && failures >= MOST_FAILED_STARTS {
+                break Ending::EngineBroken { failures, last: reason(&scored) };
             }
         };
         (self.observer)(Event::End(ending.clone()));

@@ -141,6 +141,18 @@ fn an_engine_that_never_starts_ends_the_study_with_exit_code_5() {
 }
 
 #[test]
+fn an_engine_that_refuses_every_start_with_the_same_words_ends_the_study() {
+    let text = study_with("", "time = \"1h\"").replace(r#""--sim-noise", "0""#, r#""--no-such-flag""#);
+    let workplace = Workplace::with_study(&text);
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(5), "{}", tuned.stderr);
+    let launched: Vec<_> = workplace.trials().into_iter().filter(|trial| trial["state"] == "failed").collect();
+    assert_eq!(launched.len(), 3);
+    assert_eq!(launched[2]["reason_code"], "invalid_argument");
+    assert!(tuned.stderr.contains("unrecognized arguments: --no-such-flag"), "{}", tuned.stderr);
+}
+
+#[test]
 fn what_is_not_the_engine_that_was_asked_for_is_not_measured() {
     let other = study_with("", "trials = 1").replace(r#""--sim-noise", "0""#, r#""--served-model-name", "other""#);
     let slow = study_with("", "trials = 1").replace("\"0.02\"", "\"30\"").replace("\"20s\"", "\"300ms\"");
