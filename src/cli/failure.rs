@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::LogFormat;
 use crate::document::DocumentError;
 use crate::store::StoreError;
 use crate::tuner::TuneError;
@@ -37,10 +38,20 @@ impl Failure {
         self
     }
 
-    /// Writes the error to standard error and gives the exit code.
-    pub(super) fn report(self) -> ExitCode {
+    /// Writes the error to standard error, as text or as one JSON object like those of the progress, and gives the exit
+    /// code.
+    pub(super) fn report(self, format: LogFormat) -> ExitCode {
         use std::io::Write;
         let mut stderr = anstream::stderr().lock();
+        if format.is_json() {
+            if !self.message.is_empty() {
+                let error = serde_json::json!({
+                    "event": "error", "message": self.message, "hint": self.hint, "exit_code": self.code,
+                });
+                let _ = writeln!(stderr, "{error}");
+            }
+            return ExitCode::from(self.code);
+        }
         let (red, cyan) = (anstyle::AnsiColor::Red.on_default().bold(), anstyle::AnsiColor::Cyan.on_default().bold());
         // Nobody is left to tell when standard error is closed.
         if !self.message.is_empty() {

@@ -44,7 +44,7 @@ struct Global {
     /// Print each phase of each trial.
     #[arg(long, short, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// How progress is written to standard error: as text, or as one JSON object a line.
+    /// How progress and errors are written to standard error: as text, or as one JSON object a line.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
 }
@@ -94,16 +94,17 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    let format = cli.global.log_format;
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Failure::unexpected(format!("cannot start the runtime: {error}")).report(),
+        Err(error) => return Failure::unexpected(format!("cannot start the runtime: {error}")).report(format),
     };
     let result = runtime.block_on(run(cli));
     // Nothing that is still running may hold the program.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(format),
     }
 }
 

@@ -268,6 +268,12 @@ fn progress_can_be_read_by_programs() {
     assert_eq!(kinds, ["begin", "launch", "trial", "end"]);
     let phases: Vec<_> = events.iter().filter_map(|event| event["phase"].as_str()).collect();
     assert_eq!(phases, ["checking", "starting", "warming up", "measuring", "stopping"]);
+
+    workplace.write("study.toml", &study_with("", "trials = 1").replace("requests = 16", "requests = 17"));
+    let refused = workplace.run(&["tune", "study.toml", "--log-format", "json"]);
+    let error: serde_json::Value = serde_json::from_str(&refused.stderr).unwrap();
+    assert_eq!((&error["event"], &error["exit_code"]), (&"error".into(), &3.into()));
+    assert!(error["message"].as_str().unwrap().contains("load.requests (now 17, stored 16)"), "{error}");
 }
 
 #[test]
