@@ -204,14 +204,17 @@ impl Progress {
 impl State {
     fn follow(&mut self, event: &Event) {
         match event {
-            Event::Begin { launched, best, .. } => {
+            Event::Begin { stored, launched, best, .. } => {
+                self.number = u32::try_from(*stored).unwrap_or(u32::MAX);
                 self.launched = *launched;
                 self.best = *best;
                 self.began = Some(Instant::now());
             }
             Event::Launch { number, .. } => self.number = *number,
             Event::Phase(phase) => self.phase = Some(*phase),
-            Event::Trial { best, launched, .. } => {
+            Event::Trial { trial, best, launched, .. } => {
+                // The next one is checked before it is launched.
+                self.number = trial.trial.number + 1;
                 self.launched_here += launched.saturating_sub(self.launched);
                 self.launched = *launched;
                 self.best = *best;

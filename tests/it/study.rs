@@ -122,6 +122,9 @@ fn a_space_without_valid_configurations_ends_with_exit_code_4_and_names_the_rule
     let workplace = Workplace::with_study(&fast_study().replace("max-model-len = 2048", "max-model-len = 99999"));
     let tuned = workplace.run(&["tune", "study.toml", "--verbose"]);
     assert_eq!(tuned.code, Some(4), "{}", tuned.stderr);
+    for phase in ["trial 0: checking\ntrial 0: rejected", "trial 1: checking\ntrial 1: rejected"] {
+        assert!(tuned.stderr.contains(phase), "{}", tuned.stderr);
+    }
     assert!(tuned.stderr.contains("no trial of study \"fast\" was measured within its limits"), "{}", tuned.stderr);
     let rejection = "rejected before launch, R11: User-specified max_model_len (99999) is greater than";
     assert!(tuned.stderr.contains(rejection), "{}", tuned.stderr);
