@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
-use clap::Subcommand;
+use clap::{CommandFactory, Subcommand};
 
 use super::failure::Failure;
+use super::output::print;
 use crate::sim::{Options, ServeError, serve};
 
 #[derive(Debug, Subcommand)]
@@ -19,10 +20,21 @@ pub(super) enum Sim {
     },
 }
 
+/// The engine's own flags are not clap's, so that `--help` among them has to be answered by hand.
+fn help() -> String {
+    let mut command = super::Cli::command();
+    command.build();
+    let serve = command.find_subcommand_mut("sim").and_then(|sim| sim.find_subcommand_mut("serve"));
+    serve.map(|serve| serve.render_help().to_string()).unwrap_or_default()
+}
+
 impl Sim {
     /// Refusals are written as the real engine writes them and keep its exit codes.
     pub(super) async fn run(self) -> Result<(), Failure> {
         let Self::Serve { arguments } = self;
+        if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+            return print(&help());
+        }
         let result = match Options::parse(&arguments) {
             Ok(options) => serve(options).await,
             Err(refusal) => Err(ServeError::Refused(refusal)),

@@ -12,4 +12,8 @@ fn help_texts_are_as_reviewed() {
         let name = if command.is_empty() { "setpoint" } else { command };
         insta::assert_snapshot!(format!("help_{name}"), ended.stdout);
     }
+    // Its arguments are the engine's, and yet it explains itself.
+    let sim = workplace.run(&["sim", "serve", "--help"]);
+    assert_eq!(sim.code, Some(0), "{}", sim.stderr);
+    assert!(sim.stdout.contains("--sim-time-scale"), "{}", sim.stdout);
 }
