@@ -13,6 +13,7 @@ pub(super) const USAGE: u8 = 2;
 pub(super) const INVALID: u8 = 3;
 pub(super) const NOTHING_FEASIBLE: u8 = 4;
 pub(super) const ENGINE_NEVER_HEALTHY: u8 = 5;
+pub(super) const NOT_VALID: u8 = 6;
 pub(super) const INTERRUPTED: u8 = 130;
 
 /// The end of a command that did not do what was asked.

@@ -8,7 +8,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, USAGE};
+use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, NOT_VALID, NOTHING_FEASIBLE, USAGE};
 use super::output::print;
 use super::progress::Progress;
 use super::query::{describe_gain, gain, nothing_feasible};
@@ -19,6 +19,7 @@ use crate::report::number;
 use crate::rule;
 use crate::sampler::{self, Ask, Past};
 use crate::store::{Ranked, Store, Study};
+use crate::trial::FailureKind;
 use crate::tuner::{Ending, Stop, Tuner, detect};
 
 #[derive(Debug, Args)]
@@ -128,9 +129,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
     let best = super::query::best(store, study, 1).await?.pop();
     let Some(best) = best else {
         if counts.measured == 0 && counts.failed > 0 {
-            let message = format!("none of {} launches of study {:?} was measured", counts.failed, study.name);
-            return Err(Failure::new(ENGINE_NEVER_HEALTHY, message)
-                .with_hint("`setpoint trials` shows why each of them failed"));
+            return Err(nothing_measured(store, study).await?);
         }
         return Err(nothing_feasible(study));
     };
@@ -166,6 +165,21 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         study.name
     ));
     print(&lines.join("\n"))
+}
+
+/// Every launch failed: before the engine was healthy, under a load that it did not carry, or by crashing.
+async fn nothing_measured(store: &Store, study: &Study) -> Result<Failure, Failure> {
+    let trials = store.trials(study).await?;
+    let launched: Vec<_> = trials.iter().filter_map(|scored| Some((scored, scored.trial.outcome.failure()?))).collect();
+    let code = if launched.iter().any(|(_, failure)| failure.kind == FailureKind::RequestErrors) {
+        NOT_VALID
+    } else if launched.iter().any(|(scored, _)| scored.trial.startup_s.is_some()) {
+        NOTHING_FEASIBLE
+    } else {
+        ENGINE_NEVER_HEALTHY
+    };
+    let message = format!("none of {} launches of study {:?} was measured", launched.len(), study.name);
+    Ok(Failure::new(code, message).with_hint("`setpoint trials` shows why each of them failed"))
 }
 
 /// What a fresh study would launch first.

@@ -108,6 +108,11 @@ impl Outcome {
         if let Self::Measured(measurement) = self { Some(measurement) } else { None }
     }
 
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        if let Self::Failed(failure) = self { Some(failure) } else { None }
+    }
+
     /// Why there is no measurement, in one line.
     #[must_use]
     pub fn reason(&self) -> Option<String> {

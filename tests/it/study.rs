@@ -144,6 +144,15 @@ fn an_engine_that_never_starts_ends_the_study_with_exit_code_5() {
 }
 
 #[test]
+fn a_study_whose_every_load_fails_ends_with_exit_code_6() {
+    let text = study_with("", "trials = 2").replace("request_timeout = \"10s\"", "request_timeout = \"1us\"");
+    let workplace = Workplace::with_study(&text);
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(6), "{}", tuned.stderr);
+    assert!(workplace.trials().iter().all(|trial| trial["reason_code"] == "request_errors"));
+}
+
+#[test]
 fn an_engine_that_refuses_every_start_with_the_same_words_ends_the_study() {
     let text = study_with("", "time = \"1h\"").replace(r#""--sim-noise", "0""#, r#""--no-such-flag""#);
     let workplace = Workplace::with_study(&text);
