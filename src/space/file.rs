@@ -151,7 +151,7 @@ fn bound(table: &Section<'_>, key: &str, model: &ModelShape) -> Result<f64, Docu
 }
 
 /// Up to here every integer has a double of its own, and the length of a range fits into 64 bits.
-const LARGEST_BOUND: f64 = (1_u64 << 53) as f64;
+const LARGEST_BOUND: f64 = 9_007_199_254_740_992.0;
 
 /// `true` or `[true, "auto"]`.
 struct OneOrMore(Vec<Value>);
