@@ -88,7 +88,8 @@ pub struct Scored {
     pub score: Score,
 }
 
-/// A configuration by all its measurements; one that was over a limit in any of them is over it.
+/// A configuration by all its measurements; one that was over a limit in any of them is over it, and one that failed
+/// when it was launched again has failed.
 #[derive(Clone, Debug)]
 pub struct Ranked {
     /// Its first measurement.
@@ -107,6 +108,16 @@ pub struct Begin<'a> {
     pub launch: &'a Launch,
     pub started_at: &'a str,
     pub log: &'a std::path::Path,
+}
+
+/// Feasible configurations. One that failed in a further trial is none, except where the failure was not its own.
+macro_rules! ranking {
+    () => {
+        "SELECT min(CASE WHEN state = 'measured' THEN number END), avg(value), count(value) FROM trials \
+         WHERE study_id = ? AND state IN ('measured', 'failed') GROUP BY config \
+         HAVING max(violation) = 0 AND \
+         total(state = 'failed' AND reason_code NOT IN ('spawn', 'port_in_use', 'wrong_server')) = 0"
+    };
 }
 
 /// First trial, mean value and number of measurements of one configuration.
@@ -275,14 +286,8 @@ impl Store {
     /// The best feasible configurations, best first.
     pub async fn best(&self, study: &Study, goal: Goal, most: u32) -> Result<Vec<Ranked>, StoreError> {
         let query = match goal {
-            Goal::Maximize => {
-                "SELECT min(number), avg(value), count(*) FROM trials WHERE study_id = ? AND state = 'measured' \
-                 GROUP BY config HAVING max(violation) = 0 ORDER BY avg(value) DESC, min(number) LIMIT ?"
-            }
-            Goal::Minimize => {
-                "SELECT min(number), avg(value), count(*) FROM trials WHERE study_id = ? AND state = 'measured' \
-                 GROUP BY config HAVING max(violation) = 0 ORDER BY avg(value), min(number) LIMIT ?"
-            }
+            Goal::Maximize => concat!(ranking!(), " ORDER BY avg(value) DESC, 1 LIMIT ?"),
+            Goal::Minimize => concat!(ranking!(), " ORDER BY avg(value), 1 LIMIT ?"),
         };
         let rows: Vec<Group> = sqlx::query_as(query)
             .bind(study.id)
@@ -344,7 +349,7 @@ fn json(value: &impl serde::Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::{Measurement, Rejection};
+    use crate::trial::{Failure, FailureKind, Measurement, Rejection};
 
     fn trial(number: u32, outcome: Outcome) -> Trial {
         Trial {
@@ -430,5 +435,20 @@ mod tests {
         assert_eq!(ranking, [(1, 8.0, 1), (0, 7.0, 2)], "3 was over a limit once");
         let best = store.best(&study, Goal::Minimize, 1).await.unwrap();
         assert_eq!(best[0].first.trial.number, 0);
+
+        let again = |number, kind| {
+            let failure = Failure { kind, message: String::new() };
+            Trial { config: b.clone(), ..trial(number, Outcome::Failed(failure)) }
+        };
+        store.append(study.id, &again(5, FailureKind::PortInUse), Score::Failed).await.unwrap();
+        let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
+        assert_eq!((best[0].first.trial.number, best[0].measurements), (1, 1), "the port was not its fault");
+        store.append(study.id, &again(6, FailureKind::Crash), Score::Failed).await.unwrap();
+        let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
+        assert_eq!(
+            best.iter().map(|r| r.first.trial.number).collect::<Vec<_>>(),
+            [0],
+            "it crashed when launched again"
+        );
     }
 }
