@@ -25,6 +25,9 @@ const REPEAT_TERM: Duration = Duration::from_secs(3);
 /// How long KILL may take: memory of a large process is returned page by page.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
 
+/// How long an abandoned server may hold up who abandons it.
+const DROP_LIMIT: Duration = Duration::from_secs(2);
+
 impl Server {
     /// Ends every process of this launch.
     ///
@@ -78,10 +81,17 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// The last resort when a trial is abandoned, by a panic for instance.
+    /// The last resort when a trial is abandoned, by a second Ctrl-C or a panic for instance. It blocks for a moment:
+    /// what is forked between a look at the processes and the signal is seen by the next look.
     fn drop(&mut self) {
-        if self.exited.is_none() || !self.members().is_empty() {
-            signal(&self.members(), Signal::SIGKILL);
+        let begin = Instant::now();
+        while begin.elapsed() < DROP_LIMIT {
+            let members = self.members();
+            if members.is_empty() {
+                return;
+            }
+            signal(&members, Signal::SIGKILL);
+            std::thread::sleep(POLL);
         }
     }
 }
@@ -161,6 +171,16 @@ mod tests {
         let marker = server.marker.value();
         server.stop(Duration::from_secs(5)).await.unwrap();
         assert!(process::members(&[], |m| m == marker.as_bytes()).is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_abandoned_server_that_keeps_forking_is_ended_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let server = launch(directory.path(), "echo up; while :; do sleep 600 & sleep 0.001; done", 4);
+        until(&server, "up").await;
+        let marker = server.marker.value();
+        drop(server);
+        assert_eq!(process::members(&[], |m| m == marker.as_bytes()).len(), 0);
     }
 
     #[tokio::test]
