@@ -130,6 +130,14 @@ mod tests {
         Ok(())
     }
 
+    proptest::proptest! {
+        #[test]
+        fn every_number_comes_back_from_the_database_as_it_was(number in proptest::num::f64::NORMAL) {
+            let config = Config::new().with("f", number);
+            proptest::prop_assert_eq!(serde_json::from_str::<Config>(&config.key()).unwrap(), config);
+        }
+    }
+
     #[test]
     fn what_another_configuration_sets_alike_can_be_left_out() {
         let all = Config::new().with("a", 1_i64).with("b", 2_i64).with("c", 3_i64);
