@@ -37,14 +37,24 @@ pub fn diagnose(log: &str, exit: &str, otherwise: FailureKind) -> Failure {
     for (index, line) in lines.iter().enumerate() {
         // A log line may speak of a thing without being an error: "headroom", a documentation address.
         let Some((pattern, kind)) = PATTERNS.iter().find(|(pattern, _)| line.contains(pattern)) else { continue };
-        let told = if *pattern == "validation error for " { lines.get(index + 1).unwrap_or(line) } else { line };
-        return Failure { kind: *kind, message: clean(told) };
+        let message = if *pattern == "validation error for " { pydantic(&lines[index..]) } else { clean(line) };
+        return Failure { kind: *kind, message };
     }
     // Later exceptions only report that the first one happened.
     let first_error = lines.iter().find(|line| is_exception(message_of(line)));
     let told = first_error.or_else(|| lines.iter().rev().find(|line| !line.trim().is_empty()));
     let message = told.map_or_else(|| "its log is empty".to_owned(), |line| clean(line));
     Failure { kind: otherwise, message: format!("{exit}; {message}") }
+}
+
+/// The lines below `1 validation error for X`: an indented message, or a field's name and then its indented message.
+fn pydantic(lines: &[&str]) -> String {
+    let line = |index: usize| lines.get(index).copied().unwrap_or_default();
+    match line(1) {
+        "" => clean(line(0)),
+        message if message.starts_with(' ') => clean(message),
+        field => format!("{}: {}", field.trim(), clean(line(2))),
+    }
 }
 
 /// The text behind `(EngineCore pid=7) ERROR 11-20 21:21:18 [core.py:1510] `.
@@ -101,6 +111,15 @@ RuntimeError: Engine core initialization failed. See root cause above. Failed co
   Value error, max_num_batched_tokens (100) must be greater than or equal to max_num_seqs (200). [type=value_error, input]
     For further information visit https://errors.pydantic.dev/2.14/v/value_error";
         let message = "max_num_batched_tokens (100) must be greater than or equal to max_num_seqs (200).";
+        assert_eq!(failure(log), (FailureKind::InvalidArgument, message.to_owned()));
+    }
+
+    #[test]
+    fn a_pydantic_error_of_one_field_names_it() {
+        let log = "pydantic_core._pydantic_core.ValidationError: 1 validation error for SchedulerConfig
+max_num_seqs
+  Input should be greater than or equal to 1 [type=greater_than_equal, input_value=0, input_type=int]";
+        let message = "max_num_seqs: Input should be greater than or equal to 1";
         assert_eq!(failure(log), (FailureKind::InvalidArgument, message.to_owned()));
     }
 
