@@ -25,7 +25,7 @@ const PATTERNS: [(&str, FailureKind); 22] = [
     ("is greater than the derived max_model_len", FailureKind::InvalidArgument),
     ("is smaller than max_model_len", FailureKind::InvalidArgument),
     ("must be greater than or equal to max_num_seqs", FailureKind::InvalidArgument),
-    ("greater than the number of available GPUs", FailureKind::InvalidArgument),
+    ("larger than the number of available GPUs", FailureKind::InvalidArgument),
 ];
 
 /// The failure that a log tells of; `otherwise` where it holds no known pattern.
@@ -139,6 +139,14 @@ WARNING 11-20 [b.py:2] Found ulimit of 20000: errors like `OSError: [Errno 24] T
 KeyError: 'layers'
 RuntimeError: Engine core initialization failed. See root cause above.";
         assert_eq!(failure(log), (FailureKind::StartupExit, "exit code 1; KeyError: 'layers'".to_owned()));
+    }
+
+    #[test]
+    fn too_few_gpus_are_an_invalid_argument() {
+        for words in ["is", "cannot be"] {
+            let log = format!("ValueError: World size (2) {words} larger than the number of available GPUs (1)");
+            assert_eq!(failure(&log), (FailureKind::InvalidArgument, log));
+        }
     }
 
     #[test]

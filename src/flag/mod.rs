@@ -147,13 +147,17 @@ impl FlagTable {
         FlagError::Unknown { name: name.to_owned(), hint }
     }
 
+    /// The names of this release's flags.
+    fn names(self) -> impl Iterator<Item = &'static str> {
+        let present = move |entry: &Entry| entry.present.as_bytes()[self.column] == b'x';
+        BOOK.flags.iter().filter(move |(_, entry)| present(entry)).map(|(name, _)| name.as_str())
+    }
+
     /// The known flag with the most similar name, if one is similar enough to be a slip of the finger.
     #[must_use]
     pub fn nearest(self, name: &str) -> Option<&'static str> {
-        BOOK.flags
-            .iter()
-            .filter(|(_, entry)| entry.present.as_bytes()[self.column] == b'x')
-            .map(|(known, _)| (strsim::jaro_winkler(known, name), known.as_str()))
+        self.names()
+            .map(|known| (strsim::jaro_winkler(known, name), known))
             .filter(|(similarity, _)| *similarity > 0.85)
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .map(|(_, known)| known)
@@ -181,6 +185,10 @@ impl Flag {
     #[must_use]
     pub fn bounds(&self) -> Option<Bounds> {
         as_of(&self.entry.bounds, self.column).copied().flatten()
+    }
+
+    fn release(&self) -> EngineVersion {
+        release(self.column)
     }
 
     fn present_in(&self, column: usize) -> bool {

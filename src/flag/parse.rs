@@ -2,9 +2,13 @@
 
 use super::{BoolStyle, Flag, FlagError, FlagTable, Kind};
 use crate::config::{Config, Value};
+use crate::facts::EngineVersion;
 
 /// Flags whose integers may be written as `2k` (thousands) or `2K` (1024s): `human_readable_int` in vLLM's `arg_utils`.
 const HUMAN_INTEGERS: [&str; 3] = ["max-model-len", "max-num-batched-tokens", "kv-cache-memory-bytes"];
+
+/// The first covered release that shrinks the model's length to what fits.
+const FITS_LENGTH: EngineVersion = EngineVersion::new(0, 20, 0);
 
 impl FlagTable {
     /// Reads `--name value`, `--name=value`, `--switch` and `--no-switch`. The last occurrence wins.
@@ -18,6 +22,8 @@ impl FlagTable {
             let Some(name) = flag_name(argument) else { return Err(FlagError::Positional(argument.to_owned())) };
             let (name, inline) = match name.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
+                // `-O3` is the one short flag with its value behind it.
+                None if argument.starts_with("-O") && name.len() > 1 => ("O", Some(&name[1..])),
                 None => (name, None),
             };
             if let Some(flag) = self.negated(name) {
@@ -28,7 +34,7 @@ impl FlagTable {
                 continue;
             }
             // `--compilation-config.mode=3` sets one field of a JSON flag.
-            let flag = self.find(name.split('.').next().unwrap_or(name)).ok_or_else(|| self.unknown(name))?;
+            let flag = self.find_or_abbreviated(name.split('.').next().unwrap_or(name))?;
             if flag.kind() == Kind::Bool {
                 config.set(flag.name, boolean(&flag, inline)?);
                 continue;
@@ -43,6 +49,18 @@ impl FlagTable {
             while flag.kind() == Kind::List && rest.next_if(|next| flag_name(next).is_none()).is_some() {}
         }
         Ok(config)
+    }
+
+    /// argparse takes the beginning of a name for the whole, as long as no other name begins with it.
+    fn find_or_abbreviated(self, name: &str) -> Result<Flag, FlagError> {
+        let dashed = name.replace('_', "-");
+        let mut beginning = self.names().filter(|known| known.starts_with(&dashed));
+        let exact = self.find(name);
+        let abbreviated = || match (beginning.next(), beginning.next()) {
+            (Some(only), None) => self.find(only),
+            _ => None,
+        };
+        exact.or_else(abbreviated).ok_or_else(|| self.unknown(name))
     }
 
     fn negated(self, name: &str) -> Option<Flag> {
@@ -74,6 +92,10 @@ impl Flag {
     pub fn read(&self, text: &str) -> Result<Value, FlagError> {
         let wrong = |expected| FlagError::WrongType { name: self.name.to_owned(), expected, value: text.to_owned() };
         let value = match self.kind() {
+            // As long as fits: the engine writes it as -1.
+            Kind::Int if self.name == "max-model-len" && text == "auto" && self.release() >= FITS_LENGTH => {
+                Value::Int(-1)
+            }
             Kind::Int if HUMAN_INTEGERS.contains(&self.name) => {
                 human_integer(text).map(Value::Int).ok_or_else(|| wrong("human_readable_int"))?
             }
@@ -117,7 +139,6 @@ fn human_integer(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::EngineVersion;
 
     const V06: EngineVersion = EngineVersion::new(0, 6, 3);
     const V32: EngineVersion = EngineVersion::new(0, 32, 0);
@@ -146,6 +167,17 @@ mod tests {
             (config.get_i64("max-model-len"), config.get_i64("max-num-batched-tokens")),
             (Some(2048), Some(1500))
         );
+        Ok(())
+    }
+
+    #[test]
+    fn abbreviations_attached_values_and_automatic_lengths_are_read() -> Result<(), FlagError> {
+        let config = parse(V32, "--max-num-seq 4 -O3 --kv-cache-memory 100M --max-model-len auto")?;
+        assert_eq!((config.get_i64("max-num-seqs"), config.get_i64("max-model-len")), (Some(4), Some(-1)));
+        assert_eq!(config.get_i64("kv-cache-memory-bytes"), Some(100 << 20));
+        assert_eq!(config.get_str("compilation-config"), Some("3"));
+        assert!(parse(V32, "--max-num 4").is_err(), "several flags begin so");
+        assert!(parse(V06, "--max-model-len auto").is_err());
         Ok(())
     }
 
