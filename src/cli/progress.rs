@@ -13,7 +13,7 @@ use crate::job::Job;
 use crate::report::number;
 use crate::store::Scored;
 use crate::trial::Outcome;
-use crate::tuner::{CONFIRMATION, Event, Phase};
+use crate::tuner::{CONFIRMATION, Ending, Event, Phase};
 
 /// Receives events from the tuner and from the load's thread.
 pub(super) struct Progress {
@@ -112,14 +112,14 @@ impl Progress {
         }
     }
 
-    /// `trial 3 of 16, measuring, best 1234, about 40 s left`.
+    /// `trial 5, launch 3 of 16, measuring, best 1234, about 40 s left`: rejected trials have numbers too.
     fn live_text(&self, state: &State) -> String {
         let of = self.trials.map(|trials| format!(" of {trials}")).unwrap_or_default();
         let phase = state.phase.map(|phase| format!(", {phase}")).unwrap_or_default();
         let best = state.best.map(|best| format!(", best {}", number(best))).unwrap_or_default();
         let left = self.time_left(state).map(|left| format!(", about {} left", coarse(left))).unwrap_or_default();
         let position = state.launched + u32::from(self.trials.is_none_or(|trials| state.launched < trials));
-        format!("trial {position}{of}{phase}{best}{left}")
+        format!("trial {}, launch {position}{of}{phase}{best}{left}", state.number)
     }
 
     fn time_left(&self, state: &State) -> Option<Duration> {
@@ -144,7 +144,8 @@ impl Progress {
                 Some(format!("trial {number}: launching{again} {}", config.without(&self.fixed)))
             }
             Event::Phase(phase) if self.verbose => Some(format!("trial {}: {phase}", state.number)),
-            Event::Phase(_) | Event::Progress { .. } => None,
+            // The error that follows an interruption says it.
+            Event::Phase(_) | Event::Progress { .. } | Event::End(Ending::Interrupted) => None,
             Event::Trial { trial, improves, .. } => self.trial_line(trial, *improves),
             Event::End(ending) => Some(format!("done: {ending}")),
         }

@@ -154,7 +154,8 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
     lines.push(describe_gain(gain(study, &best, baseline.as_ref())));
     if best.measurements == 1 {
         lines.push(
-            "the winner of many single measurements is partly lucky; budget.confirm measures it again".to_owned(),
+            "the winner was measured once and is partly lucky; budget.confirm in the study measures it again"
+                .to_owned(),
         );
     }
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };
@@ -199,6 +200,10 @@ fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure
             shown += 1;
         }
         history.push(Past { proposed_by: proposed_by.to_owned(), config });
+    }
+    if shown == 0 {
+        let message = format!("none of the first {} configurations passes the rules", history.len());
+        return Err(Failure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint check STUDY.toml` shows the ranges"));
     }
     Ok(())
 }

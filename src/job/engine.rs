@@ -78,12 +78,18 @@ impl EngineJob {
             let problem = format!("`{name}` would be stored, and shown to every user of this machine");
             return Err(section.error("args", problem, Some(hint)));
         }
+        let env: BTreeMap<String, String> = section.optional("env")?.unwrap_or_default();
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let valid = |name: &String| name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit());
+        if let Some(name) = env.keys().find(|name| name.is_empty() || !valid(name)) {
+            return Err(section.error("env", format!("{name:?} is not a variable that a shell could set"), None));
+        }
         Ok(Self {
             engine,
             command,
             written_command,
             args,
-            env: section.optional("env")?.unwrap_or_default(),
+            env,
             version: version.transpose()?,
             device,
             startup_timeout: section.optional("startup_timeout")?.unwrap_or(Duration::from_mins(15)),

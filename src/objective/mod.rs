@@ -1,7 +1,5 @@
 //! What is better: one metric to maximise or minimise, and limits that a good configuration keeps.
 
-use std::cmp::Ordering;
-
 use serde::{Deserialize, Serialize};
 
 use crate::trial::{Measurement, Outcome};
@@ -77,19 +75,6 @@ impl Objective {
         if violation > 0.0 { Score::Infeasible { violation, value } } else { Score::Feasible { value } }
     }
 
-    /// Orders scores from worse to better.
-    #[must_use]
-    pub fn compare(&self, a: Score, b: Score) -> Ordering {
-        match (a, b) {
-            (Score::Feasible { value: a }, Score::Feasible { value: b }) => match self.goal {
-                Goal::Maximize => a.total_cmp(&b),
-                Goal::Minimize => b.total_cmp(&a),
-            },
-            (Score::Infeasible { violation: a, .. }, Score::Infeasible { violation: b, .. }) => b.total_cmp(&a),
-            _ => a.class().cmp(&b.class()),
-        }
-    }
-
     /// How much better `value` is than `reference`, as a factor: above 1 is better whatever the goal.
     #[must_use]
     pub fn gain(&self, value: f64, reference: f64) -> f64 {
@@ -101,14 +86,6 @@ impl Objective {
 }
 
 impl Score {
-    fn class(self) -> u8 {
-        match self {
-            Self::Failed => 0,
-            Self::Infeasible { .. } => 1,
-            Self::Feasible { .. } => 2,
-        }
-    }
-
     /// The objective's value, where it was measured.
     #[must_use]
     pub fn value(self) -> Option<f64> {
@@ -142,24 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_worst_whatever_the_goal() {
+    fn a_failure_is_no_number_whatever_the_goal() {
         let failed = Outcome::Failed(Failure { kind: FailureKind::Crash, message: String::new() });
         for goal in [Goal::Maximize, Goal::Minimize] {
-            let objective = objective(goal);
-            let [failed, infeasible, feasible] =
-                [&failed, &measured(900.0, 50), &measured(90.0, 10)].map(|outcome| objective.score(outcome));
-            assert_eq!(objective.compare(failed, infeasible), Ordering::Less);
-            assert_eq!(objective.compare(infeasible, feasible), Ordering::Less);
+            assert_eq!(objective(goal).score(&failed), Score::Failed);
+            assert_eq!(objective(goal).score(&failed).value(), None);
         }
     }
 
     #[test]
-    fn the_smaller_violation_is_better_and_then_the_value_counts() {
-        let objective = objective(Goal::Maximize);
-        let score = |ttft, tokens| objective.score(&measured(ttft, tokens));
+    fn a_limit_that_is_exceeded_is_measured_by_its_relative_excess() {
+        let score = |ttft, tokens| objective(Goal::Maximize).score(&measured(ttft, tokens));
         assert_eq!(score(150.0, 10), Score::Infeasible { violation: 0.5, value: 10.0 });
-        assert_eq!(objective.compare(score(150.0, 10), score(300.0, 99)), Ordering::Greater);
-        assert_eq!(objective.compare(score(50.0, 10), score(99.0, 11)), Ordering::Less);
+        assert_eq!(score(100.0, 10), Score::Feasible { value: 10.0 });
     }
 
     #[test]

@@ -63,8 +63,11 @@ impl Tuner<'_> {
         Ok((study, lock))
     }
 
-    /// `DATABASE.logs/STUDY`, beside the database.
+    /// `DATABASE.logs/STUDY`, beside the database, absolute: it is stored with each trial.
     pub(super) fn log_directory(&self) -> PathBuf {
-        self.store.path().with_extension("logs").join(&self.job.name)
+        let mut name = self.store.path().as_os_str().to_owned();
+        name.push(".logs");
+        let directory = PathBuf::from(name).join(&self.job.name);
+        std::path::absolute(&directory).unwrap_or(directory)
     }
 }

@@ -18,6 +18,9 @@ use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, 
 use crate::store::{Begin, Study, now};
 use crate::trial::{Failure, FailureKind, Launch, Measurement, Outcome, Trial};
 
+/// How often a trial is launched again, on another port, because its port was taken.
+const MOST_COLLISIONS: usize = 3;
+
 /// A server that is being interrupted gets this long before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
 
@@ -26,6 +29,12 @@ struct Attempt {
     outcome: Outcome,
     /// Where the server became ready.
     ready: Option<Ready>,
+}
+
+impl Attempt {
+    fn failed_with(&self, kind: FailureKind) -> bool {
+        matches!(&self.outcome, Outcome::Failed(failure) if failure.kind == kind)
+    }
 }
 
 /// Waits until the user has asked for at least this; for ever where nobody can ask any more.
@@ -65,15 +74,24 @@ impl Tuner<'_> {
     ) -> Result<Option<(Trial, Option<LeftBehind>)>, TuneError> {
         let begin = Instant::now();
         let started_at = now();
-        let port = free_port().map_err(TuneError::Port)?;
-        let command = command_line(self.job, &self.installed, config, Some(port)).unwrap_or_default();
         let log = self.log_directory().join(format!("trial-{number:04}.log"));
-        let launch = Launch { command: command.clone(), env: self.job.launch_env() };
-        let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
-        self.store.begin(study.id, &stored).await?;
-
-        let attempt = self.attempt(number, command, port, log.clone()).await?;
-        let Some((Attempt { outcome, ready }, left_behind)) = attempt else { return Ok(None) };
+        let mut collisions = 0;
+        let (launch, Attempt { outcome, ready }, left_behind) = loop {
+            let port = free_port().map_err(TuneError::Port)?;
+            let command = command_line(self.job, &self.installed, config, Some(port)).unwrap_or_default();
+            let launch = Launch { command: command.clone(), env: self.job.launch_env() };
+            let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
+            self.store.begin(study.id, &stored).await?;
+            let Some((attempt, left_behind)) = self.attempt(number, command, port, log.clone()).await? else {
+                return Ok(None);
+            };
+            // Somebody else was quicker: that says nothing about the configuration.
+            if attempt.failed_with(FailureKind::PortInUse) && left_behind.is_none() && collisions < MOST_COLLISIONS {
+                collisions += 1;
+                continue;
+            }
+            break (launch, attempt, left_behind);
+        };
         let trial = Trial {
             number,
             proposed_by: proposed_by.to_owned(),
@@ -130,7 +148,7 @@ impl Tuner<'_> {
 
     /// From spawn to numbers, or to the reason why there are none.
     async fn measure(&self, server: &mut Server) -> Result<Attempt, TuneError> {
-        let ready = match server.ready(self.served_model(), self.job.engine.startup_timeout).await {
+        let ready = match server.ready(&self.served_model(), self.job.engine.startup_timeout).await {
             Ok(ready) => ready,
             Err(error) => return Ok(Attempt { outcome: Outcome::Failed(start_failure(server, error)), ready: None }),
         };
@@ -176,8 +194,9 @@ impl Tuner<'_> {
     }
 
     /// The name under which the server serves the model.
-    fn served_model(&self) -> &str {
-        self.job.parameters().fixed.get_str("served-model-name").unwrap_or(&self.job.model.argument)
+    fn served_model(&self) -> String {
+        let set = self.job.with_arguments(&self.job.parameters().fixed, self.installed.version);
+        set.get_str("served-model-name").unwrap_or(&self.job.model.argument).to_owned()
     }
 
     /// Numbers of which too many requests are missing are no numbers.

@@ -166,7 +166,9 @@ fn an_engine_that_refuses_every_start_with_the_same_words_ends_the_study() {
 
 #[test]
 fn what_is_not_the_engine_that_was_asked_for_is_not_measured() {
-    let other = study_with("", "trials = 1").replace(r#""--sim-noise", "0""#, r#""--served-model-name", "other""#);
+    let program = env!("CARGO_BIN_EXE_setpoint");
+    let script = format!(r#"exec {program} sim serve "$@" --served-model-name other"#);
+    let other = study_with(&format!("command = [\"sh\", \"-c\", '{script}', \"sh\"]"), "trials = 1");
     let slow = study_with("", "trials = 1").replace("\"0.02\"", "\"30\"").replace("\"20s\"", "\"300ms\"");
     for (text, code) in [(other, "wrong_server"), (slow, "startup_timeout")] {
         let workplace = Workplace::with_study(&text);
@@ -313,4 +315,26 @@ fn the_v0_era_is_spelt_and_scheduled_as_it_was() {
         assert_eq!(trial["reason_code"], "R1", "{trial}");
     }
     assert_eq!(trials[0]["engine_version"], "0.6.3");
+}
+
+#[test]
+fn a_port_that_was_taken_says_nothing_about_the_configuration_and_is_tried_again() {
+    let program = env!("CARGO_BIN_EXE_setpoint");
+    let script = format!(
+        r#"[ -e taken ] || {{ touch taken; echo "OSError: [Errno 98] Address already in use" >&2; exit 1; }}; exec {program} sim serve "$@""#
+    );
+    let engine = format!("command = [\"sh\", \"-c\", '''{script}''', \"sh\"]");
+    let workplace = Workplace::with_study(&study_with(&engine, "trials = 1"));
+    assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
+    assert!(workplace.path("taken").exists());
+    let trials = workplace.trials();
+    assert_eq!((trials.len(), &trials[0]["state"]), (1, &"measured".into()));
+}
+
+#[test]
+fn a_dry_run_without_valid_configurations_says_so() {
+    let workplace = Workplace::with_study(&fast_study().replace("max-model-len = 2048", "max-model-len = 99999"));
+    let dry = workplace.run(&["tune", "study.toml", "--dry-run"]);
+    assert_eq!((dry.code, dry.stdout.as_str()), (Some(4), ""));
+    assert!(dry.stderr.contains("none of the first 16 configurations passes the rules"), "{}", dry.stderr);
 }
