@@ -133,7 +133,7 @@ impl Best {
         match self.format {
             ListFormat::Table => {
                 print(&report::best_table(&study, &ranked))?;
-                print(&describe_gain(gain))
+                print(&describe_gain(&study, winner, baseline.as_ref()))
             }
             ListFormat::Json => {
                 let mut json = report::ranked_json(&study, winner);
@@ -166,9 +166,18 @@ pub(super) fn gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> O
     Some(study.objective()?.gain(best.value, baseline?.value))
 }
 
-pub(super) fn describe_gain(gain: Option<f64>) -> String {
-    match gain {
-        Some(gain) => format!("gain over the engine's defaults: {gain:.2}x"),
-        None => "gain over the engine's defaults: unknown, they were not measured".to_owned(),
+/// The gain in words, and whether the measurements bear it out.
+pub(super) fn describe_gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> String {
+    if best.first.trial.number == 0 {
+        return "no configuration was better than the engine's defaults".to_owned();
     }
+    let Some((gain, baseline)) = gain(study, best, baseline).zip(baseline) else {
+        return "gain over the engine's defaults: unknown, they were not measured".to_owned();
+    };
+    let doubt = match best.measurements.min(baseline.measurements) {
+        0 | 1 => "; measured once each, so it is partly luck (budget.confirm measures both again)",
+        _ if best.is_apart_from(baseline) => "",
+        _ => "; not borne out: the measurements of the two overlap",
+    };
+    format!("gain over the engine's defaults: {gain:.2}x{doubt}")
 }

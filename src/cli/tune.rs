@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, NOT_VALID, NOTHING_FEASIBLE, USAGE};
 use super::output::print;
 use super::progress::Progress;
-use super::query::{describe_gain, gain, nothing_feasible};
+use super::query::{describe_gain, nothing_feasible};
 use super::{Global, LogFormat};
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
@@ -137,7 +137,10 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
     let value = |ranked: &Ranked| match ranked.measurements {
         1 => format!("{metric} {}, measured once", number(ranked.value)),
-        n => format!("{metric} {}, the mean of {n} measurements", number(ranked.value)),
+        n => {
+            let (least, most) = (number(ranked.range.0), number(ranked.range.1));
+            format!("{metric} {}, the mean of {n} measurements from {least} to {most}", number(ranked.value))
+        }
     };
     let mut lines = vec![
         format!(
@@ -151,13 +154,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
         lines.push(format!("engine's defaults: {}{limits}", value(baseline)));
     }
-    lines.push(describe_gain(gain(study, &best, baseline.as_ref())));
-    if best.measurements == 1 {
-        lines.push(
-            "the winner was measured once and is partly lucky; budget.confirm in the study measures it again"
-                .to_owned(),
-        );
-    }
+    lines.push(describe_gain(study, &best, baseline.as_ref()));
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };
     let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
     lines.push(format!(

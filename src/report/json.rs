@@ -57,11 +57,13 @@ pub fn trial_json(study: &Study, scored: &Scored) -> Json {
     })
 }
 
-/// A configuration by all its measurements: its first trial, `mean_value` and the number of `measurements`.
+/// A configuration by all its measurements: its first trial, `mean_value`, the number of `measurements`, and
+/// their `value_range`.
 #[must_use]
 pub fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
     let mut json = trial_json(study, &ranked.first);
     json["mean_value"] = ranked.value.into();
     json["measurements"] = ranked.measurements.into();
+    json["value_range"] = serde_json::json!([ranked.range.0, ranked.range.1]);
     json
 }

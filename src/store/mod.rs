@@ -371,6 +371,7 @@ mod tests {
         let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
         let ranking: Vec<_> = best.iter().map(|r| (r.first.trial.number, r.value, r.measurements)).collect();
         assert_eq!(ranking, [(1, 8.0, 1), (0, 7.0, 2)], "3 was over a limit once");
+        assert_eq!(best[1].range, (5.0, 9.0));
         let best = store.best(&study, Goal::Minimize, 1).await.unwrap();
         assert_eq!(best[0].first.trial.number, 0);
 
@@ -388,5 +389,17 @@ mod tests {
             [0],
             "it crashed when launched again"
         );
+    }
+
+    #[test]
+    fn two_configurations_are_apart_only_when_no_measurements_of_theirs_overlap() {
+        let ranked = |measurements, range| {
+            let first = Scored { trial: measured(0), score: Score::Feasible { value: 1.0 } };
+            Ranked { first, value: 1.0, measurements, range }
+        };
+        let (low, high, wide) = (ranked(2, (1.0, 2.0)), ranked(3, (3.0, 4.0)), ranked(2, (1.5, 3.5)));
+        assert!(low.is_apart_from(&high) && high.is_apart_from(&low));
+        assert!(!low.is_apart_from(&wide) && !wide.is_apart_from(&high));
+        assert!(!ranked(1, (9.0, 9.0)).is_apart_from(&low), "one measurement has no spread");
     }
 }

@@ -12,20 +12,34 @@ pub struct Ranked {
     /// Mean of the objective over its measurements.
     pub value: f64,
     pub measurements: u32,
+    /// The smallest and the largest of them.
+    pub range: (f64, f64),
+}
+
+impl Ranked {
+    /// Whether every measurement of the one lies above every measurement of the other; one measurement alone has no
+    /// spread that could be compared.
+    #[must_use]
+    pub fn is_apart_from(&self, other: &Self) -> bool {
+        self.measurements > 1
+            && other.measurements > 1
+            && (self.range.0 > other.range.1 || other.range.0 > self.range.1)
+    }
 }
 
 /// Feasible configurations. One that failed in a further trial is none, except where the failure was not its own.
 macro_rules! ranking {
     () => {
-        "SELECT min(CASE WHEN state = 'measured' THEN number END), avg(value), count(value) FROM trials \
+        "SELECT min(CASE WHEN state = 'measured' THEN number END), avg(value), count(value), min(value), max(value) \
+         FROM trials \
          WHERE study_id = ? AND state IN ('measured', 'failed') GROUP BY config \
          HAVING max(violation) = 0 AND \
          total(state = 'failed' AND reason_code NOT IN ('spawn', 'port_in_use', 'wrong_server')) = 0"
     };
 }
 
-/// First trial, mean value and number of measurements of one configuration.
-type Group = (i64, f64, i64);
+/// First trial, mean value, number of measurements, smallest and largest value of one configuration.
+type Group = (i64, f64, i64, f64, f64);
 
 impl Store {
     /// The best feasible configurations, best first.
@@ -49,7 +63,7 @@ impl Store {
 
     /// A trial's configuration by all its measurements; `None` where it has none.
     pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<Ranked>, StoreError> {
-        let query = "SELECT min(number), avg(value), count(*) FROM trials \
+        let query = "SELECT min(number), avg(value), count(*), min(value), max(value) FROM trials \
                      WHERE study_id = ?1 AND state = 'measured' AND value IS NOT NULL \
                      AND config = (SELECT config FROM trials WHERE study_id = ?1 AND number = ?2) GROUP BY config";
         let row: Option<Group> = sqlx::query_as(query)
@@ -64,8 +78,10 @@ impl Store {
         }
     }
 
-    async fn ranked(&self, study: &Study, (first, value, measurements): Group) -> Result<Option<Ranked>, StoreError> {
+    async fn ranked(&self, study: &Study, group: Group) -> Result<Option<Ranked>, StoreError> {
+        let (first, value, measurements, least, most) = group;
         let first = self.trial(study, u32::try_from(first).unwrap_or(u32::MAX)).await?;
-        Ok(first.map(|first| Ranked { first, value, measurements: u32::try_from(measurements).unwrap_or(u32::MAX) }))
+        let measurements = u32::try_from(measurements).unwrap_or(u32::MAX);
+        Ok(first.map(|first| Ranked { first, value, measurements, range: (least, most) }))
     }
 }
