@@ -9,7 +9,7 @@ use super::{Request, Workload};
 const FIRST_TOKEN: u32 = 256;
 
 /// This share of the vocabulary, its end, is left out too. Many models pad it (Qwen2 has 151,936 rows and 151,665 tokens),
-/// and vLLM before 0.10.2 refuses a prompt that holds an id beyond the tokenizer's last: "Token id is out of vocabulary".
+/// and some releases of vLLM refuse a prompt that holds an id beyond the tokenizer's last: "Token id is out of vocabulary".
 const LEFT_OUT: u32 = 16;
 
 /// `input_len` random token ids in, `output_len` tokens out, both for every request. Requests share no prefix, except by chance.
