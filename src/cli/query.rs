@@ -169,7 +169,7 @@ pub(super) fn gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> O
 /// The gain in words, and whether the measurements bear it out.
 pub(super) fn describe_gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> String {
     if best.first.trial.number == 0 {
-        return "no configuration was better than the engine's defaults".to_owned();
+        return "gain over the engine's defaults: none, no configuration was better".to_owned();
     }
     let Some((gain, baseline)) = gain(study, best, baseline).zip(baseline) else {
         return "gain over the engine's defaults: unknown, they were not measured".to_owned();

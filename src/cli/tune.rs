@@ -20,7 +20,7 @@ use crate::rule;
 use crate::sampler::{self, Ask, Past};
 use crate::store::{Ranked, Store, Study};
 use crate::trial::FailureKind;
-use crate::tuner::{Ending, Stop, Tuner, detect};
+use crate::tuner::{Ending, Stop, TuneError, Tuner, detect};
 
 #[derive(Debug, Args)]
 pub(super) struct Tune {
@@ -189,7 +189,7 @@ fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure
         let ask = Ask { space: job.parameters(), history: &history, seed: job.seed };
         let Some((proposed_by, config)) = sampler::next(job.sampler, &ask) else { break };
         if rule::rejection(&job.with_arguments(&config, installed.version), &facts).is_none() {
-            let command = crate::tuner::command_line(job, installed, &config, None).unwrap_or_default();
+            let command = crate::tuner::command_line(job, installed, &config, None).map_err(TuneError::from)?;
             // A shell takes a word for a variable only while its name is not quoted.
             let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
             let words: Vec<String> = variables.chain(command.iter().map(|word| quote(word))).collect();

@@ -24,6 +24,8 @@ pub enum StartError {
     Exited(ExitStatus),
     /// Not ready within this time.
     Timeout(Duration),
+    /// The readiness check itself cannot be made.
+    Client(reqwest::Error),
     /// Something answers that is not the engine that was started.
     WrongServer(String),
 }
@@ -41,7 +43,7 @@ impl Server {
     pub async fn ready(&mut self, model: &str, timeout: Duration) -> Result<Ready, StartError> {
         let deadline = self.started + timeout;
         let base_url = self.base_url();
-        let client = reqwest::Client::builder().no_proxy().timeout(PROBE_LIMIT).build().unwrap_or_default();
+        let client = reqwest::Client::builder().no_proxy().timeout(PROBE_LIMIT).build().map_err(StartError::Client)?;
         loop {
             tokio::select! {
                 biased;

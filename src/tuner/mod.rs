@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::document::DocumentError;
+use crate::flag::FlagError;
 use crate::job::Job;
 use crate::rule;
 use crate::sampler::{self, Ask, Past};
@@ -55,6 +56,8 @@ pub enum TuneError {
     Differs { name: String, differences: Vec<String> },
     #[error("cannot write the log {}: {source}", path.display())]
     Log { path: PathBuf, source: std::io::Error },
+    #[error("cannot spell the launch command: {0}")]
+    Command(#[from] FlagError),
     #[error("no free port: {0}")]
     Port(std::io::Error),
     #[error("cannot drive the load: {0}")]

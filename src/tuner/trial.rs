@@ -78,7 +78,7 @@ impl Tuner<'_> {
         let mut collisions = 0;
         let (launch, Attempt { outcome, ready }, left_behind) = loop {
             let port = free_port().map_err(TuneError::Port)?;
-            let command = command_line(self.job, &self.installed, config, Some(port)).unwrap_or_default();
+            let command = command_line(self.job, &self.installed, config, Some(port))?;
             let launch = Launch { command: command.clone(), env: self.job.launch_env() };
             let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
             self.store.begin(study.id, &stored).await?;
@@ -231,6 +231,7 @@ fn start_failure(server: &Server, error: StartError) -> Failure {
             let message = format!("not ready within {limit:?}; the last line of its log: {last}");
             Failure { kind: FailureKind::StartupTimeout, message }
         }
+        StartError::Client(error) => Failure { kind: FailureKind::Spawn, message: error.to_string() },
         StartError::WrongServer(message) => Failure { kind: FailureKind::WrongServer, message },
     }
 }
