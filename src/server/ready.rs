@@ -43,7 +43,7 @@ impl Server {
     pub async fn ready(&mut self, model: &str, timeout: Duration) -> Result<Ready, StartError> {
         let deadline = self.started + timeout;
         let base_url = self.base_url();
-        let client = reqwest::Client::builder().no_proxy().timeout(PROBE_LIMIT).build().map_err(StartError::Client)?;
+        let client = client().map_err(StartError::Client)?;
         loop {
             tokio::select! {
                 biased;
@@ -70,6 +70,14 @@ impl Server {
         Ok(Ready { startup: self.started.elapsed(), model: model.to_owned(), version })
     }
 
+    /// Whether the health check answers now.
+    pub async fn is_healthy(&self) -> bool {
+        match client() {
+            Ok(client) => is_healthy(&client, &self.base_url()).await,
+            Err(_) => false,
+        }
+    }
+
     /// A healthy answer proves nothing while a stale server may hold the port.
     fn check_listener(&self) -> Result<(), String> {
         let ours = process::members(&[self.session], |marker| marker == self.marker.value().as_bytes());
@@ -79,6 +87,10 @@ impl Server {
         }
         Err(format!("port {} answers, but its listener is not a process of this launch", self.port))
     }
+}
+
+fn client() -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder().no_proxy().timeout(PROBE_LIMIT).build()
 }
 
 async fn is_healthy(client: &reqwest::Client, base_url: &str) -> bool {

@@ -21,6 +21,9 @@ use crate::trial::{Failure, FailureKind, Launch, Measurement, Outcome, Trial};
 /// How often a trial is launched again, on another port, because its port was taken.
 const MOST_COLLISIONS: usize = 3;
 
+/// How long an unhealthy engine may take to end: vLLM's watchdog looks every 5 s whether its engine has died.
+const DEATH_LIMIT: Duration = Duration::from_secs(8);
+
 /// A server that is being interrupted gets this long before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
 
@@ -162,8 +165,15 @@ impl Tuner<'_> {
             }
             run = self.drive(base_url, ready.model.clone(), halted) => run?,
         };
-        let measurement = summarize(&run.records);
-        Ok(Attempt { outcome: self.judge(measurement, &run), ready: Some(ready) })
+        let outcome = self.judge(summarize(&run.records), &run);
+        // Requests to a dead engine fail at once, its last process may take seconds to end.
+        if matches!(outcome, Outcome::Failed(_))
+            && !server.is_healthy().await
+            && let Ok(status) = tokio::time::timeout(DEATH_LIMIT, server.exited()).await
+        {
+            return Ok(Attempt { outcome: Outcome::Failed(crash(server, status)), ready: Some(ready) });
+        }
+        Ok(Attempt { outcome, ready: Some(ready) })
     }
 
     async fn drive(
