@@ -1,6 +1,5 @@
 //! `check`: a study resolved and validated, or one verdict for each line of a file of arguments.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 
@@ -12,10 +11,10 @@ use super::Global;
 use super::failure::{Failure, INVALID};
 use super::output::print;
 use crate::engine::ENGINES;
-use crate::facts::{Device, EngineVersion, ModelShape};
+use crate::facts::{Device, EngineVersion, Gpu, ModelShape};
 use crate::flag::FlagTable;
 use crate::job::Job;
-use crate::rule::{self, Facts, Severity};
+use crate::rule::{self, Facts};
 use crate::tuner::detect;
 
 #[derive(Debug, Args)]
@@ -68,13 +67,12 @@ impl Check {
             .map_err(|error| Failure::new(INVALID, error.to_string()))?;
         let version = self.engine_version.unwrap_or_else(FlagTable::newest_release);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size in bytes")]
-        let memory = self.gpu_memory_gib.map_or(0, |gib| (gib.max(0.0) * f64::from(1 << 30)) as u64);
+        let memory = self.gpu_memory_gib.map(|gib| (gib.max(0.0) * f64::from(1 << 30)) as u64);
         let device = match self.device {
             DeviceKind::Cpu => Device::Cpu,
-            DeviceKind::Cuda => Device::Cuda { memory },
+            DeviceKind::Cuda => Device::Cuda(Gpu { memory, ..Gpu::default() }),
         };
-        let env = BTreeMap::new();
-        let facts = Facts { model: &model, version, device, env: &env, longest_request: None };
+        let facts = Facts::new(&model, version, device);
         let unreadable =
             |error: std::io::Error| Failure::new(INVALID, format!("cannot read {}: {error}", file.display()));
         for (index, line) in BufReader::new(std::fs::File::open(file).map_err(unreadable)?).lines().enumerate() {
@@ -108,7 +106,11 @@ fn verdict(arguments: &[String], facts: &Facts<'_>) -> serde_json::Value {
         None => json!({"verdict": "accept", "rule": null, "message": null, "repair": null}),
         Some(finding) => {
             let verdict = if finding.severity.rejects() { "reject" } else { "warn" };
-            json!({"verdict": verdict, "rule": finding.rule, "message": finding.message, "repair": null})
+            let repair = if finding.severity.rejects() { rule::repair(&config, facts) } else { None };
+            json!({
+                "verdict": verdict, "rule": finding.rule, "severity": finding.severity.name(),
+                "message": finding.message, "repair": repair,
+            })
         }
     }
 }
@@ -121,7 +123,7 @@ async fn check_study(file: &std::path::Path, explain: bool) -> Result<(), Failur
     let mut lines = vec![
         format!("study         {}", job.name),
         format!("engine        {} {}", job.engine.engine.kind(), describe(&installed)),
-        format!("model         {} (length {})", job.model.argument, job.model.shape.max_model_len),
+        format!("model         {} (length {})", job.model.argument, job.model.shape.max_model_len(installed.version)),
         format!(
             "fixed         {}",
             if space.fixed.is_empty() { "nothing".to_owned() } else { space.fixed.to_string() }
@@ -145,7 +147,7 @@ async fn check_study(file: &std::path::Path, explain: bool) -> Result<(), Failur
     let findings = rule::check(&job.with_arguments(&space.fixed, installed.version), &facts);
     lines.push(match findings.first() {
         None => "defaults      accepted".to_owned(),
-        Some(finding) if finding.severity == Severity::Degraded => {
+        Some(finding) if !finding.severity.rejects() => {
             format!("defaults      warning {}: {}", finding.rule, finding.message)
         }
         Some(finding) => format!("defaults      rejected by {}: {}", finding.rule, finding.message),
@@ -160,8 +162,8 @@ async fn check_study(file: &std::path::Path, explain: bool) -> Result<(), Failur
 fn describe(installed: &crate::tuner::Installed) -> String {
     let device = match installed.device {
         Device::Cpu => "on the CPU".to_owned(),
-        Device::Cuda { memory: 0 } => "on a GPU of unknown memory".to_owned(),
-        Device::Cuda { memory } => format!("on a GPU of {} GiB", memory >> 30),
+        Device::Cuda(Gpu { memory: None, .. }) => "on a GPU of unknown memory".to_owned(),
+        Device::Cuda(Gpu { memory: Some(memory), .. }) => format!("on a GPU of {} GiB", memory >> 30),
     };
     let assumed = if installed.assumed { " (assumed: neither the study nor the engine says it)" } else { "" };
     format!("{}{assumed} {device}", installed.version)

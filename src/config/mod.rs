@@ -85,6 +85,11 @@ impl Config {
             .collect()
     }
 
+    /// Leaves a flag to the engine's default.
+    pub fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     /// The one spelling of this configuration: equal configurations have equal keys.
     #[must_use]
     pub fn key(&self) -> String {

@@ -12,6 +12,9 @@ pub struct EngineVersion {
 }
 
 impl EngineVersion {
+    /// Later than every release: what holds where the release is not known yet.
+    pub const LATEST: Self = Self::new(u32::MAX, 0, 0);
+
     #[must_use]
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
         Self { major, minor, patch }

@@ -66,7 +66,7 @@ impl EngineJob {
         let device = match section.optional::<String>("device")?.as_deref() {
             None => None,
             Some("cpu") => Some(Device::Cpu),
-            Some("cuda") => Some(Device::Cuda { memory: 0 }),
+            Some("cuda") => Some(Device::UNKNOWN_GPU),
             Some(other) => return Err(section.error("device", format!("{other:?} is not one of cpu, cuda"), None)),
         };
         let args: Vec<String> = section.optional("args")?.unwrap_or_default();

@@ -116,11 +116,9 @@ impl Job {
     #[must_use]
     pub fn facts(&self, version: EngineVersion, device: Device) -> Facts<'_> {
         Facts {
-            model: &self.model.shape,
-            version,
-            device,
             env: &self.engine.env,
             longest_request: Some(self.workload.longest()),
+            ..Facts::new(&self.model.shape, version, device)
         }
     }
 
@@ -242,7 +240,8 @@ fn read_workload(section: &Section<'_>, seed: u64, model: &ModelJob) -> Result<R
         return Err(section.error("kind", format!("{kind:?} is not a workload; there is \"random\""), None));
     }
     let (input_len, output_len) = (positive(section, "input_len")?, positive(section, "output_len")?);
-    let (longest, holds) = (u64::from(input_len) + u64::from(output_len), model.shape.max_model_len);
+    let (longest, holds) =
+        (u64::from(input_len) + u64::from(output_len), model.shape.max_model_len(EngineVersion::LATEST));
     if longest > holds {
         let problem =
             format!("input_len {input_len} + output_len {output_len} = {longest} tokens; the model holds {holds}");

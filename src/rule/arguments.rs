@@ -1,33 +1,51 @@
 //! Flags that the release does not have, and values that its parser or its field bounds refuse.
 
-use super::{Candidate, Rule, Severity};
+use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::flag::FlagTable;
 
-pub(super) const RULES: &[Rule] = &[Rule { id: "A1", check: known }, Rule { id: "R4a", check: within_limits }];
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "A1",
+        holds: "the release has the flag and takes its value",
+        releases: Releases::ALL,
+        severity: Severity::Arguments,
+        check: known,
+    },
+    Rule {
+        id: "R4a",
+        holds: "numbers keep the bounds of their fields",
+        releases: Releases::ALL,
+        severity: Severity::Configuration,
+        check: within_bounds,
+    },
+    Rule {
+        id: "R4d",
+        holds: "sizes are at least 1, also where the release does not check them",
+        releases: Releases::ALL,
+        severity: Severity::Late,
+        check: at_least_one,
+    },
+];
 
-fn known(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+fn known(candidate: &Candidate<'_>) -> Option<Violation> {
     let error = FlagTable::for_version(candidate.facts.version).render(candidate.config).err()?;
-    Some((Severity::Arguments, error.to_string()))
+    Some(Violation::new(error.to_string()))
 }
 
 /// The engine divides by these or makes so many of something, also where the release does not check them.
 const AT_LEAST_ONE: [&str; 5] =
     ["block-size", "max-num-batched-tokens", "max-num-seqs", "pipeline-parallel-size", "tensor-parallel-size"];
 
-fn within_limits(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
-    within_bounds(candidate).or_else(|| {
-        AT_LEAST_ONE.into_iter().find_map(|name| {
-            let given = candidate.config.get_i64(name).filter(|given| *given < 1)?;
-            let (field, version) = (name.replace('-', "_"), candidate.facts.version);
-            Some((
-                Severity::Late,
-                format!("{field} is {given}, which vLLM {version} does not check and fails with later"),
-            ))
-        })
+fn at_least_one(candidate: &Candidate<'_>) -> Option<Violation> {
+    AT_LEAST_ONE.into_iter().find_map(|name| {
+        let given = candidate.config.get_i64(name).filter(|given| *given < 1)?;
+        let (field, version) = (name.replace('-', "_"), candidate.facts.version);
+        let message = format!("{field} is {given}, which vLLM {version} does not check and fails with later");
+        Some(Violation::new(message).unset(name))
     })
 }
 
-fn within_bounds(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+fn within_bounds(candidate: &Candidate<'_>) -> Option<Violation> {
     let table = FlagTable::for_version(candidate.facts.version);
     candidate.config.iter().find_map(|(name, value)| {
         let (bounds, number) = (table.find(name)?.bounds()?, value.as_f64()?);
@@ -39,7 +57,8 @@ fn within_bounds(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
         ];
         let (limit, relation) = broken.into_iter().find_map(|(limit, relation)| Some((limit?, relation)))?;
         let field = name.replace('-', "_");
-        Some((Severity::Configuration, format!("{field}: Input should be {relation} {limit}, input_value={value}")))
+        let message = format!("{field}: Input should be {relation} {limit}, input_value={value}");
+        Some(Violation::new(message).unset(name))
     })
 }
 
@@ -58,19 +77,18 @@ mod tests {
 
     #[test]
     fn what_an_old_release_does_not_check_is_refused_all_the_same() {
-        let gpu = Device::Cuda { memory: 80 << 30 };
+        let gpu = Device::gpu_of(80 << 30);
         for flag in ["--max-num-seqs 0", "--max-num-batched-tokens -1", "--tensor-parallel-size 0"] {
             let finding = verdict("0.8.5", gpu, flag);
             assert!(finding.is_some_and(|(_, rejects, _)| rejects), "{flag}");
         }
-        assert!(verdict("0.20.2", gpu, "--block-size 0").is_some_and(|(id, ..)| id == "R4a"));
+        assert!(verdict("0.20.2", gpu, "--block-size 0").is_some_and(|(id, ..)| id == "R4d"));
         let config = crate::config::Config::new()
             .with("block-size", 0_i64)
             .with("enable-chunked-prefill", true)
             .with("enable-prefix-caching", true);
         let model = crate::facts::ModelShape::from_json(&serde_json::json!({}));
-        let (env, version) = (std::collections::BTreeMap::new(), crate::facts::EngineVersion::new(0, 6, 3));
-        let facts = crate::rule::Facts { model: &model, version, device: gpu, env: &env, longest_request: None };
+        let facts = crate::rule::Facts::new(&model, crate::facts::EngineVersion::new(0, 6, 3), gpu);
         assert_eq!(crate::rule::check(&config, &facts)[0].rule, "A1");
     }
 }

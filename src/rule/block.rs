@@ -1,15 +1,37 @@
 //! KV block sizes that the attention kernels of a device and release take.
 
-use super::{Candidate, Rule, Severity};
+use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
-
-pub(super) const RULES: &[Rule] = &[Rule { id: "R15a", check: gpu_multiple }, Rule { id: "R15b", check: cpu_multiple }];
 
 const V0_12: EngineVersion = EngineVersion::new(0, 12, 0);
 const V0_32: EngineVersion = EngineVersion::new(0, 32, 0);
 
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "R15a",
+        holds: "on a GPU the block size is a multiple of 16",
+        releases: Releases::from(EngineVersion::new(0, 8, 0)),
+        severity: Severity::Late,
+        check: gpu_multiple,
+    },
+    Rule {
+        id: "R15b",
+        holds: "on a CPU the block size is a multiple of 32",
+        releases: Releases::between(V0_12, V0_32),
+        severity: Severity::Degraded,
+        check: cpu_prefers,
+    },
+    Rule {
+        id: "R15b",
+        holds: "on a CPU the block size is a multiple of 32",
+        releases: Releases::from(V0_32),
+        severity: Severity::Late,
+        check: cpu_needs,
+    },
+];
+
 /// From 0.8 the V1 attention backends take multiples of 16.
-fn gpu_multiple(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+fn gpu_multiple(candidate: &Candidate<'_>) -> Option<Violation> {
     let size = candidate.config.get_i64("block-size")?;
     let v1_on_gpu = !candidate.effective.v0 && candidate.facts.device != Device::Cpu;
     (v1_on_gpu && size % 16 != 0).then(|| {
@@ -18,22 +40,30 @@ fn gpu_multiple(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
         } else {
             format!("No common block size for {size} (FLASH_ATTN: [MultipleOf(16)]).")
         };
-        (Severity::Late, message)
+        Violation::new(message).set("block-size", nearest_multiple(size, 16))
     })
 }
 
-/// The CPU attention kernel takes multiples of 32; earlier releases only warn.
-fn cpu_multiple(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
-    let (size, version) = (candidate.config.get_i64("block-size")?, candidate.facts.version);
-    if candidate.facts.device != Device::Cpu || version < V0_12 || size % 32 == 0 {
-        return None;
-    }
-    Some(if version < V0_32 {
-        let message = format!("CPU backend prefers block_size is multiples of 32, otherwise it is slower; got {size}");
-        (Severity::Degraded, message)
-    } else {
-        (Severity::Late, format!("No common block size for {size} (CPU_ATTN: [MultipleOf(32)])."))
-    })
+/// The block size of a CPU that its attention kernel does not take.
+fn odd_on_cpu(candidate: &Candidate<'_>) -> Option<i64> {
+    candidate.config.get_i64("block-size").filter(|size| candidate.facts.device == Device::Cpu && size % 32 != 0)
+}
+
+fn cpu_prefers(candidate: &Candidate<'_>) -> Option<Violation> {
+    let size = odd_on_cpu(candidate)?;
+    let message = format!("CPU backend prefers block_size is multiples of 32, otherwise it is slower; got {size}");
+    Some(Violation::new(message))
+}
+
+fn cpu_needs(candidate: &Candidate<'_>) -> Option<Violation> {
+    let size = odd_on_cpu(candidate)?;
+    let message = format!("No common block size for {size} (CPU_ATTN: [MultipleOf(32)]).");
+    Some(Violation::new(message).set("block-size", nearest_multiple(size, 32)))
+}
+
+/// The positive multiple that is nearest to `size`.
+fn nearest_multiple(size: i64, multiple: i64) -> i64 {
+    (size.saturating_add(multiple / 2).div_euclid(multiple)).max(1).saturating_mul(multiple)
 }
 
 #[cfg(test)]
@@ -55,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_refusal_is_worded_as_in_the_release() {
-        let message = |version: &str| verdict(version, Device::Cuda { memory: 0 }, "--block-size 8").unwrap().2;
+        let message = |version: &str| verdict(version, Device::UNKNOWN_GPU, "--block-size 8").unwrap().2;
         assert!(message("0.10.2").starts_with("Block size must be a multiple of 16"));
         assert_eq!(message("0.12.0"), "No common block size for 8 (FLASH_ATTN: [MultipleOf(16)]).");
     }

@@ -5,7 +5,7 @@
 
 use super::Facts;
 use crate::config::Config;
-use crate::facts::{Device, EngineVersion};
+use crate::facts::{Device, EngineVersion, Gpu};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effective {
@@ -40,7 +40,8 @@ impl Effective {
         let version = facts.version;
         let v0 = runs_v0(config, facts);
         // From 0.20 on, -1 asks for as much as fits.
-        let max_model_len = number("max-model-len").filter(|length| *length > 0).unwrap_or(facts.model.max_model_len);
+        let max_model_len =
+            number("max-model-len").filter(|length| *length > 0).unwrap_or_else(|| facts.model.max_model_len(version));
         let tensor_parallel_size = number("tensor-parallel-size").unwrap_or(1);
         let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
         let chunked_prefill = chunks(config, facts, v0, max_model_len);
@@ -138,30 +139,31 @@ impl Class {
             _ if v0 => Self { tokens: 0, seqs: 256 },
             Device::Cpu => Self { tokens: workers.saturating_mul(2048), seqs: workers.saturating_mul(128) },
             // Of an unknown memory assume what refuses least: many tokens and few sequences.
-            Device::Cuda { memory: 0 } => {
+            Device::Cuda(Gpu { memory: None, .. }) => {
                 Self { tokens: if facts.version >= V0_32 { 16_384 } else { 8192 }, seqs: 256 }
             }
-            Device::Cuda { memory } if memory >= 160 * GIB && facts.version >= V0_32 => {
+            Device::Cuda(Gpu { memory: Some(memory), .. }) if memory >= 160 * GIB && facts.version >= V0_32 => {
                 Self { tokens: 16_384, seqs: 1024 }
             }
-            Device::Cuda { memory } if memory >= 70 * GIB => Self { tokens: 8192, seqs: 1024 },
-            Device::Cuda { .. } => Self { tokens: 2048, seqs: 256 },
+            // From 0.10 an A100 counts as a smaller device.
+            Device::Cuda(Gpu { memory: Some(memory), a100, .. })
+                if memory >= 70 * GIB && !(a100 && facts.version >= V0_10) =>
+            {
+                Self { tokens: 8192, seqs: 1024 }
+            }
+            Device::Cuda(_) => Self { tokens: 2048, seqs: 256 },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::facts::ModelShape;
 
     fn effective(version: &str, device: Device, length: u64, config: &Config) -> Effective {
         let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": length}));
-        let env = BTreeMap::new();
-        let facts =
-            Facts { model: &model, version: version.parse().unwrap(), device, env: &env, longest_request: None };
+        let facts = Facts::new(&model, version.parse().unwrap(), device);
         Effective::resolve(config, &facts)
     }
 
@@ -184,7 +186,7 @@ mod tests {
     #[test]
     fn defaults_on_a_gpu_follow_its_memory_and_the_release() {
         let none = Config::new();
-        let (small, large) = (Device::Cuda { memory: 24 << 30 }, Device::Cuda { memory: 80 << 30 });
+        let (small, large) = (Device::gpu_of(24 << 30), Device::gpu_of(80 << 30));
         assert_eq!(resolve("0.6.3", small, 32_768, &none), (32_768, 256, false));
         assert_eq!(resolve("0.6.3", small, 65_536, &none), (512, 256, true));
         assert_eq!(resolve("0.8.5", large, 32_768, &none), (8192, 1024, true));
@@ -193,7 +195,7 @@ mod tests {
             (32_768, 256, false)
         );
         assert_eq!(resolve("0.12.0", small, 32_768, &none), (2048, 256, true));
-        assert_eq!(resolve("0.32.0", Device::Cuda { memory: 180 << 30 }, 32_768, &none), (16_384, 1024, true));
+        assert_eq!(resolve("0.32.0", Device::gpu_of(180 << 30), 32_768, &none), (16_384, 1024, true));
         let unchunked = Config::new().with("enable-chunked-prefill", false);
         assert_eq!(resolve("0.32.0", small, 32_768, &unchunked), (32_768, 256, false));
     }
@@ -201,7 +203,7 @@ mod tests {
     #[test]
     fn the_old_engine_runs_where_the_new_one_does_not_support_the_device_or_a_flag() {
         let v0 = |version: &str, device, config: &Config| effective(version, device, 4096, config).v0;
-        let (gpu, none) = (Device::Cuda { memory: 24 << 30 }, Config::new());
+        let (gpu, none) = (Device::gpu_of(24 << 30), Config::new());
         assert!(v0("0.8.5", Device::Cpu, &none) && !v0("0.10.2", Device::Cpu, &none));
         assert!(!v0("0.8.5", gpu, &none));
         let partial = Config::new().with("max-num-partial-prefills", 2_i64);
@@ -212,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_share_of_memory_and_the_capped_budget_came_with_a_release() {
-        let gpu = Device::Cuda { memory: 24 << 30 };
+        let gpu = Device::gpu_of(24 << 30);
         let share = |version| effective(version, gpu, 4096, &Config::new()).gpu_memory_utilization;
         assert!((share("0.12.0") - 0.9).abs() < 1e-9 && (share("0.20.2") - 0.92).abs() < 1e-9);
         let four = Config::new().with("max-num-seqs", 4_i64);
@@ -223,7 +225,7 @@ mod tests {
     fn numbers_as_large_as_they_can_be_do_not_overflow() {
         let all = ["tensor-parallel-size", "pipeline-parallel-size", "max-num-seqs", "max-model-len"];
         let huge = all.into_iter().fold(Config::new(), |config, name| config.with(name, i64::MAX));
-        for device in [Device::Cpu, Device::Cuda { memory: 0 }] {
+        for device in [Device::Cpu, Device::UNKNOWN_GPU] {
             assert!(resolve("0.32.0", device, 4096, &huge).0 > 0);
         }
     }

@@ -13,13 +13,13 @@ mod scheduler;
 
 use std::collections::BTreeMap;
 
-use crate::config::Config;
+use crate::config::{Config, Value};
 use crate::facts::{Device, EngineVersion, ModelShape};
 
 pub use effective::Effective;
 
 /// What no configuration changes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     pub model: &'a ModelShape,
     pub version: EngineVersion,
@@ -28,6 +28,18 @@ pub struct Facts<'a> {
     pub env: &'a BTreeMap<String, String>,
     /// The longest prompt plus output that the workload asks for, in tokens.
     pub longest_request: Option<u64>,
+    /// Bytes of the host's memory, where they are known.
+    pub host_memory: Option<u64>,
+}
+
+static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
+
+impl<'a> Facts<'a> {
+    /// An engine and a model without anything else.
+    #[must_use]
+    pub fn new(model: &'a ModelShape, version: EngineVersion, device: Device) -> Self {
+        Self { model, version, device, env: &NO_VARIABLES, longest_request: None, host_memory: None }
+    }
 }
 
 /// A configuration with everything that a rule looks at.
@@ -41,8 +53,10 @@ pub struct Candidate<'a> {
 /// When and how the engine would object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Starts and serves, but slower or other than asked.
+    /// Starts and serves as asked, but slower than it could.
     Degraded,
+    /// Starts and serves with another value than asked.
+    Overridden,
     /// Would fail while it serves.
     Runtime,
     /// Would fail after loading, in the workers.
@@ -57,38 +71,123 @@ impl Severity {
     /// Whether a launch would be wasted.
     #[must_use]
     pub fn rejects(self) -> bool {
-        self > Self::Degraded
+        self > Self::Overridden
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Degraded => "degraded",
+            Self::Overridden => "overridden",
+            Self::Runtime => "runtime",
+            Self::Late => "late",
+            Self::Configuration => "configuration",
+            Self::Arguments => "arguments",
+        }
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A rule that a configuration breaks.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     pub rule: &'static str,
     pub severity: Severity,
+    /// With the numbers that decide, in the engine's own words where it has any.
     pub message: String,
+    /// What to change so that the rule holds, where there is one obvious way.
+    pub changes: Vec<Change>,
+}
+
+/// A flag and its new value; `None` leaves it to the engine's default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    pub flag: String,
+    pub value: Option<Value>,
 }
 
 /// One check. `id` follows the numbering of the constraints' families, so that a stored rejection can be looked up.
+/// Where releases differ in severity, each range of releases has an entry of its own under the same id.
 #[derive(Debug)]
-struct Rule {
-    id: &'static str,
-    check: fn(&Candidate<'_>) -> Option<(Severity, String)>,
+pub struct Rule {
+    pub id: &'static str,
+    /// What must hold, in one line.
+    pub holds: &'static str,
+    pub releases: Releases,
+    pub severity: Severity,
+    check: fn(&Candidate<'_>) -> Option<Violation>,
+}
+
+/// A range of releases: the first one, and the first one that is not in it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Releases {
+    pub first: EngineVersion,
+    pub before: EngineVersion,
+}
+
+impl Releases {
+    const ALL: Self = Self { first: EngineVersion::new(0, 0, 0), before: EngineVersion::LATEST };
+
+    const fn from(first: EngineVersion) -> Self {
+        Self { first, before: EngineVersion::LATEST }
+    }
+
+    const fn before(before: EngineVersion) -> Self {
+        Self { first: EngineVersion::new(0, 0, 0), before }
+    }
+
+    const fn between(first: EngineVersion, before: EngineVersion) -> Self {
+        Self { first, before }
+    }
+
+    #[must_use]
+    pub fn contain(self, version: EngineVersion) -> bool {
+        self.first <= version && version < self.before
+    }
+}
+
+/// How a rule is broken.
+#[derive(Debug)]
+struct Violation {
+    message: String,
+    changes: Vec<Change>,
+}
+
+impl Violation {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), changes: Vec::new() }
+    }
+
+    /// The repair sets `flag`.
+    fn set(mut self, flag: &str, value: impl Into<Value>) -> Self {
+        self.changes.push(Change { flag: flag.to_owned(), value: Some(value.into()) });
+        self
+    }
+
+    /// The repair leaves `flag` to the engine.
+    fn unset(mut self, flag: &str) -> Self {
+        self.changes.push(Change { flag: flag.to_owned(), value: None });
+        self
+    }
 }
 
 /// In the order in which the engine would notice.
 const FAMILIES: [&[Rule]; 6] =
     [arguments::RULES, scheduler::RULES, length::RULES, parallel::RULES, block::RULES, memory::RULES];
 
+/// Every rule, in the order in which the engine would notice.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    FAMILIES.into_iter().flatten()
+}
+
 /// Everything that the rules have to say of a configuration, the most severe first.
 #[must_use]
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
     let candidate = Candidate { config, facts, effective: Effective::resolve(config, facts) };
-    let mut findings: Vec<_> = FAMILIES
-        .iter()
-        .flat_map(|rules| rules.iter())
+    let mut findings: Vec<_> = rules()
+        .filter(|rule| rule.releases.contain(facts.version))
         .filter_map(|rule| {
-            let (severity, message) = (rule.check)(&candidate)?;
-            Some(Finding { rule: rule.id, severity, message })
+            let Violation { message, changes } = (rule.check)(&candidate)?;
+            Some(Finding { rule: rule.id, severity: rule.severity, message, changes })
         })
         .collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -98,7 +197,30 @@ pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
 /// The reason why a launch would be wasted, if there is one.
 #[must_use]
 pub fn rejection(config: &Config, facts: &Facts<'_>) -> Option<Finding> {
-    check(config, facts).into_iter().find(|finding| finding.severity.rejects())
+    check(config, facts).into_iter().next().filter(|finding| finding.severity.rejects())
+}
+
+/// Repairs that one configuration may need one after the other, because a repair can break another rule.
+const MOST_REPAIRS: usize = 16;
+
+/// A configuration near `config` that no rule rejects: the rejecting rules' changes, one after the other. `None` where a
+/// rule knows no way out.
+#[must_use]
+pub fn repair(config: &Config, facts: &Facts<'_>) -> Option<Config> {
+    let mut repaired = config.clone();
+    for _ in 0..MOST_REPAIRS {
+        let Some(finding) = rejection(&repaired, facts) else { return Some(repaired) };
+        if finding.changes.is_empty() {
+            return None;
+        }
+        for change in finding.changes {
+            match change.value {
+                Some(value) => repaired.set(change.flag, value),
+                None => repaired.remove(&change.flag),
+            }
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -114,30 +236,33 @@ pub(crate) mod tests {
         let version: EngineVersion = version.parse().unwrap();
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap();
-        let facts = Facts { model: &model, version, device, env: &BTreeMap::new(), longest_request: None };
+        let facts = Facts::new(&model, version, device);
         let finding = check(&config, &facts).into_iter().next()?;
         Some((finding.rule, finding.severity.rejects(), finding.message))
     }
 
     pub(crate) fn rule(version: &str, line: &str) -> Option<&'static str> {
-        verdict(version, Device::Cuda { memory: 80 << 30 }, line).filter(|(_, rejects, _)| *rejects).map(|(id, ..)| id)
+        verdict(version, Device::gpu_of(80 << 30), line).filter(|(_, rejects, _)| *rejects).map(|(id, ..)| id)
     }
 
     #[test]
-    fn identifiers_are_unique() {
-        let mut ids: Vec<_> = FAMILIES.iter().flat_map(|rules| rules.iter().map(|rule| rule.id)).collect();
-        ids.sort_unstable();
-        let count = ids.len();
-        ids.dedup();
-        assert_eq!(ids.len(), count);
+    fn one_release_has_an_identifier_only_once() {
+        for (index, rule) in rules().enumerate() {
+            for other in rules().skip(index + 1).filter(|other| other.id == rule.id) {
+                let apart =
+                    other.releases.before <= rule.releases.first || rule.releases.before <= other.releases.first;
+                assert!(apart, "{} {:?} {:?}", rule.id, rule.releases, other.releases);
+            }
+        }
     }
 
     #[test]
     fn defaults_of_every_release_are_accepted() {
         for version in ["0.6.3", "0.8.5", "0.10.2", "0.12.0", "0.20.2", "0.32.0", "0.33.0"] {
-            for memory in [0, 24 << 30, 80 << 30, 180 << 30] {
-                assert_eq!(verdict(version, Device::Cuda { memory }, ""), None, "{version} {memory}");
+            for memory in [24 << 30, 80 << 30, 180 << 30] {
+                assert_eq!(verdict(version, Device::gpu_of(memory), ""), None, "{version} {memory}");
             }
+            assert_eq!(verdict(version, Device::UNKNOWN_GPU, ""), None, "{version}");
             assert_eq!(verdict(version, Device::Cpu, ""), None, "{version} on a CPU");
         }
     }

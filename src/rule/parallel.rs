@@ -1,26 +1,47 @@
 //! Tensor parallelism against the model's heads.
 
-use super::{Candidate, Rule, Severity};
+use super::{Candidate, Releases, Rule, Severity, Violation};
 
-pub(super) const RULES: &[Rule] = &[Rule { id: "R8", check: heads_divide }, Rule { id: "R8b", check: kv_heads_divide }];
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "R8",
+        holds: "the attention heads can be split over the tensor-parallel devices",
+        releases: Releases::ALL,
+        severity: Severity::Configuration,
+        check: heads_divide,
+    },
+    Rule {
+        id: "R8b",
+        holds: "the key/value heads can be split over the tensor-parallel devices, or copied to them",
+        releases: Releases::ALL,
+        severity: Severity::Late,
+        check: kv_heads_divide,
+    },
+];
 
-fn heads_divide(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+fn heads_divide(candidate: &Candidate<'_>) -> Option<Violation> {
     let (heads, parallel) = (candidate.facts.model.attention_heads?, candidate.effective.tensor_parallel_size);
     (parallel > 0 && heads % parallel != 0).then(|| {
         let message = format!(
             "Total number of attention heads ({heads}) must be divisible by tensor parallel size ({parallel})."
         );
-        (Severity::Configuration, message)
+        Violation::new(message).set("tensor-parallel-size", largest_divisor(heads, parallel))
     })
 }
 
 /// Key/value heads are split over the devices, or each is copied to several of them.
-fn kv_heads_divide(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+fn kv_heads_divide(candidate: &Candidate<'_>) -> Option<Violation> {
     let (heads, parallel) = (candidate.facts.model.kv_heads?, candidate.effective.tensor_parallel_size);
     (parallel > 0 && heads % parallel != 0 && parallel % heads != 0).then(|| {
         let message = format!("{heads} key/value heads can neither be split over nor copied to {parallel} devices");
-        (Severity::Late, message)
+        Violation::new(message).set("tensor-parallel-size", largest_divisor(heads, parallel))
     })
+}
+
+/// The largest divisor of `heads` that is not above `most`.
+fn largest_divisor(heads: u64, most: u64) -> i64 {
+    let divisor = (1..=most.min(heads)).rev().find(|size| heads.is_multiple_of(*size)).unwrap_or(1);
+    i64::try_from(divisor).unwrap_or(1)
 }
 
 #[cfg(test)]

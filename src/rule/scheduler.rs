@@ -1,15 +1,34 @@
 //! The token budget against the model's length and against the number of sequences: `SchedulerConfig` in vLLM.
 
-use super::{Candidate, Rule, Severity};
+use super::{Candidate, Releases, Rule, Severity, Violation};
+use crate::facts::EngineVersion;
 
 pub(super) const RULES: &[Rule] = &[
-    Rule { id: "R1", check: budget_holds_a_prompt },
-    Rule { id: "R2", check: budget_holds_a_batch },
-    Rule { id: "R13a", check: chunks_align_with_blocks },
+    Rule {
+        id: "R1",
+        holds: "without chunked prefill the token budget holds the longest prompt",
+        releases: Releases::ALL,
+        severity: Severity::Configuration,
+        check: budget_holds_a_prompt,
+    },
+    Rule {
+        id: "R2",
+        holds: "the token budget holds one token of every sequence",
+        releases: Releases::ALL,
+        severity: Severity::Configuration,
+        check: budget_holds_a_batch,
+    },
+    Rule {
+        id: "R13a",
+        holds: "chunks of prompts end at the end of a block where prefixes are cached",
+        releases: Releases::before(EngineVersion::new(0, 12, 0)),
+        severity: Severity::Degraded,
+        check: chunks_align_with_blocks,
+    },
 ];
 
 /// Without chunked prefill a prompt must fit into one step.
-fn budget_holds_a_prompt(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+fn budget_holds_a_prompt(candidate: &Candidate<'_>) -> Option<Violation> {
     let (tokens, length) = (candidate.effective.max_num_batched_tokens, candidate.effective.max_model_len);
     (!candidate.effective.chunked_prefill && tokens < length).then(|| {
         let message = format!(
@@ -17,23 +36,29 @@ fn budget_holds_a_prompt(candidate: &Candidate<'_>) -> Option<(Severity, String)
              maximum sequence length to max_num_batched_tokens and makes vLLM reject longer sequences. Please increase \
              max_num_batched_tokens or decrease max_model_len."
         );
-        (Severity::Configuration, message)
+        Violation::new(message).set("max-num-batched-tokens", i64::try_from(length).unwrap_or(i64::MAX))
     })
 }
 
 /// Every running sequence needs at least one token of the budget.
-fn budget_holds_a_batch(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+fn budget_holds_a_batch(candidate: &Candidate<'_>) -> Option<Violation> {
     let (tokens, sequences) = (candidate.effective.max_num_batched_tokens, candidate.effective.max_num_seqs);
+    let sequences_given = candidate.config.get("max-num-seqs").is_some();
     (tokens < sequences).then(|| {
         let message =
             format!("max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({sequences}).");
-        (Severity::Configuration, message)
+        let repaired = if candidate.config.get("max-num-batched-tokens").is_some() && sequences_given {
+            ("max-num-seqs", tokens)
+        } else {
+            ("max-num-batched-tokens", sequences)
+        };
+        Violation::new(message).set(repaired.0, i64::try_from(repaired.1).unwrap_or(i64::MAX))
     })
 }
 
 /// Some V0 releases crash at the first prefill when a chunk does not end at a block's end and prefixes are cached;
 /// others do not, so this is a warning.
-fn chunks_align_with_blocks(candidate: &Candidate<'_>) -> Option<(Severity, String)> {
+fn chunks_align_with_blocks(candidate: &Candidate<'_>) -> Option<Violation> {
     let e = &candidate.effective;
     let aligned = e.max_num_batched_tokens.is_multiple_of(e.block_size);
     let misaligned = e.v0 && e.chunked_prefill && e.prefix_caching && !aligned;
@@ -43,7 +68,7 @@ fn chunks_align_with_blocks(candidate: &Candidate<'_>) -> Option<(Severity, Stri
              prefill when prefix caching and chunked prefill are both on",
             e.max_num_batched_tokens, e.block_size
         );
-        (Severity::Degraded, message)
+        Violation::new(message)
     })
 }
 
@@ -75,8 +100,8 @@ mod tests {
     #[test]
     fn misaligned_chunks_are_a_warning_in_the_v0_era_only() {
         let line = "--max-num-batched-tokens 5865 --block-size 32 --enable-chunked-prefill --enable-prefix-caching";
-        let finding = verdict("0.6.3", Device::Cuda { memory: 0 }, line);
+        let finding = verdict("0.6.3", Device::UNKNOWN_GPU, line);
         assert!(finding.is_some_and(|(id, rejects, _)| id == "R13a" && !rejects));
-        assert_eq!(verdict("0.32.0", Device::Cuda { memory: 0 }, line), None);
+        assert_eq!(verdict("0.32.0", Device::UNKNOWN_GPU, line), None);
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
     until(CONFIGURED).await;
     let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
     let device = options.device.device();
-    let facts = Facts { model: &model, version, device, env: &options.env, longest_request: None };
+    let facts = Facts { env: &options.env, ..Facts::new(&model, version, device) };
     let effective = Effective::resolve(&options.config, &facts);
     check_devices(&effective, version, device)?;
     let findings = rule::check(&options.config, &facts);
@@ -58,7 +58,7 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
         match finding.severity {
             Severity::Arguments | Severity::Configuration => return Err(Refusal::found(version, finding)),
             Severity::Late | Severity::Runtime => {}
-            Severity::Degraded => log.warning("config.py", &finding.message),
+            Severity::Degraded | Severity::Overridden => log.warning("config.py", &finding.message),
         }
     }
     if since(10) {

@@ -1,6 +1,6 @@
 //! Bounds that depend on the model: `model.max_len`, `4 * model.max_len`, `min(model.max_len, 8192)`.
 
-use crate::facts::ModelShape;
+use crate::facts::{EngineVersion, ModelShape};
 
 /// The value of a bound. Grammar: `product = term (("*" | "/") term)*`,
 /// `term = number | "model." name | ("min" | "max") "(" product "," product ")"`.
@@ -70,7 +70,7 @@ impl Parser<'_> {
 #[expect(clippy::cast_precision_loss, reason = "shapes are far below 2^53")]
 fn fact(model: &ModelShape, name: &str) -> Result<f64, String> {
     let facts = [
-        ("max_len", Some(model.max_model_len)),
+        ("max_len", Some(model.max_model_len(EngineVersion::LATEST))),
         ("layers", model.layers),
         ("hidden_size", model.hidden_size),
         ("attention_heads", model.attention_heads),

@@ -34,7 +34,7 @@ pub async fn detect(job: &Job) -> Installed {
     let device = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
     Installed {
         version: known.unwrap_or_else(FlagTable::newest_release),
-        device: device.unwrap_or(Device::Cuda { memory: 0 }),
+        device: device.unwrap_or(Device::UNKNOWN_GPU),
         assumed: known.is_none() && engine.engine.kind() != "sim",
     }
 }

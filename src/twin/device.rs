@@ -104,7 +104,7 @@ impl DevicePreset {
     /// What rules and defaults need to know of it.
     #[must_use]
     pub fn device(&self) -> Device {
-        if self.cpu { Device::Cpu } else { Device::Cuda { memory: self.memory } }
+        if self.cpu { Device::Cpu } else { Device::gpu_of(self.memory) }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Launch commands that somebody really tried: six ended in a `ValueError`, three ran.
 
-use std::collections::BTreeMap;
-
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::flag::FlagTable;
 use setpoint::rule::{Facts, rejection};
@@ -14,9 +12,7 @@ const VERSION: EngineVersion = EngineVersion::new(0, 6, 3);
 /// The verdict on each recorded command, in order: how many were rejected and accepted.
 fn verdicts(text: &str) -> (usize, usize) {
     let model = ModelShape::read(&root().join("tests/fixtures/models/qwen2-0.5b-instruct")).unwrap();
-    let env = BTreeMap::new();
-    let facts =
-        Facts { model: &model, version: VERSION, device: Device::Cuda { memory: 0 }, env: &env, longest_request: None };
+    let facts = Facts::new(&model, VERSION, Device::UNKNOWN_GPU);
     let (mut rejected, mut accepted) = (0, 0);
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {

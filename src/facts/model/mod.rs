@@ -1,0 +1,263 @@
+//! A model's shape, read from the `config.json` that lies beside its weights.
+
+mod json;
+mod length;
+mod weights;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+
+use crate::facts::EngineVersion;
+use json::Keys;
+pub use length::Lengths;
+
+/// What rules, ranges, the memory model and the twin need to know of a model. A key that `config.json` lacks, or whose
+/// value is absurd, is `None` and named in `unread`, never guessed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelShape {
+    /// The class that vLLM looks up, such as `Qwen2ForCausalLM`.
+    pub architecture: Option<String>,
+    /// The family's name in `transformers`, such as `qwen2`.
+    pub model_type: Option<String>,
+    pub hidden_size: Option<u64>,
+    pub layers: Option<u64>,
+    pub attention_heads: Option<u64>,
+    /// Key/value heads; equal to the attention heads where the model has no grouped-query attention.
+    pub kv_heads: Option<u64>,
+    pub head_dim: Option<u64>,
+    pub intermediate_size: Option<u64>,
+    pub vocab_size: Option<u64>,
+    pub tied_embeddings: bool,
+    /// As the checkpoint spells it, such as `bfloat16`.
+    pub dtype: Option<String>,
+    /// Bytes of one activation, and of one weight where the checkpoint is not quantised.
+    pub dtype_bytes: u64,
+    /// Tokens that attention looks back, where it is limited.
+    pub sliding_window: Option<u64>,
+    /// How many of the layers look back only so far; `None` where there is no window or `config.json` does not say.
+    pub sliding_layers: Option<u64>,
+    /// Multi-head latent attention: what of a token is cached instead of keys and values.
+    pub latent: Option<LatentAttention>,
+    /// Mixture of experts.
+    pub experts: Option<Experts>,
+    /// The checkpoint's own quantisation method, such as `awq` or `fp8`.
+    pub quantization: Option<String>,
+    pub multimodal: bool,
+    pub encoder_decoder: bool,
+    /// Bytes of the checkpoint's weights, where they lie beside `config.json`.
+    pub checkpoint_bytes: Option<u64>,
+    pub lengths: Lengths,
+    /// Keys that are there and could not be used, each with the reason.
+    pub unread: Vec<String>,
+}
+
+/// Sizes of what multi-head latent attention caches for each token and layer, in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatentAttention {
+    pub kv_lora_rank: u64,
+    pub qk_rope_head_dim: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// Routed experts of a layer.
+    pub count: u64,
+    pub intermediate_size: Option<u64>,
+    /// Experts that every token passes.
+    pub shared: u64,
+    /// Layers at the beginning that have no experts.
+    pub dense_layers: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    #[error("model directory {} has no config.json", .0.display())]
+    NoConfig(PathBuf),
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("{} is not JSON: {source}", path.display())]
+    NotJson { path: PathBuf, source: serde_json::Error },
+    #[error("{} is not a JSON object", .0.display())]
+    NotAnObject(PathBuf),
+}
+
+impl ModelShape {
+    /// Reads `directory/config.json` and, where they are, the length that the tokenizer states and the weights' sizes.
+    ///
+    /// # Errors
+    /// When the file is absent, unreadable or not a JSON object.
+    pub fn read(directory: &Path) -> Result<Self, ModelError> {
+        let path = directory.join("config.json");
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(ModelError::NoConfig(directory.to_owned()));
+            }
+            Err(source) => return Err(ModelError::Unreadable { path, source }),
+        };
+        let json: Json =
+            serde_json::from_str(&text).map_err(|source| ModelError::NotJson { path: path.clone(), source })?;
+        if !json.is_object() {
+            return Err(ModelError::NotAnObject(path));
+        }
+        let mut shape = Self::from_json(&json);
+        shape.checkpoint_bytes = weights::checkpoint_bytes(directory);
+        shape.lengths.tokenizer = length::of_tokenizer(directory);
+        Ok(shape)
+    }
+
+    /// The shape that a parsed `config.json` describes. Multimodal models nest the language model's keys.
+    #[must_use]
+    pub fn from_json(json: &Json) -> Self {
+        let text = json::language_model(json);
+        let keys = Keys::new(text);
+        let hidden_size = keys.size(&["hidden_size", "n_embd", "d_model"]);
+        let attention_heads = keys.size(&["num_attention_heads", "n_head", "num_heads"]);
+        let layers = keys.size(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"]);
+        let dtype = keys.text(&["dtype", "torch_dtype"]).or_else(|| Keys::new(json).text(&["dtype", "torch_dtype"]));
+        // Qwen2 names a window that it does not use.
+        let uses_window = text.get("use_sliding_window").and_then(Json::as_bool).unwrap_or(true);
+        let sliding_window = keys.size(&["sliding_window"]).filter(|_| uses_window);
+        let kv_lora_rank = keys.size(&["kv_lora_rank"]);
+        let expert_count = keys.size(&["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"]);
+        let mut shape = Self {
+            architecture: json
+                .get("architectures")
+                .and_then(|names| names.get(0))
+                .and_then(Json::as_str)
+                .map(str::to_owned),
+            model_type: json.get("model_type").and_then(Json::as_str).map(str::to_owned),
+            hidden_size,
+            layers,
+            attention_heads,
+            kv_heads: keys.size(&["num_key_value_heads", "num_kv_heads"]).or(attention_heads),
+            head_dim: keys
+                .size(&["head_dim"])
+                .or_else(|| Some(hidden_size? / attention_heads?))
+                .filter(|size| *size > 0),
+            intermediate_size: keys.size(&["intermediate_size", "n_inner", "ffn_dim"]),
+            vocab_size: keys.size(&["vocab_size"]),
+            tied_embeddings: text.get("tie_word_embeddings").and_then(Json::as_bool).unwrap_or(false),
+            dtype_bytes: if dtype.as_deref().is_some_and(|dtype| dtype.ends_with("float32")) { 4 } else { 2 },
+            dtype,
+            sliding_window,
+            sliding_layers: sliding_window.and_then(|_| json::sliding_layers(text, layers)),
+            latent: kv_lora_rank.map(|kv_lora_rank| LatentAttention {
+                kv_lora_rank,
+                qk_rope_head_dim: keys.size(&["qk_rope_head_dim"]).unwrap_or(0),
+            }),
+            experts: expert_count.map(|count| Experts {
+                count,
+                intermediate_size: keys.size(&["moe_intermediate_size", "expert_ffn_hidden_size"]),
+                shared: keys.size(&["n_shared_experts", "num_shared_experts"]).unwrap_or(0),
+                dense_layers: keys.size(&["first_k_dense_replace"]).unwrap_or(0),
+            }),
+            quantization: ["quantization_config", "compression_config"]
+                .iter()
+                .find_map(|key| json.get(key).or_else(|| text.get(key)))
+                .and_then(|own| own.get("quant_method"))
+                .and_then(Json::as_str)
+                .map(str::to_lowercase),
+            multimodal: ["vision_config", "audio_config", "thinker_config"].iter().any(|key| json.get(key).is_some()),
+            encoder_decoder: json.get("is_encoder_decoder").and_then(Json::as_bool).unwrap_or(false),
+            checkpoint_bytes: None,
+            lengths: Lengths::read(text),
+            unread: Vec::new(),
+        };
+        shape.unread = keys.unread();
+        shape
+    }
+
+    /// The longest sequence that the model was made for, in tokens, as a release derives it.
+    #[must_use]
+    pub fn max_model_len(&self, version: EngineVersion) -> u64 {
+        self.lengths.longest(version)
+    }
+
+    /// Bytes of key/value cache per token on one device, plain attention: `2 * layers * kv_heads * head_dim * bytes`.
+    #[must_use]
+    pub fn kv_bytes_per_token(&self) -> Option<u64> {
+        product([2, self.layers?, self.kv_heads?, self.head_dim?, self.dtype_bytes])
+    }
+
+    /// Number of weights of a dense decoder with gated MLP, from its shape. Mixture-of-experts models have more.
+    #[must_use]
+    pub fn dense_parameters(&self) -> Option<u64> {
+        let (hidden, layers, head_dim) = (self.hidden_size?, self.layers?, self.head_dim?);
+        let heads = 2 * self.attention_heads? + 2 * self.kv_heads?;
+        let layer = product([hidden, head_dim, heads])?.checked_add(product([3, hidden, self.intermediate_size?])?)?;
+        let embeddings = product([hidden, self.vocab_size?, if self.tied_embeddings { 1 } else { 2 }])?;
+        product([layers, layer])?.checked_add(embeddings)
+    }
+}
+
+/// The product, where it can be represented.
+fn product<const N: usize>(factors: [u64; N]) -> Option<u64> {
+    factors.into_iter().try_fold(1_u64, u64::checked_mul)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_qwen2_config_gives_its_shape() {
+        let shape = ModelShape::from_json(&json!({
+            "architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
+            "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936,
+            "max_position_embeddings": 32768, "sliding_window": 32768, "use_sliding_window": false,
+            "tie_word_embeddings": true, "torch_dtype": "bfloat16"
+        }));
+        assert_eq!(shape.max_model_len(EngineVersion::LATEST), 32768);
+        assert_eq!(shape.head_dim, Some(64));
+        assert_eq!(shape.sliding_window, None);
+        assert_eq!(shape.kv_bytes_per_token(), Some(12_288));
+        let parameters = shape.dense_parameters().unwrap_or_default();
+        assert!((490_000_000..500_000_000).contains(&parameters), "{parameters}");
+        assert_eq!(shape.unread, Vec::<String>::new());
+    }
+
+    #[test]
+    fn nested_text_configs_are_found_and_missing_keys_stay_unknown() {
+        let shape = ModelShape::from_json(&json!({"text_config": {"num_hidden_layers": 3, "seq_length": 512}}));
+        assert_eq!((shape.layers, shape.max_model_len(EngineVersion::LATEST)), (Some(3), 512));
+        assert_eq!((shape.kv_heads, shape.kv_bytes_per_token()), (None, None));
+    }
+
+    #[test]
+    fn experts_latent_attention_and_quantisation_are_read() {
+        let shape = ModelShape::from_json(&json!({
+            "n_routed_experts": 256, "n_shared_experts": 1, "moe_intermediate_size": 2048, "first_k_dense_replace": 3,
+            "kv_lora_rank": 512, "qk_rope_head_dim": 64, "quantization_config": {"quant_method": "FP8"}
+        }));
+        let experts = Experts { count: 256, intermediate_size: Some(2048), shared: 1, dense_layers: 3 };
+        assert_eq!(shape.experts, Some(experts));
+        assert_eq!(shape.latent, Some(LatentAttention { kv_lora_rank: 512, qk_rope_head_dim: 64 }));
+        assert_eq!(shape.quantization.as_deref(), Some("fp8"));
+    }
+
+    #[test]
+    fn absurd_numbers_are_named_and_not_used() {
+        let shape = ModelShape::from_json(&json!({
+            "hidden_size": -5, "num_hidden_layers": 1e30, "num_attention_heads": "many", "vocab_size": u64::MAX,
+            "max_position_embeddings": 4096
+        }));
+        assert_eq!(
+            (shape.hidden_size, shape.layers, shape.attention_heads, shape.vocab_size),
+            (None, None, None, None)
+        );
+        assert_eq!(shape.unread.len(), 4, "{:?}", shape.unread);
+        assert_eq!(shape.unread[0], "hidden_size: -5 is not a size between 1 and 4294967296");
+    }
+
+    #[test]
+    fn a_directory_without_config_is_named() -> std::io::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let error = ModelShape::read(directory.path()).map_err(|error| error.to_string());
+        let name = directory.path().display();
+        assert_eq!(error, Err(format!("model directory {name} has no config.json")));
+        Ok(())
+    }
+}

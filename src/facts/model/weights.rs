@@ -1,0 +1,42 @@
+//! How many bytes of weights lie beside `config.json`.
+
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+/// The total that the `safetensors` index states, or the sum of the files' sizes; `None` where no weights are there.
+pub(super) fn checkpoint_bytes(directory: &Path) -> Option<u64> {
+    stated(directory).or_else(|| summed(directory))
+}
+
+fn stated(directory: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(directory.join("model.safetensors.index.json")).ok()?;
+    let index: Json = serde_json::from_str(&text).ok()?;
+    index.get("metadata")?.get("total_size")?.as_u64().filter(|bytes| *bytes > 0)
+}
+
+fn summed(directory: &Path) -> Option<u64> {
+    let files = std::fs::read_dir(directory).ok()?.flatten();
+    let weights = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "safetensors"));
+    // A file of the hub's cache is a link.
+    let sizes = weights.filter_map(|file| std::fs::metadata(file.path()).ok()).map(|metadata| metadata.len());
+    Some(sizes.fold(0, u64::saturating_add)).filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_is_believed_before_the_files() -> std::io::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let at = |name: &str| directory.path().join(name);
+        assert_eq!(checkpoint_bytes(directory.path()), None);
+        std::fs::write(at("model-00001-of-00002.safetensors"), [0; 100])?;
+        std::fs::write(at("model-00002-of-00002.safetensors"), [0; 50])?;
+        assert_eq!(checkpoint_bytes(directory.path()), Some(150));
+        std::fs::write(at("model.safetensors.index.json"), r#"{"metadata": {"total_size": 142}}"#)?;
+        assert_eq!(checkpoint_bytes(directory.path()), Some(142));
+        Ok(())
+    }
+}
