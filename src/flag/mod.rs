@@ -2,7 +2,7 @@
 //!
 //! The facts lie in `vllm.json`, one line a flag: `present` has one character for each release of `versions`, and
 //! `bool_style`, `choices` and `bounds` are stated where they change. A release between two of them is read as the
-//! older one.
+//! older one. `replaced_by` says what to do instead of a flag that later releases do not have.
 
 mod parse;
 mod render;
@@ -70,6 +70,7 @@ pub struct Bounds {
 #[derive(Debug, Deserialize)]
 struct Entry {
     present: String,
+    replaced_by: Option<String>,
     #[serde(default)]
     kind: Kind,
     #[serde(default)]
@@ -132,13 +133,17 @@ impl FlagTable {
         })
     }
 
-    /// The error for a flag that this release does not have: it says which releases had it, or the nearest name.
+    /// The error for a flag that this release does not have: it says which releases had it and what to do
+    /// instead, or the nearest name.
     #[must_use]
     pub fn unknown(self, name: &str) -> FlagError {
         let elsewhere = BOOK.flags.get(&name.replace('_', "-")).map(|entry| {
             let present: Vec<_> = entry.present.char_indices().filter(|(_, c)| *c == 'x').map(|(i, _)| i).collect();
             match (present.first(), present.last()) {
-                (_, Some(last)) if *last < self.column => format!("last seen in vLLM {}", BOOK.versions[*last]),
+                (_, Some(last)) if *last < self.column => {
+                    let instead = entry.replaced_by.iter().map(|instead| format!("; {instead}"));
+                    format!("last seen in vLLM {}{}", BOOK.versions[*last], instead.collect::<String>())
+                }
                 (Some(first), _) => format!("first seen in vLLM {}", BOOK.versions[*first]),
                 _ => "in no covered release of vLLM".to_owned(),
             }
@@ -229,8 +234,23 @@ mod tests {
         assert!(table("0.11.0")?.find("scheduler_delay_factor").is_some(), "read as 0.10.2");
         assert!(table("0.32.0")?.find("scheduler-delay-factor").is_none());
         let error = table("0.32.0")?.unknown("scheduler-delay-factor").to_string();
-        assert_eq!(error, "unrecognized arguments: --scheduler-delay-factor (last seen in vLLM 0.10.2)");
+        let hint = "last seen in vLLM 0.10.2; only the V0 engine delayed prompts";
+        assert_eq!(error, format!("unrecognized arguments: --scheduler-delay-factor ({hint})"));
         Ok(())
+    }
+
+    #[test]
+    fn a_flag_that_is_gone_says_what_to_do_instead() {
+        let newest = BOOK.versions.len() - 1;
+        for (name, entry) in &BOOK.flags {
+            let flag = Flag { name, column: newest, entry };
+            assert_ne!(flag.present_in(newest), entry.replaced_by.is_some(), "{name}");
+            let words = entry.replaced_by.iter().flat_map(|instead| instead.split_whitespace());
+            for other in words.filter_map(|word| word.strip_prefix("--")) {
+                let known = &BOOK.flags[other].present;
+                assert!(known[entry.present.rfind('x').unwrap() + 1..].contains('x'), "{name}: --{other}");
+            }
+        }
     }
 
     #[test]
