@@ -8,8 +8,11 @@ mod block;
 mod effective;
 mod length;
 mod memory;
+mod multi_step;
 mod parallel;
+mod possible;
 mod scheduler;
+mod v0;
 
 use std::collections::BTreeMap;
 
@@ -48,6 +51,12 @@ pub struct Candidate<'a> {
     pub config: &'a Config,
     pub facts: &'a Facts<'a>,
     pub effective: Effective,
+}
+
+impl<'a> Candidate<'a> {
+    fn new(config: &'a Config, facts: &'a Facts<'a>) -> Self {
+        Self { config, facts, effective: Effective::resolve(config, facts) }
+    }
 }
 
 /// When and how the engine would object.
@@ -171,25 +180,45 @@ impl Violation {
 }
 
 /// In the order in which the engine would notice.
-const FAMILIES: [&[Rule]; 6] =
-    [arguments::RULES, scheduler::RULES, length::RULES, parallel::RULES, block::RULES, memory::RULES];
+const FAMILIES: [&[Rule]; 8] = [
+    arguments::RULES,
+    v0::RULES,
+    scheduler::RULES,
+    length::RULES,
+    multi_step::RULES,
+    parallel::RULES,
+    block::RULES,
+    memory::RULES,
+];
 
 /// Every rule, in the order in which the engine would notice.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     FAMILIES.into_iter().flatten()
 }
 
-/// Everything that the rules have to say of a configuration, the most severe first.
+/// Everything that the rules have to say of a configuration, the most severe first. Where the device is not known, what
+/// holds on every one that it could be.
 #[must_use]
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
-    let candidate = Candidate { config, facts, effective: Effective::resolve(config, facts) };
-    let mut findings: Vec<_> = rules()
+    let candidate = Candidate::new(config, facts);
+    let mut broken: Vec<_> = rules()
         .filter(|rule| rule.releases.contain(facts.version))
-        .filter_map(|rule| {
-            let Violation { message, changes } = (rule.check)(&candidate)?;
-            Some(Finding { rule: rule.id, severity: rule.severity, message, changes })
-        })
+        .filter_map(|rule| Some((rule, (rule.check)(&candidate)?)))
         .collect();
+    if !broken.is_empty() {
+        for device in possible::devices(facts) {
+            let facts = Facts { device, ..*facts };
+            let candidate = Candidate::new(config, &facts);
+            broken.retain(|(rule, _)| (rule.check)(&candidate).is_some());
+        }
+    }
+    let finding = |(rule, violation): (&Rule, Violation)| Finding {
+        rule: rule.id,
+        severity: rule.severity,
+        message: violation.message,
+        changes: violation.changes,
+    };
+    let mut findings: Vec<_> = broken.into_iter().map(finding).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
 }
