@@ -5,12 +5,16 @@
 
 mod arguments;
 mod block;
+mod device;
 mod effective;
+mod host;
 mod length;
 mod memory;
 mod multi_step;
 mod parallel;
+mod pipeline;
 mod possible;
+mod prefill;
 mod scheduler;
 mod v0;
 
@@ -180,13 +184,17 @@ impl Violation {
 }
 
 /// In the order in which the engine would notice.
-const FAMILIES: [&[Rule]; 8] = [
+const FAMILIES: [&[Rule]; 12] = [
     arguments::RULES,
     v0::RULES,
     scheduler::RULES,
+    prefill::RULES,
     length::RULES,
     multi_step::RULES,
     parallel::RULES,
+    device::RULES,
+    pipeline::RULES,
+    host::RULES,
     block::RULES,
     memory::RULES,
 ];
