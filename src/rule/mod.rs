@@ -4,6 +4,7 @@
 //! engine has any. Each family of rules is one file.
 
 mod arguments;
+mod attention;
 mod block;
 mod device;
 mod effective;
@@ -14,6 +15,7 @@ mod multi_step;
 mod parallel;
 mod pipeline;
 mod possible;
+mod precision;
 mod prefill;
 mod scheduler;
 mod v0;
@@ -184,7 +186,7 @@ impl Violation {
 }
 
 /// In the order in which the engine would notice.
-const FAMILIES: [&[Rule]; 12] = [
+const FAMILIES: [&[Rule]; 14] = [
     arguments::RULES,
     v0::RULES,
     scheduler::RULES,
@@ -195,6 +197,8 @@ const FAMILIES: [&[Rule]; 12] = [
     device::RULES,
     pipeline::RULES,
     host::RULES,
+    precision::RULES,
+    attention::RULES,
     block::RULES,
     memory::RULES,
 ];
