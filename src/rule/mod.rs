@@ -17,6 +17,8 @@ mod pipeline;
 mod possible;
 mod precision;
 mod prefill;
+#[cfg(test)]
+mod properties;
 mod scheduler;
 mod v0;
 
