@@ -171,7 +171,7 @@ mod tests {
         let launch = Launch { resolved, ..launch };
         let base = Base::new(&test_model(), &launch).unwrap();
         let used = base.correct(&[1.0, 1.0, 1.33, 2.0, 1.0]).used;
-        let cache = super::super::activation::budget(&launch).unwrap() - used;
+        let cache = crate::memory::activation::budget(&launch).unwrap() - used;
         Observation { launch, observed: Observed { cache_gib: Some(cache), ..Observed::default() } }
     }
 

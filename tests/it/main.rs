@@ -9,5 +9,6 @@ mod real_vllm;
 mod recorded_commands;
 mod resume;
 mod spaces;
+mod starts;
 mod study;
 mod support;

@@ -213,6 +213,31 @@ impl ModelShape {
         self.lengths.longest(version)
     }
 
+    /// What of the shape decides the memory, as one text: models with equal ones take equal memory.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let number = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+        let sizes = [
+            ("hidden", self.hidden_size),
+            ("layers", self.layers),
+            ("heads", self.attention_heads),
+            ("kv", self.kv_heads),
+            ("head", self.head_dim),
+            ("mlp", self.intermediate_size),
+            ("vocab", self.vocab_size),
+            ("latent", self.latent.map(LatentAttention::elements)),
+            ("experts", self.experts.map(|experts| experts.count)),
+            ("window", self.sliding_window),
+            ("dtype", Some(self.dtype_bytes)),
+            ("bits", self.quantization_bits),
+            ("tied", Some(u64::from(self.tied_embeddings))),
+            ("checkpoint", self.checkpoint_bytes),
+        ];
+        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
+        let sizes: Vec<_> = sizes.into_iter().map(|(name, size)| format!("{name}={}", number(size))).collect();
+        format!("{} {} {}", text(&self.architecture), text(&self.quantization), sizes.join(" "))
+    }
+
     /// Number of weights of a dense decoder with gated MLP, from its shape. Mixture-of-experts models have more.
     #[must_use]
     pub fn dense_parameters(&self) -> Option<u64> {
