@@ -7,5 +7,5 @@ mod version;
 
 pub use device::{Device, Gpu};
 pub use host::Host;
-pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape};
+pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};
 pub use version::{EngineVersion, VersionError};

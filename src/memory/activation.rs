@@ -28,7 +28,7 @@ pub(super) struct Peaks {
 #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
 pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
     let resolved = &launch.resolved;
-    let element = launch.dtype_bytes.unwrap_or(model.dtype_bytes) as f64;
+    let element = launch.element_bytes(model) as f64;
     let parallel = resolved.tensor_parallel_size.max(1) as f64;
     let (tokens, hidden) = (resolved.max_num_batched_tokens as f64, model.hidden_size? as f64);
     let sequences = resolved.max_num_seqs.min(resolved.max_num_batched_tokens) as f64;

@@ -33,9 +33,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// `None` where the shape lacks a size.
+    /// `None` where the shape lacks a size, or where more is cached than keys and values.
     #[must_use]
     pub fn new(model: &ModelShape, launch: &Launch) -> Option<Self> {
+        // What an encoder or a recurrent layer keeps is not counted here.
+        if model.encoder_decoder || model.recurrent {
+            return None;
+        }
         let resolved = &launch.resolved;
         let since = |minor| resolved.version >= EngineVersion::new(0, minor, 0);
         let block_size = resolved.block_size.max(1);
@@ -150,7 +154,7 @@ pub(super) fn stage_layers(layers: u64, launch: &Launch) -> u64 {
 
 /// Bytes of one token in one layer on one device.
 fn token_bytes(model: &ModelShape, launch: &Launch) -> Option<u64> {
-    let element = launch.cache_dtype_bytes.or(launch.dtype_bytes).unwrap_or(model.dtype_bytes);
+    let element = launch.cache_dtype_bytes.unwrap_or_else(|| launch.element_bytes(model));
     let parallel = launch.resolved.tensor_parallel_size.max(1);
     // 0.6 does not know latent attention and caches whole keys and values.
     if let Some(latent) = model.latent.filter(|_| !launch.resolved.version.is_v0()) {
@@ -168,7 +172,7 @@ fn token_bytes(model: &ModelShape, launch: &Launch) -> Option<u64> {
 /// Bytes of one token in all layers of a model on one device; `None` where the shape lacks a size.
 #[must_use]
 pub fn cache_token_bytes(model: &ModelShape, cache_dtype_bytes: Option<u64>) -> Option<u64> {
-    let element = cache_dtype_bytes.unwrap_or(model.dtype_bytes);
+    let element = cache_dtype_bytes.unwrap_or(model.dtype_bytes.min(2));
     let token = match model.latent {
         Some(latent) => latent.elements().saturating_mul(element),
         None => plain_token_bytes(model.kv_heads?, model.head_dim?, element),

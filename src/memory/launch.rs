@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::Config;
-use crate::facts::EngineVersion;
+use crate::facts::{EngineVersion, ModelShape};
 
 /// Numbers that the engine works with once its defaults are filled in.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +58,12 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// Bytes of one activation: vLLM runs models of 32 bits in 16 unless it is told otherwise.
+    #[must_use]
+    pub fn element_bytes(&self, model: &ModelShape) -> u64 {
+        self.dtype_bytes.unwrap_or(model.dtype_bytes.min(2))
+    }
+
     /// `env` are the variables of the launch.
     #[must_use]
     pub fn new(resolved: Resolved, config: &Config, env: &BTreeMap<String, String>) -> Self {

@@ -49,7 +49,7 @@ fn is_mxfp4(model: &ModelShape) -> bool {
 /// Bytes of one unquantised weight.
 #[expect(clippy::cast_precision_loss, reason = "1 to 4")]
 fn plain_bytes(model: &ModelShape, launch: &Launch) -> f64 {
-    launch.dtype_bytes.unwrap_or(model.dtype_bytes) as f64
+    launch.element_bytes(model) as f64
 }
 
 /// By how much the loaded weights differ from the stored ones; `None` where that is not known.

@@ -1,8 +1,10 @@
 //! A model's shape, read from the `config.json` that lies beside its weights.
 
+mod attention;
 mod json;
 mod length;
 mod quantization;
+mod unchecked;
 mod weights;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +15,7 @@ use crate::facts::EngineVersion;
 use json::Keys;
 pub use length::Lengths;
 use quantization::Quantization;
+pub use unchecked::Unchecked;
 
 /// What rules, ranges, the memory model and the twin need to know of a model. A key that `config.json` lacks, or whose
 /// value is absurd, is `None` and named in `unread`, never guessed.
@@ -52,6 +55,8 @@ pub struct ModelShape {
     pub quantization_bits: Option<u64>,
     pub multimodal: bool,
     pub encoder_decoder: bool,
+    /// Whether some layers keep a state instead of keys and values.
+    pub recurrent: bool,
     /// Bytes of the checkpoint's weights, where they lie beside `config.json`.
     pub checkpoint_bytes: Option<u64>,
     pub lengths: Lengths,
@@ -86,6 +91,10 @@ pub struct Experts {
     /// Layers at the beginning that have no experts.
     pub dense_layers: u64,
 }
+
+/// Families that share one matrix between input and output where `config.json` says nothing, named as in `transformers`.
+const TIED: [&str; 10] =
+    ["gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "gemma", "gemma2", "gemma3", "gemma3_text"];
 
 /// Families whose MLP has two matrices, named as in `transformers`.
 const PLAIN_MLP: [&str; 12] = [
@@ -145,8 +154,10 @@ impl ModelShape {
     pub fn from_json(json: &Json) -> Self {
         let text = json::language_model(json);
         let keys = Keys::new(text);
+        let model_type = json.get("model_type").and_then(Json::as_str).map(str::to_owned);
+        let kind = text.get("model_type").and_then(Json::as_str).or(model_type.as_deref());
         let hidden_size = keys.size(&["hidden_size", "n_embd", "d_model"]);
-        let attention_heads = keys.size(&["num_attention_heads", "n_head", "num_heads"]);
+        let attention_heads = keys.size(&["num_attention_heads", "n_head", "n_heads", "num_heads"]);
         let layers = keys.size(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"]);
         let dtype = keys.text(&["dtype", "torch_dtype"]).or_else(|| Keys::new(json).text(&["dtype", "torch_dtype"]));
         // Qwen2 names a window that it does not use.
@@ -155,30 +166,38 @@ impl ModelShape {
         let kv_lora_rank = keys.size(&["kv_lora_rank"]);
         let expert_count = keys.size(&["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"]);
         let quantization = Quantization::read(json, text);
-        let model_type = json.get("model_type").and_then(Json::as_str).map(str::to_owned);
+        let (kv_heads, unread_heads) = attention::kv_heads(text, kind, attention_heads);
+        // These families state only another size than the usual one.
+        let inner = || match kind? {
+            "gpt2" | "gpt_bigcode" | "gptj" | "falcon" | "bloom" => product([4, hidden_size?]),
+            "mpt" => product([keys.size_or(&["expansion_ratio"], || Some(4))?, hidden_size?]),
+            _ => None,
+        };
         let mut shape = Self {
             architecture: json
                 .get("architectures")
                 .and_then(|names| names.get(0))
                 .and_then(Json::as_str)
                 .map(str::to_owned),
-            gated_mlp: model_type.as_deref().is_none_or(|kind| !PLAIN_MLP.contains(&kind)),
-            model_type,
+            gated_mlp: kind.is_none_or(|kind| !PLAIN_MLP.contains(&kind)),
             hidden_size,
             layers,
             attention_heads,
-            kv_heads: keys.size(&["num_key_value_heads", "num_kv_heads"]).or(attention_heads),
+            kv_heads,
             head_dim: keys
-                .size(&["head_dim"])
-                .or_else(|| Some(hidden_size? / attention_heads?))
+                .size_or(&["head_dim", "kv_channels"], || Some(hidden_size? / attention_heads?))
                 .filter(|size| *size > 0),
-            intermediate_size: keys.size(&["intermediate_size", "n_inner", "ffn_dim"]),
-            vocab_size: keys.size(&["vocab_size"]),
-            tied_embeddings: text.get("tie_word_embeddings").and_then(Json::as_bool).unwrap_or(false),
+            intermediate_size: keys
+                .size_or(&["intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"], inner)
+                .filter(|size| *size <= json::LARGEST_SIZE),
+            vocab_size: keys.size(&["vocab_size", "padded_vocab_size"]),
+            tied_embeddings: keys
+                .flag("tie_word_embeddings")
+                .unwrap_or_else(|| kind.is_some_and(|kind| TIED.contains(&kind))),
             dtype_bytes: if dtype.as_deref().is_some_and(|dtype| dtype.ends_with("float32")) { 4 } else { 2 },
             dtype,
             sliding_window,
-            sliding_layers: sliding_window.and_then(|_| json::sliding_layers(text, layers)),
+            sliding_layers: sliding_window.and_then(|_| attention::sliding_layers(text, kind, layers)),
             latent: kv_lora_rank.map(|kv_lora_rank| LatentAttention {
                 kv_lora_rank,
                 qk_rope_head_dim: keys.size(&["qk_rope_head_dim"]).unwrap_or(0),
@@ -199,11 +218,14 @@ impl ModelShape {
             quantization_bits: quantization.bits,
             multimodal: ["vision_config", "audio_config", "thinker_config"].iter().any(|key| json.get(key).is_some()),
             encoder_decoder: json.get("is_encoder_decoder").and_then(Json::as_bool).unwrap_or(false),
+            recurrent: attention::is_recurrent(text, kind),
             checkpoint_bytes: None,
-            lengths: Lengths::read(text),
+            lengths: Lengths::read(text, &keys),
+            model_type,
             unread: Vec::new(),
         };
         shape.unread = keys.unread();
+        shape.unread.extend(unread_heads);
         shape
     }
 
