@@ -14,6 +14,7 @@ pub mod trial;
 pub mod objective;
 
 // Predict and decide: pure functions.
+pub mod memory;
 pub mod twin;
 pub mod sampler;
 pub mod rule;

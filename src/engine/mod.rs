@@ -5,6 +5,7 @@
 mod diagnose;
 mod python;
 mod sim;
+mod startup;
 mod vllm;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use crate::flag::FlagError;
 
 pub use diagnose::diagnose;
 pub use python::python_of;
+pub use startup::observe;
 
 /// Everything that decides a launch's command line.
 #[derive(Clone, Copy, Debug)]

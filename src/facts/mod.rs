@@ -9,5 +9,5 @@ mod version;
 pub use device::{Device, Gpu};
 pub use gpu::GpuError;
 pub use host::Host;
-pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape};
+pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};
 pub use version::{EngineVersion, VersionError};

@@ -1,7 +1,9 @@
-//! Shares of the device's memory.
+//! The device's memory: shares of it, and whether the key/value cache holds a sequence.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::facts::EngineVersion;
+use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
+use crate::config::Config;
+use crate::facts::{Device, EngineVersion};
+use crate::memory::{self, Launch, Learned, Prediction, Resolved};
 
 /// From 0.12 the share of memory has field bounds (`R4a`).
 const BY_HAND: Releases = Releases::before(EngineVersion::new(0, 12, 0));
@@ -21,7 +23,68 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Late,
         check: more_than_none,
     },
+    Rule {
+        id: "R5b",
+        holds: "the share of memory leaves room for the driver",
+        releases: Releases::from(EngineVersion::new(0, 10, 0)),
+        severity: Severity::Late,
+        check: leaves_the_driver,
+    },
+    Rule {
+        id: "R6",
+        holds: "the key/value cache holds one sequence of max-model-len",
+        releases: Releases::ALL,
+        severity: Severity::Late,
+        check: holds_one_sequence,
+    },
+    Rule {
+        id: "R7",
+        holds: "weights and activations leave memory for the key/value cache",
+        releases: Releases::ALL,
+        severity: Severity::Late,
+        check: leaves_a_cache,
+    },
 ];
+
+/// A start that fails with at least this probability is not worth a launch; likelier ones are the optimizer's to judge.
+const CERTAIN: f64 = 0.99;
+
+/// A CUDA context takes at least this much in GiB (0.25 to 0.6 on devices since Ampere).
+const DRIVER_GIB: f64 = 0.25;
+
+/// The largest share that a repair asks for: what vLLM's own documentation names as high.
+const HIGH_SHARE: f64 = 0.95;
+
+/// What the memory of a launch depends on. `effective` are the resolved values of `config`.
+#[must_use]
+pub fn launch(config: &Config, facts: &Facts<'_>, effective: &super::Effective) -> Launch {
+    // From 0.20 -1 shrinks the length to what fits.
+    let fits_itself = facts.version >= EngineVersion::new(0, 20, 0) && config.get_i64("max-model-len") == Some(-1);
+    let resolved = Resolved {
+        version: facts.version,
+        v0: effective.v0,
+        cpu: facts.device == Device::Cpu,
+        device_memory: facts.device.gpu().and_then(|gpu| gpu.memory),
+        utilization: effective.gpu_memory_utilization,
+        max_model_len: if fits_itself { 1 } else { effective.max_model_len },
+        max_num_batched_tokens: effective.max_num_batched_tokens,
+        max_num_seqs: effective.max_num_seqs,
+        block_size: effective.block_size,
+        tensor_parallel_size: effective.tensor_parallel_size,
+        pipeline_parallel_size: effective.pipeline_parallel_size,
+    };
+    Launch::new(resolved, config, facts.env)
+}
+
+/// What the memory of a launch will be spent on, from the facts and the starts that they know of; `None` where too
+/// little is known of the model or of the device.
+#[must_use]
+pub fn predict_memory(config: &Config, facts: &Facts<'_>) -> Option<Prediction> {
+    let effective = super::Effective::resolve(config, facts);
+    let launch = launch(config, facts, &effective);
+    let nothing = Learned::default();
+    memory::predict(facts.model, &launch, facts.memory.unwrap_or(&nothing))
+}
 
 fn at_most_all(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
@@ -39,9 +102,105 @@ fn more_than_none(candidate: &Candidate<'_>) -> Option<Violation> {
     })
 }
 
+/// From 0.10 the share must be free when the engine starts, and its own CUDA context is not.
+fn leaves_the_driver(candidate: &Candidate<'_>) -> Option<Violation> {
+    let share = candidate.effective.gpu_memory_utilization;
+    let total = memory::gib(candidate.facts.device.gpu()?.memory?);
+    let (free, wanted) = (total - DRIVER_GIB, total * share);
+    (share <= 1.0 && wanted > free).then(|| {
+        let message = format!(
+            "Free memory on device (at most {free:.2}/{total:.2} GiB) on startup is less than desired GPU memory \
+             utilization ({share}, {wanted:.2} GiB)."
+        );
+        Violation::new(message).set("gpu-memory-utilization", HIGH_SHARE.min(free / total))
+    })
+}
+
+/// The prediction of a launch that fails for certain, and whether that is for want of any cache at all.
+fn failing(candidate: &Candidate<'_>) -> Option<(Prediction, bool)> {
+    let share = candidate.effective.gpu_memory_utilization;
+    if share <= 0.0 || share > 1.0 {
+        return None;
+    }
+    let prediction = predict_memory(candidate.config, candidate.facts)?;
+    let fails = prediction.failure_probability() >= CERTAIN;
+    fails.then(|| (prediction, prediction.is_crowded() || prediction.blocks() == 0))
+}
+
+fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
+    let (prediction, none_at_all) = failing(candidate)?;
+    if none_at_all {
+        return None;
+    }
+    let length = prediction.max_model_len;
+    let needed = memory::gib(prediction.layout.bytes_needed(length));
+    let largest = prediction.largest_length();
+    let message = format!(
+        "To serve at least one request with the model's max seq len ({length}), {needed:.2} GiB KV cache is needed, \
+         which is larger than the available KV cache memory ({:.2} GiB{}). Based on the available memory, the \
+         estimated maximum model length is {largest}.",
+        prediction.cache_gib,
+        deviation(&prediction),
+    );
+    let violation = Violation::new(message);
+    let careful = prediction.careful_length();
+    let requests_fit = candidate.facts.longest_request.is_none_or(|longest| longest <= careful);
+    if careful > 0 && requests_fit {
+        return Some(violation.set("max-model-len", i64::try_from(careful).unwrap_or(i64::MAX)));
+    }
+    Some(with_larger_share(violation, candidate))
+}
+
+fn leaves_a_cache(candidate: &Candidate<'_>) -> Option<Violation> {
+    let (prediction, none_at_all) = failing(candidate)?;
+    if !none_at_all {
+        return None;
+    }
+    let Prediction { weights_gib, activations_gib, overhead_gib, .. } = prediction;
+    let available = prediction.budget_gib.map_or_else(|| "an unknown share".to_owned(), |gib| format!("{gib:.2} GiB"));
+    let message = format!(
+        "No available memory for the cache blocks: of {available} for the engine, weights take {weights_gib:.2} GiB, \
+         activations {activations_gib:.2} GiB and libraries {overhead_gib:.2} GiB, which leaves {:.2} GiB{}.",
+        prediction.cache_gib,
+        deviation(&prediction),
+    );
+    Some(with_larger_share(Violation::new(message), candidate))
+}
+
+fn deviation(prediction: &Prediction) -> String {
+    match prediction.cache_deviation_gib {
+        0.0 => String::new(),
+        deviation => format!(" +- {deviation:.2}"),
+    }
+}
+
+/// Asks for a larger share of the memory where that is likely to help.
+fn with_larger_share(violation: Violation, candidate: &Candidate<'_>) -> Violation {
+    let more = candidate.config.clone().with("gpu-memory-utilization", HIGH_SHARE);
+    let helps = candidate.effective.gpu_memory_utilization < HIGH_SHARE
+        && predict_memory(&more, candidate.facts).is_some_and(|prediction| prediction.failure_probability() < 0.5);
+    if helps { violation.set("gpu-memory-utilization", HIGH_SHARE) } else { violation }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::facts::ModelShape;
     use crate::rule::tests::rule;
+    use crate::rule::{check, repair};
+
+    /// Llama 3.1 8B on 0.11 and a device of so many GiB.
+    fn verdict(gib: u64, config: &Config) -> Option<(&'static str, String, Option<Config>)> {
+        let model = ModelShape::from_json(&serde_json::json!({
+            "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
+            "max_position_embeddings": 131_072, "torch_dtype": "bfloat16"
+        }));
+        let facts = Facts::new(&model, EngineVersion::new(0, 11, 0), Device::gpu_of(gib << 30));
+        let finding = check(config, &facts).into_iter().next()?;
+        assert!(finding.severity.rejects());
+        Some((finding.rule, finding.message, repair(config, &facts)))
+    }
 
     #[test]
     fn more_than_the_whole_memory_and_none_are_refused_in_every_release() {
@@ -49,5 +208,39 @@ mod tests {
         assert_eq!(rule("0.32.0", "--gpu-memory-utilization 0"), Some("R4a"));
         assert_eq!(rule("0.6.3", "--gpu-memory-utilization 1.1"), Some("R5"));
         assert_eq!(rule("0.6.3", "--gpu-memory-utilization 1.0"), None);
+        assert_eq!(rule("0.32.0", "--gpu-memory-utilization 1.0"), Some("R5b"));
+    }
+
+    #[test]
+    fn a_length_that_the_cache_cannot_hold_is_shortened() {
+        let (rule, message, repaired) = verdict(24, &Config::new()).unwrap();
+        assert_eq!(rule, "R6");
+        assert!(message.contains("max seq len (131072), 16.00 GiB KV cache is needed"), "{message}");
+        let length = repaired.and_then(|config| config.get_i64("max-model-len")).unwrap();
+        assert!((32_768..45_000).contains(&length), "{length}");
+        assert_eq!(verdict(80, &Config::new()), None);
+    }
+
+    #[test]
+    fn weights_that_leave_nothing_are_refused_and_a_larger_share_helps_where_it_can() {
+        let short = |share: f64| Config::new().with("max-model-len", 4096_i64).with("gpu-memory-utilization", share);
+        let (rule, message, repaired) = verdict(24, &short(0.5)).unwrap();
+        assert_eq!((rule, repaired.and_then(|config| config.get_f64("gpu-memory-utilization"))), ("R7", Some(0.95)));
+        assert!(message.contains("of 12.00 GiB for the engine, weights take 14.96 GiB"), "{message}");
+        let (rule, _, repaired) = verdict(14, &short(0.9)).unwrap();
+        assert_eq!((rule, repaired), ("R7", None));
+    }
+
+    #[test]
+    fn a_cache_of_a_set_size_is_checked_without_knowing_the_device() {
+        let line = "--num-gpu-blocks-override 8 --block-size 128 --max-model-len";
+        assert_eq!(rule("0.32.0", &format!("{line} 896")), None);
+        assert_eq!(rule("0.32.0", &format!("{line} 897")), Some("R6"));
+        assert_eq!(rule("0.12.0", &format!("{line} 1024")), None);
+    }
+
+    #[test]
+    fn a_length_that_fits_itself_is_not_refused() {
+        assert_eq!(rule("0.32.0", "--max-model-len -1 --num-gpu-blocks-override 8"), None);
     }
 }

@@ -26,8 +26,10 @@ use std::collections::BTreeMap;
 
 use crate::config::{Config, Value};
 use crate::facts::{Device, EngineVersion, ModelShape};
+use crate::memory::Learned;
 
 pub use effective::Effective;
+pub use memory::{launch as memory_launch, predict_memory};
 
 /// What no configuration changes.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +43,8 @@ pub struct Facts<'a> {
     pub longest_request: Option<u64>,
     /// Bytes of the host's memory, where they are known.
     pub host_memory: Option<u64>,
+    /// What earlier starts of this model, on this device and with this release, have shown of its memory.
+    pub memory: Option<&'a Learned>,
 }
 
 static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
@@ -49,7 +53,7 @@ impl<'a> Facts<'a> {
     /// An engine and a model without anything else.
     #[must_use]
     pub fn new(model: &'a ModelShape, version: EngineVersion, device: Device) -> Self {
-        Self { model, version, device, env: &NO_VARIABLES, longest_request: None, host_memory: None }
+        Self { model, version, device, env: &NO_VARIABLES, longest_request: None, host_memory: None, memory: None }
     }
 }
 

@@ -102,7 +102,7 @@ impl Server {
     /// The beginning and the end of what the engine has logged so far.
     #[must_use]
     pub fn log_text(&self) -> String {
-        read_ends(&self.log)
+        read_log(&self.log)
     }
 }
 
@@ -117,8 +117,11 @@ pub fn describe_exit(status: ExitStatus) -> String {
     }
 }
 
+/// The text of a log, or its two ends where it is long; empty where it cannot be read.
+///
 /// Logs grow without bound when an engine floods them; causes stand at the beginning, deaths at the end.
-fn read_ends(path: &Path) -> String {
+#[must_use]
+pub fn read_log(path: &Path) -> String {
     use std::io::{Read, Seek, SeekFrom};
     const MOST: u64 = 4 << 20;
     let read = || -> std::io::Result<String> {

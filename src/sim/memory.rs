@@ -2,9 +2,9 @@
 
 use super::refusal::Refusal;
 use crate::config::Config;
-use crate::facts::{EngineVersion, ModelShape};
-use crate::rule::Effective;
-use crate::twin::{DevicePreset, MemoryPlan, MemoryUse, Policy, Settings, kv_blocks};
+use crate::facts::EngineVersion;
+use crate::rule::{Effective, Facts, memory_launch};
+use crate::twin::{DevicePreset, MemoryPlan, Policy, Settings, kv_blocks};
 
 const GIB: u64 = 1 << 30;
 
@@ -12,10 +12,10 @@ const GIB: u64 = 1 << 30;
 pub(super) fn allocate(
     effective: &Effective,
     config: &Config,
-    model: &ModelShape,
-    version: EngineVersion,
+    facts: &Facts<'_>,
     device: &DevicePreset,
 ) -> Result<(Settings, MemoryPlan), Refusal> {
+    let version = facts.version;
     check_free_memory(effective.gpu_memory_utilization, version, device)?;
     let fp8 = config.get_str("kv-cache-dtype").is_some_and(|dtype| dtype.starts_with("fp8"));
     let mut settings = Settings {
@@ -31,31 +31,17 @@ pub(super) fn allocate(
         eager: config.get_bool("enforce-eager").unwrap_or(false),
         cache_dtype_bytes: fp8.then_some(1),
     };
-    let usage = MemoryUse {
-        utilization: effective.gpu_memory_utilization,
-        max_num_batched_tokens: settings.max_num_batched_tokens,
-        max_num_seqs: settings.max_num_seqs,
-        block_size: settings.block_size,
-        eager: settings.eager,
-        cache_dtype_bytes: settings.cache_dtype_bytes,
-    };
-    let mut plan = kv_blocks(model, device, &usage)
+    let launch = memory_launch(config, facts, effective);
+    let plan = kv_blocks(facts.model, device, &launch)
         .map_err(|error| Refusal::traceback("config/model.py", &format!("KeyError: '{error}'")))?;
-    let unsigned = |name| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
-    if let Some(bytes) = unsigned("kv-cache-memory-bytes") {
-        plan.cache = bytes;
-        plan.blocks = narrow(bytes / plan.block_bytes.max(1));
-    }
-    let overridden = unsigned("num-gpu-blocks-override").map(narrow);
-    if plan.blocks == 0 && overridden.is_none() {
+    if plan.blocks == 0 && launch.blocks.is_none() {
         let cause = "ValueError: No available memory for the cache blocks. Try increasing \
                      `gpu_memory_utilization` when initializing the engine.";
         return Err(Refusal::engine(version, cause));
     }
-    plan.blocks = overridden.unwrap_or(plan.blocks);
     // V1 keeps one block for itself.
     settings.num_blocks = if effective.v0 { plan.blocks } else { plan.blocks.saturating_sub(1) };
-    if settings.num_blocks < settings.max_model_len.div_ceil(settings.block_size.max(1)) {
+    if !plan.layout.holds(plan.blocks.into(), effective.max_model_len) {
         return Err(Refusal::engine(version, &too_small(version, &plan, &settings)));
     }
     Ok((settings, plan))
@@ -87,7 +73,8 @@ fn check_free_memory(utilization: f64, version: EngineVersion, device: &DevicePr
 }
 
 fn too_small(version: EngineVersion, plan: &MemoryPlan, settings: &Settings) -> String {
-    let (len, most) = (settings.max_model_len, u64::from(settings.num_blocks) * u64::from(settings.block_size));
+    let len = settings.max_model_len;
+    let most = plan.layout.largest_length(plan.blocks.into(), u32::MAX.into());
     let advice = "Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.";
     if settings.policy == Policy::V0 {
         return format!(
@@ -95,7 +82,7 @@ fn too_small(version: EngineVersion, plan: &MemoryPlan, settings: &Settings) -> 
              be stored in KV cache ({most}). {advice}"
         );
     }
-    let needed = gib(u64::from(len.div_ceil(settings.block_size)) * plan.block_bytes);
+    let needed = gib(plan.layout.bytes_needed(len.into()));
     let estimate = if version >= EngineVersion::new(0, 10, 0) {
         format!(" Based on the available memory, the estimated maximum model length is {most}.")
     } else {

@@ -171,10 +171,10 @@ fn cache_labels(options: &Options, started: &startup::Started) -> Vec<(&'static 
         ("num_gpu_blocks", plan.blocks.to_string()),
     ];
     if options.version >= EngineVersion::new(0, 32, 0) {
-        let tokens = startup::kv_tokens(options.version, settings, plan);
-        let per_request = settings.max_model_len.div_ceil(settings.block_size);
+        let (blocks, len) = (plan.blocks.into(), settings.max_model_len.into());
+        let (tokens, concurrency) = (plan.layout.tokens(blocks, len), plan.layout.concurrency(blocks, len));
         labels.push(("kv_cache_size_tokens", tokens.to_string()));
-        labels.push(("kv_cache_max_concurrency", (f64::from(plan.blocks) / f64::from(per_request)).to_string()));
+        labels.push(("kv_cache_max_concurrency", concurrency.to_string()));
     }
     labels
 }

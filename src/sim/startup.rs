@@ -96,7 +96,7 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
     if let Some(finding) = findings.iter().find(|finding| finding.severity.rejects()) {
         return Err(Refusal::found(version, finding));
     }
-    let (settings, plan) = allocate(&effective, &options.config, &model, version, options.device)?;
+    let (settings, plan) = allocate(&effective, &options.config, &facts, options.device)?;
     let memory = if since(20) { " memory" } else { "" };
     let took = options.startup.mul_f64(LOADED - CONFIGURED).as_secs_f64();
     if version.is_v0() {
@@ -125,8 +125,7 @@ fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPla
     let version = options.version;
     let since = |minor| version >= EngineVersion::new(0, minor, 0);
     let len = settings.max_model_len;
-    let per_request = f64::from(len.div_ceil(settings.block_size));
-    let concurrency = f64::from(plan.blocks) / per_request;
+    let concurrency = plan.layout.concurrency(plan.blocks.into(), len.into());
     if settings.policy == Policy::V0 {
         log.core("gpu_executor.py", format_args!("# GPU blocks: {}, # CPU blocks: 0", plan.blocks));
         log.core(
@@ -138,7 +137,7 @@ fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPla
     if since(10) {
         log.core("gpu_worker.py", format_args!("Available KV cache memory: {} GiB", gib(plan.cache)));
     }
-    let tokens = thousands(kv_tokens(version, settings, plan));
+    let tokens = thousands(plan.layout.tokens(plan.blocks.into(), len.into()));
     let concurrency =
         format!("Maximum concurrency for {} tokens per request: {concurrency:.2}x", thousands(len.into()));
     if since(32) {
@@ -148,15 +147,6 @@ fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPla
         log.core("kv_cache_utils.py", format_args!("GPU KV cache size: {tokens} tokens"));
         log.core("kv_cache_utils.py", concurrency);
     }
-}
-
-/// Tokens that the cache holds, as the release counts them.
-pub(super) fn kv_tokens(version: EngineVersion, settings: &Settings, plan: &MemoryPlan) -> u64 {
-    if version < EngineVersion::new(0, 20, 0) {
-        return u64::from(plan.blocks) * u64::from(settings.block_size);
-    }
-    let per_request = u64::from(settings.max_model_len.div_ceil(settings.block_size));
-    u64::from(plan.blocks) * u64::from(settings.max_model_len) / per_request.max(1)
 }
 
 /// One device is simulated.

@@ -3,9 +3,11 @@
 mod open;
 mod ranking;
 mod rows;
+mod starts;
 
 pub use open::database_path;
 pub use ranking::Ranked;
+pub use starts::{Start, StartKey};
 
 use std::path::PathBuf;
 

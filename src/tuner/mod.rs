@@ -3,6 +3,7 @@
 mod confirm;
 mod event;
 mod lock;
+mod memory;
 mod prepare;
 mod trial;
 
@@ -16,7 +17,7 @@ use crate::config::Config;
 use crate::document::DocumentError;
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::rule;
+use crate::rule::{self, Facts};
 use crate::sampler::{self, Ask, Past};
 use crate::server::LeftBehind;
 use crate::store::{Scored, Store, StoreError, Study, now};
@@ -113,6 +114,7 @@ impl Tuner<'_> {
             best: best.map(|best| best.value),
         });
 
+        let mut learned = self.learned(&study).await?;
         let (mut rejected_in_row, mut failed_starts) = (0, 0);
         // The latest failed start, and how often in a row it was the same.
         let mut refused: Option<(Failure, usize)> = None;
@@ -132,6 +134,7 @@ impl Tuner<'_> {
                 break Ending::NothingLeft;
             };
             let facts = self.job.facts(self.installed.version, self.installed.device, self.installed.host_memory);
+            let facts = Facts { memory: Some(&learned), ..facts };
             let whole = self.job.with_arguments(&config, self.installed.version);
             let (trial, left_behind) = if let Some(finding) = rule::rejection(&whole, &facts) {
                 rejected_in_row += 1;
@@ -147,6 +150,10 @@ impl Tuner<'_> {
             };
             let score = self.job.objective.score(&trial.outcome);
             self.store.append(study.id, &trial, score).await.map_err(|source| unstored(source, &trial))?;
+            if let Some(log) = &trial.log {
+                self.remember(&study, number, &whole, log).await?;
+                learned = self.learned(&study).await?;
+            }
             if let Some(left_behind) = left_behind {
                 return Err(left_behind.into());
             }

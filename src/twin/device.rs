@@ -23,8 +23,6 @@ pub struct DevicePreset {
     pub step_overhead_s: f64,
     /// Seconds to launch one layer kernel by kernel, that is without a captured graph.
     pub layer_launch_s: f64,
-    /// Bytes taken by the driver, its libraries and buffers.
-    pub reserved: u64,
 }
 
 const GIB: u64 = 1 << 30;
@@ -45,7 +43,6 @@ const PRESETS: [DevicePreset; 4] = [
         compute_efficiency: 0.65,
         step_overhead_s: 1.2e-3,
         layer_launch_s: 90e-6,
-        reserved: GIB,
     },
     DevicePreset {
         name: "h100",
@@ -58,7 +55,6 @@ const PRESETS: [DevicePreset; 4] = [
         compute_efficiency: 0.6,
         step_overhead_s: 1.0e-3,
         layer_launch_s: 75e-6,
-        reserved: GIB,
     },
     DevicePreset {
         name: "l4",
@@ -71,7 +67,6 @@ const PRESETS: [DevicePreset; 4] = [
         compute_efficiency: 0.55,
         step_overhead_s: 1.5e-3,
         layer_launch_s: 90e-6,
-        reserved: GIB / 2,
     },
     DevicePreset {
         name: "cpu",
@@ -84,7 +79,6 @@ const PRESETS: [DevicePreset; 4] = [
         compute_efficiency: 0.6,
         step_overhead_s: 2.0e-3,
         layer_launch_s: 30e-6,
-        reserved: GIB,
     },
 ];
 

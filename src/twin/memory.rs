@@ -1,115 +1,74 @@
-//! How much of the device is left for the key/value cache once the engine has started.
+//! The memory of a simulated device: the memory model's mean, as the engine's own profiling would report it.
 
 use super::device::DevicePreset;
 use super::step_time::IncompleteShape;
 use crate::facts::ModelShape;
+use crate::memory::{self, Launch, Layout, Learned, Resolved};
 
-/// What of the configuration the memory depends on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MemoryUse {
-    /// Share of the device's memory that the engine may use, 0 to 1.
-    pub utilization: f64,
-    pub max_num_batched_tokens: u32,
-    pub max_num_seqs: u32,
-    /// Tokens.
-    pub block_size: u32,
-    /// Whether steps run without captured graphs.
-    pub eager: bool,
-    /// As in [`Settings`](super::Settings).
-    pub cache_dtype_bytes: Option<u64>,
-}
-
-/// The device's memory in bytes, as the engine's own profiling would report it.
+/// The device's memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
     pub weights: u64,
-    /// Peak of the profiling run: grows with the token budget and, for the sampler, with the sequences.
-    pub activations: u64,
-    pub graphs: u64,
-    pub reserved: u64,
     /// For the cache; 0 when nothing is left.
     pub cache: u64,
-    pub block_bytes: u64,
+    /// What the engine would allocate, its own reserve included.
     pub blocks: u32,
+    pub layout: Layout,
 }
 
-/// Copies of the 32-bit logits that the sampler holds at its peak: logits, probabilities, sorted values and indices.
-const LOGIT_COPIES: u64 = 4;
-/// Bytes of one captured graph for one layer.
-const GRAPH_LAYER: u64 = 256 << 10;
-const LARGEST_GRAPH: u64 = 512;
-
-/// Splits the device's memory. `blocks` is what the engine would allocate, its own reserve included.
+/// Divides the memory of `device`; what `launch` says of the device's memory is not looked at.
 ///
 /// # Errors
 /// When the shape lacks a size.
-pub fn kv_blocks(model: &ModelShape, device: &DevicePreset, usage: &MemoryUse) -> Result<MemoryPlan, IncompleteShape> {
-    let get = |value: Option<u64>, name| value.ok_or(IncompleteShape(name));
-    let weights = get(model.dense_parameters(), "all sizes of its layers")? * model.dtype_bytes;
-    let kv_bytes = get(kv_bytes_per_token(model, usage.cache_dtype_bytes), "the size of its key/value heads")?;
-    let (tokens, sequences) = (u64::from(usage.max_num_batched_tokens), u64::from(usage.max_num_seqs));
-    // Residual, its copy, and the gate and up projections with their product, all alive at once in the MLP.
-    let hidden = get(model.hidden_size, "hidden_size")?;
-    let token_bytes = (2 * hidden + 3 * get(model.intermediate_size, "intermediate_size")?) * model.dtype_bytes;
-    let logits = sequences * get(model.vocab_size, "vocab_size")? * 4 * LOGIT_COPIES;
-    let activations = (tokens * token_bytes).max(logits);
-    let graphs = if usage.eager || device.cpu {
-        0
-    } else {
-        // Sizes 1, 2, 4 and then every eighth up to the largest.
-        let sizes = 3 + (2 * sequences).min(LARGEST_GRAPH) / 8;
-        sizes * get(model.layers, "num_hidden_layers")? * GRAPH_LAYER
-    };
-    let reserved = device.reserved;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a share of a memory size"
-    )]
-    let budget = (device.memory as f64 * usage.utilization) as u64;
-    let cache = budget.saturating_sub(weights + activations + graphs + reserved);
-    let block_bytes = kv_bytes * u64::from(usage.block_size.max(1));
-    let blocks = u32::try_from(cache / block_bytes.max(1)).unwrap_or(u32::MAX);
-    Ok(MemoryPlan { weights, activations, graphs, reserved, cache, block_bytes, blocks })
+pub fn kv_blocks(model: &ModelShape, device: &DevicePreset, launch: &Launch) -> Result<MemoryPlan, IncompleteShape> {
+    let resolved = Resolved { device_memory: Some(device.memory), ..launch.resolved };
+    let launch = Launch { resolved, ..launch.clone() };
+    let prediction = memory::predict(model, &launch, &Learned::default());
+    let prediction = prediction.ok_or(IncompleteShape("all sizes of its layers"))?;
+    Ok(MemoryPlan {
+        weights: memory::bytes(prediction.weights_gib),
+        cache: memory::bytes(prediction.cache_gib),
+        blocks: u32::try_from(prediction.blocks()).unwrap_or(u32::MAX),
+        layout: prediction.layout,
+    })
 }
 
 /// Bytes of key/value cache per token.
 pub(super) fn kv_bytes_per_token(model: &ModelShape, cache_dtype_bytes: Option<u64>) -> Option<u64> {
-    let own = model.kv_bytes_per_token()?;
-    Some(cache_dtype_bytes.map_or(own, |bytes| own / model.dtype_bytes.max(1) * bytes))
+    memory::cache_token_bytes(model, cache_dtype_bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::facts::EngineVersion;
     use crate::twin::test_model;
 
-    fn plan(device: &str, tokens: u32, sequences: u32, utilization: f64) -> MemoryPlan {
-        let usage = MemoryUse {
+    fn plan(device: &str, tokens: u64, sequences: u64, utilization: f64) -> MemoryPlan {
+        let resolved = Resolved {
+            version: EngineVersion::new(0, 12, 0),
+            v0: false,
+            cpu: false,
+            device_memory: None,
             utilization,
+            max_model_len: 8192,
             max_num_batched_tokens: tokens,
             max_num_seqs: sequences,
             block_size: 16,
-            eager: false,
-            cache_dtype_bytes: None,
+            tensor_parallel_size: 1,
+            pipeline_parallel_size: 1,
         };
-        kv_blocks(&test_model(), DevicePreset::find(device).unwrap(), &usage).unwrap()
+        let launch = Launch::new(resolved, &Config::new(), &std::collections::BTreeMap::new());
+        kv_blocks(&test_model(), DevicePreset::find(device).unwrap(), &launch).unwrap()
     }
 
     #[test]
     fn an_eight_billion_model_leaves_a_plausible_cache_on_80_gib() {
         let plan = plan("h100", 8192, 256, 0.9);
-        assert_eq!(plan.block_bytes, 16 * 131_072);
+        assert_eq!(plan.layout.block_bytes, 16 * 131_072);
         let tokens = plan.blocks * 16;
         assert!((400_000..470_000).contains(&tokens), "{tokens}");
-    }
-
-    #[test]
-    fn an_fp8_cache_holds_twice_the_tokens() {
-        let model = test_model();
-        assert_eq!(kv_bytes_per_token(&model, None), Some(131_072));
-        assert_eq!(kv_bytes_per_token(&model, Some(1)), Some(65_536));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub use batch::{Batch, Item, Work};
 pub use device::DevicePreset;
 pub use drive::{Reply, drive};
 pub use engine::{AddError, Counters, Engine, Event};
-pub use memory::{MemoryPlan, MemoryUse, kv_blocks};
+pub use memory::{MemoryPlan, kv_blocks};
 pub use sequence::RequestId;
 pub use settings::{Policy, Settings, SettingsError};
 pub use step_time::{IncompleteShape, StepTime};

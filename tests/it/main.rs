@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod bad_input;
+mod exercise;
 mod help;
+mod memory_model;
+mod model_shapes;
 mod real_vllm;
 mod recorded_commands;
 mod resume;
 mod spaces;
+mod starts;
 mod study;
 mod support;

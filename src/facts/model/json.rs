@@ -6,19 +6,29 @@ use serde_json::Value as Json;
 
 /// Sizes above this one are taken for mistakes: no product of the sizes of a real model comes near the limits of its
 /// arithmetic.
-const LARGEST_SIZE: u64 = 1 << 32;
+pub(super) const LARGEST_SIZE: u64 = 1 << 32;
+
+/// A useless value is quoted up to so many characters.
+const LONGEST_QUOTE: usize = 60;
 
 /// The part that describes the language model: multimodal models nest it.
 pub(super) fn language_model(json: &Json) -> &Json {
-    let nested = |json: &'_ Json, key: &str| json.get(key).filter(|nested| nested.is_object()).is_some();
     let mut part = json;
     // `thinker_config` holds a `text_config` of its own.
-    for key in ["thinker_config", "text_config", "llm_config", "language_config", "language_model"] {
-        if nested(part, key) {
-            part = &part[key];
+    for key in ["thinker_config", "text_config", "llm_config", "language_config", "language_model", "decoder_config"] {
+        if let Some(nested) = part.get(key).filter(|nested| nested.is_object()) {
+            part = nested;
         }
     }
     part
+}
+
+/// What a key holds.
+enum Found {
+    Size(u64),
+    /// Absent, null, or zero, which is how families say that they do not have the thing.
+    Nothing,
+    Useless,
 }
 
 /// Reads values and remembers the keys that are there but useless.
@@ -32,38 +42,57 @@ impl<'j> Keys<'j> {
         Self { json, unread: RefCell::default() }
     }
 
+    fn find(&self, name: &str) -> Found {
+        let Some(value) = self.json.get(name).filter(|value| !value.is_null()) else { return Found::Nothing };
+        match value.as_u64() {
+            Some(0) => Found::Nothing,
+            Some(number) if number <= LARGEST_SIZE => Found::Size(number),
+            _ => {
+                let quoted: String = value.to_string().chars().take(LONGEST_QUOTE).collect();
+                let problem = format!("{name}: {quoted} is not a size between 1 and {LARGEST_SIZE}");
+                let mut unread = self.unread.borrow_mut();
+                if !unread.contains(&problem) {
+                    unread.push(problem);
+                }
+                Found::Useless
+            }
+        }
+    }
+
     /// The first of these keys that holds a positive whole number of a plausible size.
     pub(super) fn size(&self, names: &[&str]) -> Option<u64> {
-        names.iter().find_map(|name| {
-            let value = self.json.get(name).filter(|value| !value.is_null())?;
-            let number = value.as_u64().filter(|number| *number <= LARGEST_SIZE);
-            // Zero is how families say that they do not have the thing.
-            if number.is_none() {
-                let problem = format!("{name}: {value} is not a size between 1 and {LARGEST_SIZE}");
-                self.unread.borrow_mut().push(problem);
-            }
-            number.filter(|number| *number > 0)
+        names.iter().find_map(|name| match self.find(name) {
+            Found::Size(size) => Some(size),
+            Found::Nothing | Found::Useless => None,
         })
+    }
+
+    /// The same, or `otherwise` where none of the keys says anything. What is said and useless is not guessed.
+    pub(super) fn size_or(&self, names: &[&str], otherwise: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        for name in names {
+            match self.find(name) {
+                Found::Size(size) => return Some(size),
+                Found::Useless => return None,
+                Found::Nothing => {}
+            }
+        }
+        otherwise()
+    }
+
+    /// Of these keys' sizes the smallest.
+    pub(super) fn smallest(&self, names: &[&str]) -> Option<u64> {
+        names.iter().filter_map(|name| self.size(&[name])).min()
     }
 
     pub(super) fn text(&self, names: &[&str]) -> Option<String> {
         names.iter().find_map(|name| self.json.get(name).and_then(Json::as_str)).map(str::to_owned)
     }
 
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        self.json.get(name).and_then(Json::as_bool)
+    }
+
     pub(super) fn unread(self) -> Vec<String> {
         self.unread.into_inner()
-    }
-}
-
-/// How many layers have the sliding window: named one by one, or every layer but each `sliding_window_pattern`-th.
-pub(super) fn sliding_layers(text: &Json, layers: Option<u64>) -> Option<u64> {
-    if let Some(kinds) = text.get("layer_types").and_then(Json::as_array) {
-        let sliding = kinds.iter().filter(|kind| kind.as_str() == Some("sliding_attention"));
-        return u64::try_from(sliding.count()).ok();
-    }
-    let layers = layers?;
-    match text.get("sliding_window_pattern").and_then(Json::as_u64) {
-        Some(pattern) if pattern > 0 => Some(layers - layers / pattern),
-        _ => Some(layers),
     }
 }

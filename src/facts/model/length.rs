@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
+use super::json::Keys;
 use crate::facts::EngineVersion;
 
 /// vLLM takes the smallest of these that are present.
@@ -21,6 +22,9 @@ const KEYS: [&str; 9] = [
 
 /// vLLM's own assumption where the configuration names no length.
 const FALLBACK: u64 = 2048;
+
+/// Positions that are stretched further are a mistake.
+const LARGEST_FACTOR: f64 = 1e6;
 
 /// Tokenizers that know no limit state 10^30.
 const UNLIMITED: f64 = 1e12;
@@ -51,13 +55,13 @@ impl Lengths {
         Self { stated: Some(tokens), ..Self::default() }
     }
 
-    pub(super) fn read(text: &Json) -> Self {
-        let stated = KEYS.iter().filter_map(|key| text.get(key).and_then(Json::as_u64)).filter(|n| *n > 0).min();
+    pub(super) fn read(text: &Json, keys: &Keys<'_>) -> Self {
+        let stated = keys.smallest(&KEYS);
         let scaling = ["rope_scaling", "rope_parameters"].iter().find_map(|key| {
             let scaling = text.get(key).filter(|scaling| scaling.is_object())?;
             let kind = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Json::as_str)?;
-            let factor = scaling.get("factor").and_then(Json::as_f64).filter(|f| f.is_finite() && *f > 0.0);
-            let original = scaling.get("original_max_position_embeddings").and_then(Json::as_u64);
+            let factor = scaling.get("factor").and_then(Json::as_f64).filter(|f| *f > 0.0 && *f <= LARGEST_FACTOR);
+            let original = Keys::new(scaling).size(&["original_max_position_embeddings"]);
             Some(RopeScaling { kind: kind.to_owned(), factor: factor.unwrap_or(1.0), original })
         });
         Self { stated, tokenizer: None, scaling }
@@ -111,7 +115,7 @@ mod tests {
     use serde_json::json;
 
     fn longest(config: &Json, version: &str) -> u64 {
-        Lengths::read(config).longest(version.parse().unwrap())
+        Lengths::read(config, &Keys::new(config)).longest(version.parse().unwrap())
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! A model's shape, read from the `config.json` that lies beside its weights.
 
+mod attention;
 mod json;
 mod length;
+mod quantization;
+mod unchecked;
 mod weights;
 
 use std::path::{Path, PathBuf};
@@ -11,10 +14,13 @@ use serde_json::Value as Json;
 use crate::facts::EngineVersion;
 use json::Keys;
 pub use length::Lengths;
+use quantization::Quantization;
+pub use unchecked::Unchecked;
 
 /// What rules, ranges, the memory model and the twin need to know of a model. A key that `config.json` lacks, or whose
 /// value is absurd, is `None` and named in `unread`, never guessed.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct ModelShape {
     /// The class that vLLM looks up, such as `Qwen2ForCausalLM`.
     pub architecture: Option<String>,
@@ -27,6 +33,8 @@ pub struct ModelShape {
     pub kv_heads: Option<u64>,
     pub head_dim: Option<u64>,
     pub intermediate_size: Option<u64>,
+    /// Whether the MLP has a third matrix, for its gate.
+    pub gated_mlp: bool,
     pub vocab_size: Option<u64>,
     pub tied_embeddings: bool,
     /// As the checkpoint spells it, such as `bfloat16`.
@@ -43,8 +51,12 @@ pub struct ModelShape {
     pub experts: Option<Experts>,
     /// The checkpoint's own quantisation method, such as `awq` or `fp8`.
     pub quantization: Option<String>,
+    /// Bits of one quantised weight, where the checkpoint says.
+    pub quantization_bits: Option<u64>,
     pub multimodal: bool,
     pub encoder_decoder: bool,
+    /// Whether some layers keep a state instead of keys and values.
+    pub recurrent: bool,
     /// Bytes of the checkpoint's weights, where they lie beside `config.json`.
     pub checkpoint_bytes: Option<u64>,
     pub lengths: Lengths,
@@ -59,16 +71,46 @@ pub struct LatentAttention {
     pub qk_rope_head_dim: u64,
 }
 
+impl LatentAttention {
+    /// What one token takes in one layer.
+    #[must_use]
+    pub const fn elements(self) -> u64 {
+        self.kv_lora_rank.saturating_add(self.qk_rope_head_dim)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experts {
     /// Routed experts of a layer.
     pub count: u64,
     pub intermediate_size: Option<u64>,
+    /// Routed experts that one token passes.
+    pub per_token: Option<u64>,
     /// Experts that every token passes.
     pub shared: u64,
     /// Layers at the beginning that have no experts.
     pub dense_layers: u64,
 }
+
+/// Families that share one matrix between input and output where `config.json` says nothing, named as in `transformers`.
+const TIED: [&str; 10] =
+    ["gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "gemma", "gemma2", "gemma3", "gemma3_text"];
+
+/// Families whose MLP has two matrices, named as in `transformers`.
+const PLAIN_MLP: [&str; 12] = [
+    "gpt2",
+    "gpt_bigcode",
+    "gpt_neox",
+    "gptj",
+    "opt",
+    "falcon",
+    "mpt",
+    "bloom",
+    "phi",
+    "starcoder2",
+    "whisper",
+    "nemotron",
+];
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -112,8 +154,10 @@ impl ModelShape {
     pub fn from_json(json: &Json) -> Self {
         let text = json::language_model(json);
         let keys = Keys::new(text);
+        let model_type = json.get("model_type").and_then(Json::as_str).map(str::to_owned);
+        let kind = text.get("model_type").and_then(Json::as_str).or(model_type.as_deref());
         let hidden_size = keys.size(&["hidden_size", "n_embd", "d_model"]);
-        let attention_heads = keys.size(&["num_attention_heads", "n_head", "num_heads"]);
+        let attention_heads = keys.size(&["num_attention_heads", "n_head", "n_heads", "num_heads"]);
         let layers = keys.size(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"]);
         let dtype = keys.text(&["dtype", "torch_dtype"]).or_else(|| Keys::new(json).text(&["dtype", "torch_dtype"]));
         // Qwen2 names a window that it does not use.
@@ -121,28 +165,39 @@ impl ModelShape {
         let sliding_window = keys.size(&["sliding_window"]).filter(|_| uses_window);
         let kv_lora_rank = keys.size(&["kv_lora_rank"]);
         let expert_count = keys.size(&["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"]);
+        let quantization = Quantization::read(json, text);
+        let (kv_heads, unread_heads) = attention::kv_heads(text, kind, attention_heads);
+        // These families state only another size than the usual one.
+        let inner = || match kind? {
+            "gpt2" | "gpt_bigcode" | "gptj" | "falcon" | "bloom" => product([4, hidden_size?]),
+            "mpt" => product([keys.size_or(&["expansion_ratio"], || Some(4))?, hidden_size?]),
+            _ => None,
+        };
         let mut shape = Self {
             architecture: json
                 .get("architectures")
                 .and_then(|names| names.get(0))
                 .and_then(Json::as_str)
                 .map(str::to_owned),
-            model_type: json.get("model_type").and_then(Json::as_str).map(str::to_owned),
+            gated_mlp: kind.is_none_or(|kind| !PLAIN_MLP.contains(&kind)),
             hidden_size,
             layers,
             attention_heads,
-            kv_heads: keys.size(&["num_key_value_heads", "num_kv_heads"]).or(attention_heads),
+            kv_heads,
             head_dim: keys
-                .size(&["head_dim"])
-                .or_else(|| Some(hidden_size? / attention_heads?))
+                .size_or(&["head_dim", "kv_channels"], || Some(hidden_size? / attention_heads?))
                 .filter(|size| *size > 0),
-            intermediate_size: keys.size(&["intermediate_size", "n_inner", "ffn_dim"]),
-            vocab_size: keys.size(&["vocab_size"]),
-            tied_embeddings: text.get("tie_word_embeddings").and_then(Json::as_bool).unwrap_or(false),
+            intermediate_size: keys
+                .size_or(&["intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"], inner)
+                .filter(|size| *size <= json::LARGEST_SIZE),
+            vocab_size: keys.size(&["vocab_size", "padded_vocab_size"]),
+            tied_embeddings: keys
+                .flag("tie_word_embeddings")
+                .unwrap_or_else(|| kind.is_some_and(|kind| TIED.contains(&kind))),
             dtype_bytes: if dtype.as_deref().is_some_and(|dtype| dtype.ends_with("float32")) { 4 } else { 2 },
             dtype,
             sliding_window,
-            sliding_layers: sliding_window.and_then(|_| json::sliding_layers(text, layers)),
+            sliding_layers: sliding_window.and_then(|_| attention::sliding_layers(text, kind, layers)),
             latent: kv_lora_rank.map(|kv_lora_rank| LatentAttention {
                 kv_lora_rank,
                 qk_rope_head_dim: keys.size(&["qk_rope_head_dim"]).unwrap_or(0),
@@ -150,22 +205,27 @@ impl ModelShape {
             experts: expert_count.map(|count| Experts {
                 count,
                 intermediate_size: keys.size(&["moe_intermediate_size", "expert_ffn_hidden_size"]),
+                per_token: keys.size(&[
+                    "num_experts_per_tok",
+                    "num_experts_per_token",
+                    "experts_per_token",
+                    "moe_topk",
+                ]),
                 shared: keys.size(&["n_shared_experts", "num_shared_experts"]).unwrap_or(0),
                 dense_layers: keys.size(&["first_k_dense_replace"]).unwrap_or(0),
             }),
-            quantization: ["quantization_config", "compression_config"]
-                .iter()
-                .find_map(|key| json.get(key).or_else(|| text.get(key)))
-                .and_then(|own| own.get("quant_method"))
-                .and_then(Json::as_str)
-                .map(str::to_lowercase),
+            quantization: quantization.method,
+            quantization_bits: quantization.bits,
             multimodal: ["vision_config", "audio_config", "thinker_config"].iter().any(|key| json.get(key).is_some()),
             encoder_decoder: json.get("is_encoder_decoder").and_then(Json::as_bool).unwrap_or(false),
+            recurrent: attention::is_recurrent(text, kind),
             checkpoint_bytes: None,
-            lengths: Lengths::read(text),
+            lengths: Lengths::read(text, &keys),
+            model_type,
             unread: Vec::new(),
         };
         shape.unread = keys.unread();
+        shape.unread.extend(unread_heads);
         shape
     }
 
@@ -175,10 +235,29 @@ impl ModelShape {
         self.lengths.longest(version)
     }
 
-    /// Bytes of key/value cache per token on one device, plain attention: `2 * layers * kv_heads * head_dim * bytes`.
+    /// What of the shape decides the memory, as one text: models with equal ones take equal memory.
     #[must_use]
-    pub fn kv_bytes_per_token(&self) -> Option<u64> {
-        product([2, self.layers?, self.kv_heads?, self.head_dim?, self.dtype_bytes])
+    pub fn fingerprint(&self) -> String {
+        let number = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+        let sizes = [
+            ("hidden", self.hidden_size),
+            ("layers", self.layers),
+            ("heads", self.attention_heads),
+            ("kv", self.kv_heads),
+            ("head", self.head_dim),
+            ("mlp", self.intermediate_size),
+            ("vocab", self.vocab_size),
+            ("latent", self.latent.map(LatentAttention::elements)),
+            ("experts", self.experts.map(|experts| experts.count)),
+            ("window", self.sliding_window),
+            ("dtype", Some(self.dtype_bytes)),
+            ("bits", self.quantization_bits),
+            ("tied", Some(u64::from(self.tied_embeddings))),
+            ("checkpoint", self.checkpoint_bytes),
+        ];
+        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
+        let sizes: Vec<_> = sizes.into_iter().map(|(name, size)| format!("{name}={}", number(size))).collect();
+        format!("{} {} {}", text(&self.architecture), text(&self.quantization), sizes.join(" "))
     }
 
     /// Number of weights of a dense decoder with gated MLP, from its shape. Mixture-of-experts models have more.
@@ -213,7 +292,7 @@ mod tests {
         assert_eq!(shape.max_model_len(EngineVersion::LATEST), 32768);
         assert_eq!(shape.head_dim, Some(64));
         assert_eq!(shape.sliding_window, None);
-        assert_eq!(shape.kv_bytes_per_token(), Some(12_288));
+        assert_eq!(shape.kv_heads, Some(2));
         let parameters = shape.dense_parameters().unwrap_or_default();
         assert!((490_000_000..500_000_000).contains(&parameters), "{parameters}");
         assert_eq!(shape.unread, Vec::<String>::new());
@@ -223,7 +302,7 @@ mod tests {
     fn nested_text_configs_are_found_and_missing_keys_stay_unknown() {
         let shape = ModelShape::from_json(&json!({"text_config": {"num_hidden_layers": 3, "seq_length": 512}}));
         assert_eq!((shape.layers, shape.max_model_len(EngineVersion::LATEST)), (Some(3), 512));
-        assert_eq!((shape.kv_heads, shape.kv_bytes_per_token()), (None, None));
+        assert_eq!((shape.kv_heads, shape.dense_parameters()), (None, None));
     }
 
     #[test]
@@ -232,7 +311,8 @@ mod tests {
             "n_routed_experts": 256, "n_shared_experts": 1, "moe_intermediate_size": 2048, "first_k_dense_replace": 3,
             "kv_lora_rank": 512, "qk_rope_head_dim": 64, "quantization_config": {"quant_method": "FP8"}
         }));
-        let experts = Experts { count: 256, intermediate_size: Some(2048), shared: 1, dense_layers: 3 };
+        let experts =
+            Experts { count: 256, intermediate_size: Some(2048), per_token: None, shared: 1, dense_layers: 3 };
         assert_eq!(shape.experts, Some(experts));
         assert_eq!(shape.latent, Some(LatentAttention { kv_lora_rank: 512, qk_rope_head_dim: 64 }));
         assert_eq!(shape.quantization.as_deref(), Some("fp8"));

@@ -1,0 +1,86 @@
+//! Which checks cannot be made, because `config.json` does not say what they need.
+
+use std::fmt;
+
+use super::ModelShape;
+
+/// A check and why it is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unchecked {
+    /// What would have been checked.
+    pub check: &'static str,
+    pub reason: String,
+}
+
+impl fmt::Display for Unchecked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.check, self.reason)
+    }
+}
+
+impl ModelShape {
+    /// The checks that this shape leaves out, with what is missing for each.
+    #[must_use]
+    pub fn unchecked(&self) -> Vec<Unchecked> {
+        let heads = [("num_attention_heads", self.attention_heads.is_some())];
+        let kv_heads = [("num_key_value_heads", self.kv_heads.is_some())];
+        let memory = [
+            ("num_hidden_layers", self.layers.is_some()),
+            ("hidden_size", self.hidden_size.is_some()),
+            ("num_key_value_heads", self.kv_heads.is_some() || self.latent.is_some()),
+            ("head_dim", self.head_dim.is_some() || self.latent.is_some()),
+            ("intermediate_size", self.intermediate_size.is_some() || self.expert_size().is_some()),
+            ("vocab_size", self.vocab_size.is_some()),
+        ];
+        let checks = [
+            ("heads over tensor-parallel devices", &heads[..]),
+            ("key/value heads over tensor-parallel devices", &kv_heads[..]),
+            ("memory of the device", &memory[..]),
+        ];
+        let mut unchecked: Vec<_> = checks.iter().filter_map(|(check, keys)| lacking(check, keys)).collect();
+        let other = [
+            (self.encoder_decoder, "encoder-decoder models also cache what the encoder says"),
+            (self.recurrent, "some layers keep a state instead of keys and values"),
+        ];
+        unchecked.extend(
+            other
+                .into_iter()
+                .filter(|(applies, _)| *applies)
+                .map(|(_, reason)| Unchecked { check: "memory of the device", reason: reason.to_owned() }),
+        );
+        if self.lengths.stated.is_none() {
+            let reason = "config.json states no length, and the engine's assumption is taken".to_owned();
+            unchecked.push(Unchecked { check: "the model's own length", reason });
+        }
+        unchecked
+    }
+
+    fn expert_size(&self) -> Option<u64> {
+        self.experts?.intermediate_size
+    }
+}
+
+fn lacking(check: &'static str, keys: &[(&str, bool)]) -> Option<Unchecked> {
+    let missing: Vec<_> = keys.iter().filter(|(_, known)| !known).map(|(key, _)| *key).collect();
+    let reason = || format!("config.json does not give {}", missing.join(", "));
+    (!missing.is_empty()).then(|| Unchecked { check, reason: reason() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_missing_is_named_with_the_check_that_needs_it() {
+        let whole = json!({"num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 9,
+            "vocab_size": 99, "max_position_embeddings": 128});
+        assert_eq!(ModelShape::from_json(&whole).unchecked(), []);
+        let partly = json!({"num_attention_heads": 4, "max_position_embeddings": 128, "num_hidden_layers": 2,
+            "intermediate_size": 9});
+        let unchecked: Vec<_> = ModelShape::from_json(&partly).unchecked().iter().map(ToString::to_string).collect();
+        let expected = "memory of the device: config.json does not give hidden_size, head_dim, vocab_size";
+        assert_eq!(unchecked, [expected]);
+        assert_eq!(ModelShape::from_json(&json!({})).unchecked().len(), 4);
+    }
+}

@@ -1,0 +1,110 @@
+//! The peak of the profiling run: the larger of one forward step over the token budget and of the sampler's work.
+//!
+//! The constants are fitted to public measurements: 162 starts of 0.9.0.1 on an L40S (three models, both engines) and
+//! the profiles of eight models on an H100 with 0.11 (llm-d-benchmark). The sampler's factor is the same in all of them
+//! within 2 %; the forward factors come from one dense model each.
+
+use super::{GIB, Launch, gib};
+use crate::facts::{EngineVersion, ModelShape};
+
+/// Copies of the 32-bit logits that the sampler holds at its peak: 16-bit and 32-bit logits, sorted values and their
+/// 64-bit indices, probabilities, sums, masks.
+const SORTING: f64 = 9.5;
+/// The same without sorting: from 0.20 a Triton kernel finds the limits (`apply_top_k_top_p_triton`).
+const SELECTING: f64 = 4.5;
+
+/// Both parts in GiB.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Peaks {
+    /// Grows with the sequences.
+    pub(super) sampler: f64,
+    /// The hidden states of all tokens, which are there while the sampler works.
+    pub(super) hidden: f64,
+    /// Grows with the token budget.
+    pub(super) forward: f64,
+}
+
+/// `None` where the shape lacks a size.
+#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
+pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
+    let resolved = &launch.resolved;
+    let element = launch.element_bytes(model) as f64;
+    let parallel = resolved.tensor_parallel_size.max(1) as f64;
+    let (tokens, hidden) = (resolved.max_num_batched_tokens as f64, model.hidden_size? as f64);
+    let sequences = resolved.max_num_seqs.min(resolved.max_num_batched_tokens) as f64;
+    let copies = if resolved.version >= EngineVersion::new(0, 20, 0) { SELECTING } else { SORTING };
+    let (inner, outer) = match (resolved.v0, launch.compiled) {
+        (_, false) => (3.0, 3.0),
+        (false, true) => (3.0, 5.0),
+        // Without `auto_functionalized_v2` the compiled graph copies what it writes to.
+        (true, true) => (5.5, 1.0),
+    };
+    let intermediate = intermediate(model)? as f64 / parallel;
+    Some(Peaks {
+        sampler: sequences * model.vocab_size? as f64 * 4.0 * copies / GIB,
+        hidden: tokens * hidden * element / GIB,
+        forward: tokens * (inner * intermediate + outer * hidden) * element / GIB,
+    })
+}
+
+/// Elements of the MLP's inner activations for one token.
+fn intermediate(model: &ModelShape) -> Option<u64> {
+    match model.experts {
+        Some(experts) => {
+            let inner = experts.intermediate_size.or(model.intermediate_size)?;
+            let active = experts.per_token.unwrap_or(1).saturating_add(experts.shared);
+            Some(inner.saturating_mul(active).max(model.intermediate_size.unwrap_or(0)))
+        }
+        None => model.intermediate_size,
+    }
+}
+
+/// What the driver, the libraries and their buffers take, in GiB: mean and standard deviation.
+///
+/// Up to 0.9, V1 counts everything on the device that is not its own allocation, thus its CUDA context and also other
+/// processes; V0 and later V1 count what came with the profiling run. Two and more devices add buffers of NCCL.
+pub(super) fn overhead(launch: &Launch) -> (f64, f64) {
+    let resolved = &launch.resolved;
+    if resolved.cpu {
+        // The resident memory of the process besides the weights.
+        return (1.5, 0.7);
+    }
+    let (alone, doubt) = match (resolved.v0, resolved.version < EngineVersion::new(0, 10, 0)) {
+        (true, _) => (0.09, 0.1),
+        (false, true) => (0.55, 0.15),
+        (false, false) => (0.16, 0.1),
+    };
+    let many = resolved.tensor_parallel_size.saturating_mul(resolved.pipeline_parallel_size) > 1;
+    if many { (alone + 0.42, doubt + 0.2) } else { (alone, doubt) }
+}
+
+/// The prior's standard deviations of the factors on sampler and forward step.
+pub(super) fn doubts(model: &ModelShape, launch: &Launch) -> (f64, f64) {
+    let measured = launch.resolved.version < EngineVersion::new(0, 12, 0);
+    // Encoders of images and sound are profiled as well, and some run with fewer sequences.
+    let other = if model.multimodal || model.encoder_decoder { 2.0 } else { 1.0 };
+    let (sampler, forward) = if measured { (0.04, 0.25) } else { (0.35, 0.35) };
+    (sampler * other, forward * other)
+}
+
+/// The device's memory in GiB that the engine may use.
+pub(super) fn budget(launch: &Launch) -> Option<f64> {
+    Some(gib(launch.resolved.device_memory?) * launch.resolved.utilization)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Resolved, test_launch, test_model};
+
+    #[test]
+    fn the_sampler_is_the_peak_of_many_sequences_and_the_mlp_of_many_tokens() {
+        let many = peaks(&test_model(), &test_launch()).unwrap();
+        // Measured on an H100 with 0.11: 4.76 GiB.
+        let peak = (many.sampler + many.hidden).max(many.forward);
+        assert!((4.6..4.8).contains(&peak), "{peak}");
+        let few = Launch { resolved: Resolved { max_num_seqs: 16, ..test_launch().resolved }, ..test_launch() };
+        let few = peaks(&test_model(), &few).unwrap();
+        assert!(few.forward > few.sampler + few.hidden);
+    }
+}

@@ -1,0 +1,84 @@
+//! A normal distribution over the model's corrections, and what an observation does to it.
+
+/// How many corrections there are.
+pub(super) const SIZE: usize = 5;
+
+pub(super) type Vector = [f64; SIZE];
+
+/// Mean and covariance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Gaussian {
+    pub(super) mean: Vector,
+    covariance: [Vector; SIZE],
+}
+
+impl Gaussian {
+    /// Independent corrections.
+    pub(super) fn independent(mean: Vector, deviations: Vector) -> Self {
+        let mut covariance = [[0.0; SIZE]; SIZE];
+        for (index, deviation) in deviations.into_iter().enumerate() {
+            covariance[index][index] = deviation * deviation;
+        }
+        Self { mean, covariance }
+    }
+
+    /// The variance of `slope . corrections`.
+    pub(super) fn variance(&self, slope: &Vector) -> f64 {
+        dot(slope, &self.times(slope))
+    }
+
+    /// Makes one correction less certain.
+    pub(super) fn widen(&mut self, index: usize, variance: f64) {
+        self.covariance[index][index] += variance;
+    }
+
+    /// Bayes' rule for an observation that lies `surprise` above what the mean predicts, whose prediction changes with
+    /// the corrections by `slope`, and that is itself uncertain by `noise`, a variance: one step of a Kalman filter.
+    pub(super) fn observe(&mut self, slope: &Vector, surprise: f64, noise: f64) {
+        let gain = self.times(slope);
+        let total = dot(slope, &gain) + noise;
+        if !(total > 0.0 && surprise.is_finite()) {
+            return;
+        }
+        for row in 0..SIZE {
+            self.mean[row] += gain[row] / total * surprise;
+            for column in 0..SIZE {
+                self.covariance[row][column] -= gain[row] * gain[column] / total;
+            }
+        }
+    }
+
+    fn times(&self, slope: &Vector) -> Vector {
+        self.covariance.map(|row| dot(&row, slope))
+    }
+}
+
+fn dot(a: &Vector, b: &Vector) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// The probability that a normal variable of mean 0 and deviation 1 is below `x`.
+pub(super) fn normal_cdf(x: f64) -> f64 {
+    0.5 * libm::erfc(-x / std::f64::consts::SQRT_2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exact_observation_is_believed_and_the_rest_stays_as_uncertain_as_it_was() {
+        let mut gaussian = Gaussian::independent([1.0; SIZE], [1.0; SIZE]);
+        let slope = [2.0, 0.0, 0.0, 0.0, 0.0];
+        gaussian.observe(&slope, 3.0, 0.0);
+        assert!((gaussian.mean[0] - 2.5).abs() < 1e-12 && gaussian.variance(&slope).abs() < 1e-12);
+        assert!((gaussian.variance(&[0.0, 1.0, 0.0, 0.0, 0.0]) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn probabilities_are_those_of_the_tables() {
+        for (x, expected) in [(0.0, 0.5), (1.0, 0.841_344_7), (-2.326_347_9, 0.01), (9.0, 1.0)] {
+            assert!((normal_cdf(x) - expected).abs() < 1e-6, "{x}");
+        }
+    }
+}

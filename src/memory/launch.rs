@@ -1,0 +1,155 @@
+//! What of a launch the memory depends on.
+
+use std::collections::BTreeMap;
+
+use crate::config::Config;
+use crate::facts::{EngineVersion, ModelShape};
+
+/// Numbers that the engine works with once its defaults are filled in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Resolved {
+    pub version: EngineVersion,
+    /// Whether the V0 engine runs.
+    pub v0: bool,
+    pub cpu: bool,
+    /// Bytes of one device, as the engine sees them.
+    pub device_memory: Option<u64>,
+    /// Share of `device_memory`, 0 to 1.
+    pub utilization: f64,
+    /// Tokens.
+    pub max_model_len: u64,
+    pub max_num_batched_tokens: u64,
+    pub max_num_seqs: u64,
+    /// Tokens.
+    pub block_size: u64,
+    pub tensor_parallel_size: u64,
+    pub pipeline_parallel_size: u64,
+}
+
+/// The resolved numbers and the flags that change how memory is used.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct Launch {
+    pub resolved: Resolved,
+    /// Whether steps run without captured graphs.
+    pub eager: bool,
+    /// Whether the model is compiled: V1's default, in V0 only where it is asked for.
+    pub compiled: bool,
+    /// Bytes of one cached element; `None` is the model's own.
+    pub cache_dtype_bytes: Option<u64>,
+    /// Whether latent attention is cached as `fp8_ds_mla`.
+    pub deepseek_cache: bool,
+    /// Bytes of one activation and of one unquantised weight; `None` is the checkpoint's own.
+    pub dtype_bytes: Option<u64>,
+    /// Method that quantises the weights, where it is asked for.
+    pub quantization: Option<String>,
+    /// Bytes of the cache on one device, where they are set instead of computed.
+    pub cache_memory: Option<u64>,
+    /// Blocks, where they are set instead of computed.
+    pub blocks: Option<u64>,
+    /// Whether layers with a sliding window have their own, smaller share of the cache.
+    pub hybrid: bool,
+    /// Steps that may be in flight at the same time.
+    pub concurrent_batches: u64,
+    /// Devices among which one sequence's context is divided.
+    pub context_parallel_size: u64,
+    /// Bytes of the weights that stay in the host's memory, on each device.
+    pub offloaded: u64,
+}
+
+impl Launch {
+    /// Bytes of one activation: vLLM runs models of 32 bits in 16 unless it is told otherwise.
+    #[must_use]
+    pub fn element_bytes(&self, model: &ModelShape) -> u64 {
+        self.dtype_bytes.unwrap_or(model.dtype_bytes.min(2))
+    }
+
+    /// `env` are the variables of the launch.
+    #[must_use]
+    pub fn new(resolved: Resolved, config: &Config, env: &BTreeMap<String, String>) -> Self {
+        let since = |minor| resolved.version >= EngineVersion::new(0, minor, 0);
+        let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
+        let on = |name: &str| config.get_bool(name);
+        // On a CPU the variable replaces the share of memory; up to 0.12 it has a default.
+        let space = env.get("VLLM_CPU_KVCACHE_SPACE").and_then(|text| text.trim().parse::<u64>().ok());
+        let space = space.filter(|gib| *gib > 0).or_else(|| (!since(13)).then_some(4)).filter(|_| resolved.cpu);
+        let cache_dtype = config.get_str("kv-cache-dtype").unwrap_or("auto");
+        let eager = on("enforce-eager").unwrap_or(false) || level(config) == Some(0) && !resolved.v0;
+        let asynchronous = !resolved.cpu && on("async-scheduling").unwrap_or(resolved.pipeline_parallel_size <= 1);
+        Self {
+            resolved,
+            eager,
+            compiled: if resolved.v0 { level(config).is_some_and(|level| level > 0) } else { !eager },
+            cache_dtype_bytes: element_bytes(cache_dtype),
+            deepseek_cache: cache_dtype == "fp8_ds_mla",
+            dtype_bytes: config.get_str("dtype").and_then(element_bytes),
+            quantization: config.get_str("quantization").map(str::to_lowercase),
+            cache_memory: number("kv-cache-memory-bytes")
+                .filter(|bytes| *bytes > 0)
+                .or_else(|| Some(space?.saturating_mul(1 << 30))),
+            blocks: number("num-gpu-blocks-override"),
+            // Up to 0.9 every layer counts as one that attends to everything.
+            hybrid: !resolved.v0 && since(10) && !on("disable-hybrid-kv-cache-manager").unwrap_or(false),
+            // `VllmConfig.max_in_flight_tokens` came later than 0.20.
+            concurrent_batches: if since(32) && asynchronous { 2 } else { 1 },
+            context_parallel_size: number("decode-context-parallel-size")
+                .unwrap_or(1)
+                .saturating_mul(number("prefill-context-parallel-size").filter(|_| since(12)).unwrap_or(1))
+                .max(1),
+            offloaded: config
+                .get_f64("cpu-offload-gb")
+                .filter(|gib| gib.is_finite() && *gib > 0.0)
+                .map_or(0, super::bytes),
+        }
+    }
+}
+
+/// The level of compilation in `compilation-config`, which is a number or JSON.
+fn level(config: &Config) -> Option<u64> {
+    if let Some(level) = config.get_i64("compilation-config") {
+        return u64::try_from(level).ok();
+    }
+    let text = config.get_str("compilation-config")?;
+    let json: serde_json::Value = serde_json::from_str(text).ok()?;
+    json.as_u64().or_else(|| json.get("level").or_else(|| json.get("mode"))?.as_u64())
+}
+
+/// Bytes of an element of a named type; `None` for `auto` and what is not known.
+fn element_bytes(dtype: &str) -> Option<u64> {
+    match dtype {
+        "float32" | "float" => Some(4),
+        "float16" | "half" | "bfloat16" => Some(2),
+        text if text.starts_with("fp8") || text.starts_with("int8") => Some(1),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::test_launch;
+
+    fn launch(cpu: bool, config: &Config, space: Option<&str>) -> Launch {
+        let version = EngineVersion::new(0, 32, 0);
+        let env = space.map(|gib| ("VLLM_CPU_KVCACHE_SPACE".to_owned(), gib.to_owned())).into_iter().collect();
+        Launch::new(Resolved { version, cpu, ..test_launch().resolved }, config, &env)
+    }
+
+    #[test]
+    fn the_cache_of_a_cpu_is_set_by_a_variable_and_any_cache_by_a_flag() {
+        let none = Config::new();
+        assert_eq!(launch(true, &none, Some("2")).cache_memory, Some(2 << 30));
+        assert_eq!(launch(true, &none, None).cache_memory, None);
+        assert_eq!(launch(false, &none, Some("2")).cache_memory, None);
+        let flag = Config::new().with("kv-cache-memory-bytes", 7_i64);
+        assert_eq!(launch(true, &flag, Some("2")).cache_memory, Some(7));
+    }
+
+    #[test]
+    fn types_of_the_cache_and_levels_of_compilation_are_read() {
+        let config = Config::new().with("kv-cache-dtype", "fp8_e5m2").with("compilation-config", "{\"level\": 0}");
+        let launch = launch(false, &config, None);
+        assert_eq!((launch.cache_dtype_bytes, launch.eager, launch.compiled), (Some(1), true, false));
+        assert_eq!(element_bytes("auto"), None);
+    }
+}

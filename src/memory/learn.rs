@@ -1,0 +1,215 @@
+//! What earlier starts of the same model have shown: corrections of the cold estimates by Bayes' rule.
+//!
+//! The cold model is the prior. Each observed start is one step of an extended Kalman filter over five corrections:
+//! factors on weights, sampler, forward step and graphs, and the overhead. Nothing is fitted ahead and nothing is
+//! stored but the observations, so the same observations always give the same prediction.
+
+use serde::{Deserialize, Serialize};
+
+use super::gaussian::Gaussian;
+use super::predict::{Base, OVERHEAD};
+use super::{Launch, Layout, gib};
+use crate::facts::ModelShape;
+
+/// What a log tells of a start; what it does not tell is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Observed {
+    /// The model's weights on one device.
+    pub weights_gib: Option<f64>,
+    /// What is left for the cache; negative where nothing is.
+    pub cache_gib: Option<f64>,
+    /// Blocks of the cache.
+    pub blocks: Option<u64>,
+    /// Tokens of the cache, as the release counts them.
+    pub tokens: Option<u64>,
+    /// Captured graphs.
+    pub graphs_gib: Option<f64>,
+    /// Sequences of `max_model_len` tokens at the same time.
+    pub concurrency: Option<f64>,
+    pub max_model_len: Option<u64>,
+    /// The length that the engine names where `max_model_len` does not fit.
+    pub largest_length: Option<u64>,
+    /// Profiling, allocating and warming up.
+    pub init_s: Option<f64>,
+}
+
+impl Observed {
+    /// Whether it tells anything of the memory.
+    #[must_use]
+    pub fn is_useful(&self) -> bool {
+        self.weights_gib.is_some() || self.cache_gib.is_some() || self.blocks.is_some() || self.tokens.is_some()
+    }
+}
+
+/// One start: what was launched and what was seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    pub launch: Launch,
+    pub observed: Observed,
+}
+
+/// Starts of one model on one kind of device with one release, in any order. Without any, the cold model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Learned {
+    observations: Vec<Observation>,
+}
+
+/// Deviations in GiB of what logs print: two or four decimals, and what a start differs from the next.
+const PRINTED: f64 = 0.01;
+
+/// A result so many deviations from the expected one is not explained by the estimates: something else, such as
+/// another process, takes memory.
+const UNEXPLAINED: f64 = 4.0;
+
+impl Learned {
+    #[must_use]
+    pub fn new(observations: Vec<Observation>) -> Self {
+        Self { observations }
+    }
+
+    /// How many starts it has learned from.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.observations.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.observations.is_empty()
+    }
+
+    pub(super) fn corrections(&self, model: &ModelShape, launch: &Launch, base: &Base) -> Gaussian {
+        let mut gaussian = base.prior();
+        for observation in &self.observations {
+            if let Some(seen) = Base::new(model, &observation.launch) {
+                learn(&mut gaussian, model, observation, &seen, launch);
+            }
+        }
+        gaussian
+    }
+}
+
+/// One observed start.
+fn learn(gaussian: &mut Gaussian, model: &ModelShape, observation: &Observation, seen: &Base, launch: &Launch) {
+    let Observation { launch: past, observed } = observation;
+    let (weights_doubt, doubt) = strangeness(past, launch);
+    if let Some(weights) = observed.weights_gib {
+        let slope = seen.weights_slope();
+        let expected: f64 = slope.iter().zip(gaussian.mean).map(|(slope, mean)| slope * mean).sum();
+        let deviation = PRINTED + weights_doubt * weights;
+        gaussian.observe(&slope, weights - expected, deviation * deviation);
+    }
+    if let Some(graphs) = observed.graphs_gib {
+        let slope = seen.graphs_slope();
+        let expected: f64 = slope.iter().zip(gaussian.mean).map(|(slope, mean)| slope * mean).sum();
+        gaussian.observe(&slope, graphs - expected, 0.1 * 0.1);
+    }
+    let (Some(cache), Some(budget)) = (cache_gib(model, past, observed), super::activation::budget(past)) else {
+        return;
+    };
+    let corrected = seen.correct(&gaussian.mean);
+    let surprise = (budget - cache) - corrected.used;
+    let noise = PRINTED * PRINTED + doubt * doubt;
+    let variance = gaussian.variance(&corrected.slope) + noise;
+    if surprise * surprise > UNEXPLAINED * UNEXPLAINED * variance {
+        gaussian.widen(OVERHEAD, surprise * surprise);
+    }
+    gaussian.observe(&corrected.slope, surprise, noise);
+}
+
+/// How much less a start tells of a launch that differs in more than its numbers: a share of the weights, and GiB.
+fn strangeness(past: &Launch, launch: &Launch) -> (f64, f64) {
+    let (a, b) = (&past.resolved, &launch.resolved);
+    let apart =
+        (a.tensor_parallel_size, a.pipeline_parallel_size) != (b.tensor_parallel_size, b.pipeline_parallel_size);
+    let loaded = past.quantization != launch.quantization || past.dtype_bytes != launch.dtype_bytes;
+    let weights = if loaded { 0.05 } else { 0.0 } + if apart { 0.01 } else { 0.0 };
+    let run = if a.v0 == b.v0 { 0.0 } else { 0.3 } + if past.compiled == launch.compiled { 0.0 } else { 0.3 };
+    (weights, run + if apart { 0.3 } else { 0.0 })
+}
+
+/// GiB of the cache that a start has found; `None` where its size was set, which tells nothing of the rest.
+fn cache_gib(model: &ModelShape, launch: &Launch, observed: &Observed) -> Option<f64> {
+    if launch.cache_memory.is_some() {
+        return None;
+    }
+    let layout = Layout::new(model, launch)?;
+    let length = launch.resolved.max_model_len;
+    let of_blocks = |blocks: u64| gib(blocks.saturating_mul(layout.block_bytes));
+    // Blocks are exact, the rest is rounded.
+    let blocks = observed.blocks.or_else(|| Some(layout.blocks_of_tokens(observed.tokens?, length)));
+    let blocks = blocks.or_else(|| Some(whole(observed.concurrency? * whole_blocks(&layout, length))));
+    match (blocks, observed.cache_gib) {
+        (_, Some(cache)) if launch.blocks.is_some() => Some(cache),
+        (Some(blocks), _) if launch.blocks.is_none() => Some(of_blocks(blocks)),
+        (None, cache) => cache,
+        _ => None,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number of blocks, of which 53 bits are more than enough")]
+fn whole_blocks(layout: &Layout, length: u64) -> f64 {
+    layout.blocks_per_request(length) as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, which is what is meant")]
+fn whole(number: f64) -> u64 {
+    number.max(0.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Resolved, predict, test_launch, test_model};
+
+    /// A device on which 2 GiB are taken and the forward step needs a third more than thought.
+    fn start(tokens: u64, seqs: u64) -> Observation {
+        let launch = test_launch();
+        let resolved =
+            Resolved { max_num_batched_tokens: tokens, max_num_seqs: seqs, utilization: 0.9, ..launch.resolved };
+        let launch = Launch { resolved, ..launch };
+        let base = Base::new(&test_model(), &launch).unwrap();
+        let used = base.correct(&[1.0, 1.0, 1.33, 2.0, 1.0]).used;
+        let cache = crate::memory::activation::budget(&launch).unwrap() - used;
+        Observation { launch, observed: Observed { cache_gib: Some(cache), ..Observed::default() } }
+    }
+
+    fn error(learned: &Learned, observation: &Observation) -> f64 {
+        let prediction = predict(&test_model(), &observation.launch, learned).unwrap();
+        let cache = observation.observed.cache_gib.unwrap();
+        (prediction.cache_gib - cache).abs() / cache
+    }
+
+    #[test]
+    fn two_starts_correct_what_the_cold_model_does_not_know() {
+        let learned = Learned::new(vec![start(8192, 1024), start(65_536, 64)]);
+        for unseen in [start(2048, 256), start(32_768, 128), start(16_384, 1024)] {
+            assert!(error(&Learned::default(), &unseen) > 0.03);
+            assert!(error(&learned, &unseen) < 0.01, "{}", error(&learned, &unseen));
+        }
+    }
+
+    #[test]
+    fn every_start_makes_the_prediction_more_certain() {
+        let deviation = |count: usize| {
+            let starts = [start(8192, 1024), start(65_536, 64), start(2048, 256)];
+            let learned = Learned::new(starts.into_iter().take(count).collect());
+            predict(&test_model(), &start(32_768, 512).launch, &learned).unwrap().cache_deviation_gib
+        };
+        let widths = [deviation(0), deviation(2), deviation(3)];
+        assert!(widths[0] > widths[1] && widths[1] > widths[2], "{widths:?}");
+    }
+
+    #[test]
+    fn a_cache_of_a_set_size_tells_nothing() {
+        let mut observation = start(8192, 1024);
+        observation.launch.cache_memory = Some(1 << 30);
+        let other = start(4096, 64);
+        let learned = Learned::new(vec![observation]);
+        assert_eq!(
+            predict(&test_model(), &other.launch, &learned),
+            predict(&test_model(), &other.launch, &Learned::default())
+        );
+    }
+}

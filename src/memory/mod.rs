@@ -1,0 +1,65 @@
+//! What the memory of a device is spent on, and how sure that is: before a launch, and learned from earlier starts.
+//!
+//! A start fails when what is left for the key/value cache does not hold one request. The sizes of the cache are exact
+//! arithmetic ([`Layout`]); what the engine takes besides is an estimate with a standard deviation ([`predict`]) that
+//! every observed start makes smaller ([`Learned`]).
+
+mod activation;
+mod cache;
+mod gaussian;
+mod graph;
+mod launch;
+mod learn;
+mod predict;
+mod weights;
+
+pub use cache::{Layout, cache_token_bytes};
+pub use launch::{Launch, Resolved};
+pub use learn::{Learned, Observation, Observed};
+pub use predict::{Prediction, predict};
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// Bytes as GiB.
+#[expect(clippy::cast_precision_loss, reason = "sizes of memory, of which 53 bits are more than exact enough")]
+pub fn gib(bytes: u64) -> f64 {
+    bytes as f64 / GIB
+}
+
+/// GiB as bytes, 0 where it is negative.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, which is what is meant")]
+pub fn bytes(gib: f64) -> u64 {
+    (gib * GIB) as u64
+}
+
+/// The shape of Llama 3.1 8B.
+#[cfg(test)]
+fn test_model() -> crate::facts::ModelShape {
+    crate::facts::ModelShape::from_json(&serde_json::json!({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+        "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "vocab_size": 128_256, "max_position_embeddings": 131_072, "torch_dtype": "bfloat16"
+    }))
+}
+
+/// A launch of 0.11 on an H100 with that release's defaults.
+#[cfg(test)]
+fn test_launch() -> Launch {
+    Launch::new(
+        Resolved {
+            version: crate::facts::EngineVersion::new(0, 11, 0),
+            v0: false,
+            cpu: false,
+            device_memory: Some(bytes(79.18)),
+            utilization: 0.9,
+            max_model_len: 16_000,
+            max_num_batched_tokens: 8192,
+            max_num_seqs: 1024,
+            block_size: 128,
+            tensor_parallel_size: 1,
+            pipeline_parallel_size: 1,
+        },
+        &crate::config::Config::new(),
+        &std::collections::BTreeMap::new(),
+    )
+}

@@ -1,0 +1,293 @@
+//! What a launch will find: the parts of the memory, what is left for the cache, and how likely that is too little.
+
+use super::gaussian::{Gaussian, SIZE, Vector, normal_cdf};
+use super::learn::Learned;
+use super::{Launch, Layout, activation, bytes, graph, weights};
+use crate::facts::ModelShape;
+
+/// The corrections, by their place in a [`Vector`].
+pub(super) const WEIGHTS: usize = 0;
+pub(super) const SAMPLER: usize = 1;
+pub(super) const FORWARD: usize = 2;
+pub(super) const OVERHEAD: usize = 3;
+pub(super) const GRAPHS: usize = 4;
+
+/// The engine's own profiling differs by so much from start to start, in GiB (162 starts on an L40S: 0.001 to 0.002
+/// between equal ones; allocators round up).
+const REPEAT: f64 = 0.01;
+
+/// The parts of one device's memory after a start, each as a mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Parts of one device's memory in GiB.
+    pub weights_gib: f64,
+    /// The peak of the profiling run above the weights.
+    pub activations_gib: f64,
+    /// Driver, libraries, buffers, and what else is not the model's.
+    pub overhead_gib: f64,
+    /// Captured graphs; releases before 0.20 take them beside their share of the memory.
+    pub graphs_gib: f64,
+    /// What the engine may use in all; `None` where the device's memory is unknown.
+    pub budget_gib: Option<f64>,
+    /// For the cache; negative where the rest takes more than there is. The mean.
+    pub cache_gib: f64,
+    /// Standard deviation of `cache_gib`; 0 where the cache's size is set.
+    pub cache_deviation_gib: f64,
+    pub layout: Layout,
+    /// Tokens of the longest sequence.
+    pub max_model_len: u64,
+    /// Blocks that are set instead of computed.
+    blocks: Option<u64>,
+    /// The probability that weights and activations leave no room for a cache whose size is set.
+    crowded: f64,
+}
+
+impl Prediction {
+    /// The probability, 0 to 1, that the engine refuses to start or runs out of memory while it starts.
+    #[must_use]
+    pub fn failure_probability(&self) -> f64 {
+        let refused = match self.blocks {
+            Some(blocks) => certain(!self.layout.holds(blocks, self.max_model_len)),
+            None => self.too_small(self.max_model_len),
+        };
+        1.0 - (1.0 - refused) * (1.0 - self.crowded)
+    }
+
+    /// The probability that the cache does not hold one sequence of this length.
+    fn too_small(&self, length: u64) -> f64 {
+        let needed = super::gib(self.layout.bytes_needed(length).max(1));
+        if self.cache_deviation_gib > 0.0 {
+            normal_cdf((needed - self.cache_gib) / self.cache_deviation_gib)
+        } else {
+            certain(!self.layout.holds(self.blocks(), length))
+        }
+    }
+
+    /// Blocks of the cache, the mean.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks.unwrap_or_else(|| self.layout.blocks(bytes(self.cache_gib)))
+    }
+
+    /// Tokens of the cache as the release's log tells them, the mean.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.layout.tokens(self.blocks(), self.max_model_len)
+    }
+
+    /// Sequences of the longest length that the cache holds at the same time.
+    #[must_use]
+    pub fn concurrency(&self) -> f64 {
+        self.layout.concurrency(self.blocks(), self.max_model_len)
+    }
+
+    /// Whether weights and activations leave no room for a cache whose size is set.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.crowded > 0.5
+    }
+
+    /// The largest length, in tokens, that fits even where two deviations less are left; 0 where none does.
+    #[must_use]
+    pub fn careful_length(&self) -> u64 {
+        let careful = bytes(self.cache_gib - 2.0 * self.cache_deviation_gib);
+        let blocks = self.blocks.unwrap_or_else(|| self.layout.blocks(careful));
+        self.layout.largest_length(blocks, self.max_model_len)
+    }
+
+    /// The largest length, in tokens and not above the launch's, that fits into the mean; 0 where none does.
+    #[must_use]
+    pub fn largest_length(&self) -> u64 {
+        self.layout.largest_length(self.blocks(), self.max_model_len)
+    }
+}
+
+fn certain(fails: bool) -> f64 {
+    if fails { 1.0 } else { 0.0 }
+}
+
+/// Everything that the prediction's corrections are applied to, in GiB.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Base {
+    weights: weights::Weights,
+    peaks: activation::Peaks,
+    overhead: (f64, f64),
+    graphs: f64,
+    subtracts_graphs: bool,
+    doubts: (f64, f64),
+}
+
+/// The parts after correction, and how the cache changes with the corrections.
+pub(super) struct Corrected {
+    weights: f64,
+    activations: f64,
+    overhead: f64,
+    graphs: f64,
+    /// All that is taken from the share of the memory.
+    pub(super) used: f64,
+    pub(super) slope: Vector,
+}
+
+impl Base {
+    /// `None` where the shape lacks a size.
+    pub(super) fn new(model: &ModelShape, launch: &Launch) -> Option<Self> {
+        Some(Self {
+            weights: weights::weights(model, launch)?,
+            peaks: activation::peaks(model, launch)?,
+            overhead: activation::overhead(launch),
+            graphs: graph::graphs(model, launch)?,
+            subtracts_graphs: graph::are_subtracted(launch),
+            doubts: activation::doubts(model, launch),
+        })
+    }
+
+    /// What is known without any observation.
+    pub(super) fn prior(&self) -> Gaussian {
+        // The overhead's correction is added to it, the others are factors.
+        let mean = [1.0, 1.0, 1.0, 0.0, 1.0];
+        Gaussian::independent(mean, [self.weights.doubt, self.doubts.0, self.doubts.1, self.overhead.1, 0.5])
+    }
+
+    /// How the observed weights change with the corrections.
+    pub(super) fn weights_slope(&self) -> Vector {
+        let mut slope = [0.0; SIZE];
+        slope[WEIGHTS] = self.weights.gib;
+        slope
+    }
+
+    /// How the observed graphs change with the corrections.
+    pub(super) fn graphs_slope(&self) -> Vector {
+        let mut slope = [0.0; SIZE];
+        slope[GRAPHS] = self.graphs;
+        slope
+    }
+
+    pub(super) fn correct(&self, mean: &Vector) -> Corrected {
+        let sampler = self.peaks.sampler * mean[SAMPLER] + self.peaks.hidden;
+        let forward = self.peaks.forward * mean[FORWARD];
+        let (weights, graphs) = (self.weights.gib * mean[WEIGHTS], self.graphs * mean[GRAPHS]);
+        let overhead = self.overhead.0 + mean[OVERHEAD];
+        let activations = sampler.max(forward).max(0.0);
+        let mut slope = self.weights_slope();
+        if forward > sampler {
+            slope[FORWARD] = self.peaks.forward;
+        } else {
+            slope[SAMPLER] = self.peaks.sampler;
+        }
+        slope[OVERHEAD] = 1.0;
+        if self.subtracts_graphs {
+            slope[GRAPHS] = self.graphs;
+        }
+        let subtracted = if self.subtracts_graphs { graphs } else { 0.0 };
+        let used = weights + activations + overhead + subtracted;
+        Corrected { weights, activations, overhead, graphs, used, slope }
+    }
+}
+
+/// Predicts a launch from what is known of the model and what earlier starts have shown.
+///
+/// `None` where `config.json` lacks a size, or where neither the device's memory nor the cache's size is known.
+#[must_use]
+pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option<Prediction> {
+    let layout = Layout::new(model, launch)?;
+    let base = Base::new(model, launch);
+    let budget_gib = activation::budget(launch);
+    let set =
+        launch.cache_memory.map(super::gib).or_else(|| Some(super::gib(layout.block_bytes) * count(launch.blocks?)));
+    let Some(base) = base else {
+        // The arithmetic of a cache whose size is set needs nothing else.
+        return Some(Prediction {
+            weights_gib: 0.0,
+            activations_gib: 0.0,
+            overhead_gib: 0.0,
+            graphs_gib: 0.0,
+            budget_gib,
+            cache_gib: set?,
+            cache_deviation_gib: 0.0,
+            layout,
+            max_model_len: launch.resolved.max_model_len,
+            blocks: launch.blocks,
+            crowded: 0.0,
+        });
+    };
+    let gaussian = learned.corrections(model, launch, &base);
+    let corrected = base.correct(&gaussian.mean);
+    let deviation = (gaussian.variance(&corrected.slope) + REPEAT * REPEAT).sqrt();
+    let left = budget_gib.map(|budget| budget - corrected.used);
+    let (cache_gib, cache_deviation_gib) = match (set, left) {
+        (Some(set), _) => (set, 0.0),
+        (None, Some(left)) => (left, deviation),
+        (None, None) => return None,
+    };
+    // A cache of a set size must fit beside the rest into the whole device; a CPU's memory is not known here.
+    let total = launch.resolved.device_memory.filter(|_| set.is_some() && !launch.resolved.cpu).map(super::gib);
+    let crowded = total.map_or(0.0, |total| normal_cdf((cache_gib + corrected.used - total) / deviation));
+    Some(Prediction {
+        weights_gib: corrected.weights,
+        activations_gib: corrected.activations,
+        overhead_gib: corrected.overhead,
+        graphs_gib: corrected.graphs,
+        budget_gib,
+        cache_gib,
+        cache_deviation_gib,
+        layout,
+        max_model_len: launch.resolved.max_model_len,
+        blocks: launch.blocks,
+        crowded,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number of blocks, of which 53 bits are more than enough")]
+fn count(blocks: u64) -> f64 {
+    blocks as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Resolved, test_launch, test_model};
+
+    fn cold(change: impl Fn(Resolved) -> Resolved) -> Prediction {
+        let launch = test_launch();
+        let resolved = change(launch.resolved);
+        predict(&test_model(), &Launch { resolved, ..launch }, &Learned::default()).unwrap()
+    }
+
+    #[test]
+    fn an_eight_billion_model_leaves_what_an_h100_measured() {
+        let prediction = cold(|resolved| resolved);
+        assert!((prediction.cache_gib - 51.38).abs() < 0.3, "{prediction:?}");
+        assert!(prediction.failure_probability() < 1e-6);
+        assert!((prediction.concurrency() - 26.3).abs() < 0.3, "{}", prediction.concurrency());
+    }
+
+    #[test]
+    fn weights_without_room_fail_for_certain_and_a_close_call_is_a_risk() {
+        let certain = cold(|resolved| Resolved { utilization: 0.2, ..resolved });
+        assert!(certain.failure_probability() > 0.999 && certain.largest_length() == 0);
+        let close = cold(|resolved| Resolved { max_model_len: 420_000, ..resolved });
+        assert!((0.05..0.95).contains(&close.failure_probability()), "{}", close.failure_probability());
+        let long = cold(|resolved| Resolved { max_model_len: 600_000, ..resolved });
+        let largest = long.largest_length();
+        assert!(long.failure_probability() > 0.999 && (400_000..440_000).contains(&largest), "{largest}");
+    }
+
+    #[test]
+    fn a_set_size_is_exact_and_can_crowd_the_device() {
+        let of = |gib: u64, length| {
+            let launch = Launch { cache_memory: Some(gib << 30), ..test_launch() };
+            let resolved = Resolved { max_model_len: length, ..launch.resolved };
+            predict(&test_model(), &Launch { resolved, ..launch }, &Learned::default()).unwrap()
+        };
+        assert_eq!(of(1, 8192).blocks(), 64);
+        assert!(of(1, 8192).failure_probability() < 1e-9 && of(1, 8193).failure_probability() > 0.999);
+        assert!(of(79, 8192).failure_probability() > 0.999, "nothing is left for the weights");
+    }
+
+    #[test]
+    fn without_the_devices_memory_nothing_is_said() {
+        let launch = test_launch();
+        let resolved = Resolved { device_memory: None, ..launch.resolved };
+        assert_eq!(predict(&test_model(), &Launch { resolved, ..launch }, &Learned::default()), None);
+    }
+}

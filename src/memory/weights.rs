@@ -1,0 +1,205 @@
+//! Bytes of a model's weights on one device: from the checkpoint's size where it is known, else from the shape.
+
+use super::cache::stage_layers;
+use super::{Launch, gib};
+use crate::facts::ModelShape;
+
+/// What the weights of one device take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Weights {
+    pub(super) gib: f64,
+    /// Standard deviation as a share of `gib`.
+    pub(super) doubt: f64,
+}
+
+/// Scales of blocks of 32 values in `mxfp4`: 8 bits each.
+const MXFP4_BITS: f64 = 4.25;
+/// Kernels for `mxfp4` on a GPU take one side of a matrix in multiples of this (gpt-oss on an H100: 3072 for 2880).
+const MXFP4_MULTIPLE: u64 = 256;
+
+/// `None` where neither the checkpoint's size nor the shape is known.
+#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
+pub(super) fn weights(model: &ModelShape, launch: &Launch) -> Option<Weights> {
+    let resolved = &launch.resolved;
+    let layers = model.layers.unwrap_or(1);
+    let stage = stage_layers(layers, launch) as f64 / layers.max(1) as f64;
+    let estimate = match (model.checkpoint_bytes, shaped(model, launch)) {
+        // Packed experts are stored without the padding that they are loaded with.
+        (Some(bytes), _) if !is_mxfp4(model) => {
+            let scale = converted(model, launch);
+            let doubt = if scale.is_some() { 0.01 } else { 0.1 };
+            let quantized = if model.quantization.is_some() { 0.02 } else { 0.0 };
+            Weights { gib: gib(bytes) * scale.unwrap_or(1.0), doubt: doubt + quantized }
+        }
+        (_, Some(shaped)) => shaped,
+        (Some(bytes), None) => Weights { gib: gib(bytes), doubt: 0.08 },
+        (None, None) => return None,
+    };
+    let share = stage / resolved.tensor_parallel_size.max(1) as f64;
+    // Stages have the embeddings on one end or the other, and norms and small projections are copied.
+    let uneven = if share < 1.0 { 0.01 } else { 0.0 } + if resolved.pipeline_parallel_size > 1 { 0.05 } else { 0.0 };
+    let gib = (estimate.gib * share - gib(launch.offloaded)).max(0.0);
+    Some(Weights { gib, doubt: estimate.doubt + uneven })
+}
+
+fn is_mxfp4(model: &ModelShape) -> bool {
+    model.quantization.as_deref() == Some("mxfp4")
+}
+
+/// Bytes of one unquantised weight.
+#[expect(clippy::cast_precision_loss, reason = "1 to 4")]
+fn plain_bytes(model: &ModelShape, launch: &Launch) -> f64 {
+    launch.element_bytes(model) as f64
+}
+
+/// By how much the loaded weights differ from the stored ones; `None` where that is not known.
+#[expect(clippy::cast_precision_loss, reason = "1 to 4")]
+fn converted(model: &ModelShape, launch: &Launch) -> Option<f64> {
+    let cast = plain_bytes(model, launch) / model.dtype_bytes.max(1) as f64;
+    match (&model.quantization, &launch.quantization) {
+        (Some(_), _) => Some(1.0),
+        (None, None) => Some(cast),
+        // Quantised while loading: the embeddings stay as they are.
+        (None, Some(method)) => {
+            let (matrices, embeddings) = parts(model)?;
+            let bits = named_bits(method)?;
+            let plain = plain_bytes(model, launch);
+            Some((matrices * bits / 8.0 + embeddings * plain) / ((matrices + embeddings) * model.dtype_bytes as f64))
+        }
+    }
+}
+
+/// Bits of one quantised weight, scales included.
+fn named_bits(method: &str) -> Option<f64> {
+    match method {
+        text if text.contains("mxfp4") => Some(MXFP4_BITS),
+        text if text.contains("awq") || text.contains("gptq") => Some(4.2),
+        "bitsandbytes" => Some(4.5),
+        text if text.contains("fp8") || text.contains("int8") => Some(8.0),
+        text if text.contains("fp4") => Some(4.5),
+        _ => None,
+    }
+}
+
+/// Numbers of quantisable weights and of embeddings.
+#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
+fn parts(model: &ModelShape) -> Option<(f64, f64)> {
+    let (layer, expert) = (layer_weights(model)?, expert_weights(model).unwrap_or(0.0));
+    let dense = model.experts.map_or(0, |experts| experts.dense_layers.min(model.layers.unwrap_or(0))) as f64;
+    let layers = model.layers? as f64;
+    let mlp = mlp_weights(model, model.intermediate_size.unwrap_or(0));
+    let all = match model.experts {
+        Some(_) => layers * layer + dense * mlp + (layers - dense) * expert,
+        None => layers * (layer + mlp),
+    };
+    let copies = if model.tied_embeddings { 1.0 } else { 2.0 };
+    Some((all, copies * model.hidden_size? as f64 * model.vocab_size? as f64))
+}
+
+/// Attention of one layer.
+#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
+fn layer_weights(model: &ModelShape) -> Option<f64> {
+    let heads = 2 * model.attention_heads? + 2 * model.kv_heads?;
+    Some(model.hidden_size? as f64 * model.head_dim? as f64 * heads as f64)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
+fn mlp_weights(model: &ModelShape, intermediate: u64) -> f64 {
+    let matrices = if model.gated_mlp { 3.0 } else { 2.0 };
+    matrices * model.hidden_size.unwrap_or(0) as f64 * intermediate as f64
+}
+
+/// All experts of one layer.
+#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
+fn expert_weights(model: &ModelShape) -> Option<f64> {
+    let experts = model.experts?;
+    let one = mlp_weights(model, experts.intermediate_size.or(model.intermediate_size)?);
+    Some(experts.count.saturating_add(experts.shared) as f64 * one)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
+fn shaped(model: &ModelShape, launch: &Launch) -> Option<Weights> {
+    if model.experts.is_none() && model.intermediate_size.is_none() {
+        return None;
+    }
+    let (matrices, embeddings) = parts(model)?;
+    let plain = plain_bytes(model, launch);
+    let method = model.quantization.as_deref().or(launch.quantization.as_deref());
+    let (quantized, known) = if is_mxfp4(model) {
+        // Only the experts are packed.
+        let experts = model.layers? as f64 * expert_weights(model)?;
+        let hidden = model.hidden_size?;
+        let padded = hidden.next_multiple_of(MXFP4_MULTIPLE) as f64 / hidden as f64;
+        let padded = if launch.resolved.cpu { 1.0 } else { padded };
+        (experts * MXFP4_BITS / 8.0 * padded + (matrices - experts) * plain, true)
+    } else {
+        let stored = model.quantization_bits.map(|bits| bits as f64 + if bits < 8 { 0.2 } else { 0.0 });
+        let bits = method.and_then(|method| stored.or_else(|| named_bits(method)));
+        (matrices * bits.map_or(plain, |bits| bits / 8.0), method.is_none() || bits.is_some())
+    };
+    let doubt = [
+        (true, 0.005),
+        (method.is_some(), 0.01),
+        (!known, 0.3),
+        (model.experts.is_some() && !is_mxfp4(model), 0.03),
+        (model.latent.is_some(), 0.03),
+        (model.multimodal || model.encoder_decoder, 0.05),
+        (!is_plain(model), 0.04),
+    ];
+    let doubt = doubt.iter().filter(|(applies, _)| *applies).map(|(_, doubt)| doubt).sum();
+    Some(Weights { gib: (quantized + embeddings * plain) / super::GIB, doubt })
+}
+
+/// Families whose weights are what the formulas say.
+fn is_plain(model: &ModelShape) -> bool {
+    let plain = [
+        "llama",
+        "mistral",
+        "mistral3",
+        "mixtral",
+        "qwen2",
+        "qwen3",
+        "qwen3_moe",
+        "phi3",
+        "gemma",
+        "gemma2",
+        "gpt_oss",
+    ];
+    model.model_type.as_deref().is_some_and(|kind| plain.contains(&kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Resolved, test_launch, test_model};
+
+    fn of(model: &ModelShape, config: &crate::config::Config) -> f64 {
+        let launch = Launch::new(test_launch().resolved, config, &std::collections::BTreeMap::new());
+        weights(model, &launch).unwrap().gib
+    }
+
+    #[test]
+    fn eight_billion_weights_take_what_the_engine_reports() {
+        // Reported by 0.9.0.1 and 0.11: 14.99 GiB.
+        let gib = of(&test_model(), &crate::config::Config::new());
+        assert!((gib - 14.99).abs() < 0.05, "{gib}");
+    }
+
+    #[test]
+    fn the_checkpoint_is_believed_and_its_type_can_be_changed() {
+        let model = ModelShape { checkpoint_bytes: Some(16 << 30), ..test_model() };
+        let config = |name: &str, value: &str| crate::config::Config::new().with(name, value);
+        assert!((of(&model, &crate::config::Config::new()) - 16.0).abs() < 1e-9);
+        assert!((of(&model, &config("dtype", "float32")) - 32.0).abs() < 1e-9);
+        let eight_bits = of(&model, &config("quantization", "fp8"));
+        assert!((8.5..9.5).contains(&eight_bits), "the embeddings stay: {eight_bits}");
+    }
+
+    #[test]
+    fn devices_share_the_weights() {
+        let launch = test_launch();
+        let resolved = Resolved { tensor_parallel_size: 4, pipeline_parallel_size: 2, ..launch.resolved };
+        let share = weights(&test_model(), &Launch { resolved, ..launch }).unwrap().gib;
+        assert!((share - 14.99 / 8.0).abs() < 0.01, "{share}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Observed starts: what the memory model learns from.
+
+use std::collections::BTreeMap;
+
+use super::{Store, StoreError, Study, json};
+use crate::config::Config;
+use crate::memory::Observed;
+
+/// What must be equal for one start to tell of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartKey {
+    /// Kind of engine, as in study files.
+    pub engine: String,
+    /// Its release.
+    pub version: String,
+    pub device: String,
+    /// Of the model's shape.
+    pub fingerprint: String,
+}
+
+/// One start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Start {
+    /// With the study's own arguments.
+    pub config: Config,
+    /// Variables that decide the memory.
+    pub env: BTreeMap<String, String>,
+    pub observed: Observed,
+}
+
+impl Store {
+    /// Stores a start of a trial. That of an interrupted trial of the same number is replaced.
+    pub async fn append_start(
+        &self,
+        study: i64,
+        number: u32,
+        model: &str,
+        key: &StartKey,
+        start: &Start,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT OR REPLACE INTO starts (study_id, number, engine, engine_version, device, model, fingerprint, \
+             config, env, observed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(study)
+        .bind(number)
+        .bind(&key.engine)
+        .bind(&key.version)
+        .bind(&key.device)
+        .bind(model)
+        .bind(&key.fingerprint)
+        .bind(start.config.key())
+        .bind(json(&start.env))
+        .bind(json(&start.observed))
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.error(error))?;
+        Ok(())
+    }
+
+    /// The latest starts with this key, of every study, in the order in which they happened; at most `most`.
+    pub async fn starts(&self, study: &Study, key: &StartKey, most: u32) -> Result<Vec<Start>, StoreError> {
+        let query = "SELECT number, config, env, observed FROM starts WHERE fingerprint = ? AND device = ? \
+                     AND engine = ? AND engine_version = ? ORDER BY id DESC LIMIT ?";
+        let rows: Vec<(i64, String, String, String)> = sqlx::query_as(query)
+            .bind(&key.fingerprint)
+            .bind(&key.device)
+            .bind(&key.engine)
+            .bind(&key.version)
+            .bind(most)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        let read = |config: &str, env: &str, observed: &str| {
+            Ok(Start {
+                config: serde_json::from_str(config)?,
+                env: serde_json::from_str(env)?,
+                observed: serde_json::from_str(observed)?,
+            })
+        };
+        rows.iter()
+            .rev()
+            .map(|(number, config, env, observed)| {
+                read(config, env, observed).map_err(|error| self.corrupt(study, *number, &error))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn starts_of_the_same_key_come_back_in_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let host = crate::facts::Host::detect();
+        let study = store.create_study("s", &serde_json::json!({}), &host).await.unwrap();
+        let key = |device: &str| StartKey {
+            engine: "vllm".to_owned(),
+            version: "0.32.0".to_owned(),
+            device: device.to_owned(),
+            fingerprint: "f".to_owned(),
+        };
+        let start = |blocks| Start {
+            config: Config::new().with("max-num-seqs", 4_i64),
+            env: BTreeMap::from([("A".to_owned(), "1".to_owned())]),
+            observed: Observed { blocks: Some(blocks), cache_gib: Some(1.25), ..Observed::default() },
+        };
+        for (number, device, blocks) in [(0, "a", 10), (1, "b", 20), (2, "a", 30), (2, "a", 40)] {
+            store.append_start(study.id, number, "m", &key(device), &start(blocks)).await.unwrap();
+        }
+        assert_eq!(store.starts(&study, &key("a"), 9).await.unwrap(), [start(10), start(40)]);
+        assert_eq!(store.starts(&study, &key("a"), 1).await.unwrap(), [start(40)]);
+    }
+}

@@ -1,0 +1,67 @@
+//! What starts teach of the device's memory: stored after each launch, read before the next check.
+
+use std::path::Path;
+
+use super::{TuneError, Tuner};
+use crate::config::Config;
+use crate::engine::observe;
+use crate::facts::Device;
+use crate::memory::{Learned, Observation};
+use crate::rule::{Effective, Facts, memory_launch};
+use crate::server::read_log;
+use crate::store::{Start, StartKey, Study};
+
+/// So many starts tell all that there is to know.
+const MOST_STARTS: u32 = 64;
+
+/// Variables of the environment that decide the memory.
+const VARIABLES: [&str; 3] = ["VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_V1", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"];
+
+impl Tuner<'_> {
+    /// What is known of this model on this device with this release.
+    pub(super) async fn learned(&self, study: &Study) -> Result<Learned, TuneError> {
+        let starts = self.store.starts(study, &self.start_key(), MOST_STARTS).await?;
+        let facts = self.job.facts(self.installed.version, self.installed.device, self.installed.host_memory);
+        let observations = starts.into_iter().map(|start| {
+            let facts = Facts { env: &start.env, ..facts };
+            let effective = Effective::resolve(&start.config, &facts);
+            Observation { launch: memory_launch(&start.config, &facts, &effective), observed: start.observed }
+        });
+        Ok(Learned::new(observations.collect()))
+    }
+
+    /// Stores what the log of a launch tells, also of a failed one.
+    pub(super) async fn remember(
+        &self,
+        study: &Study,
+        number: u32,
+        config: &Config,
+        log: &Path,
+    ) -> Result<(), TuneError> {
+        let observed = observe(&read_log(log));
+        if !observed.is_useful() {
+            return Ok(());
+        }
+        let env = self.job.engine.env.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
+        let start = Start { config: config.clone(), env: env.map(|(n, v)| (n.clone(), v.clone())).collect(), observed };
+        let model = &self.job.model.argument;
+        Ok(self.store.append_start(study.id, number, model, &self.start_key(), &start).await?)
+    }
+
+    fn start_key(&self) -> StartKey {
+        StartKey {
+            engine: self.job.engine.engine.kind().to_owned(),
+            version: self.installed.version.to_string(),
+            device: device_key(self.installed.device),
+            fingerprint: self.job.model.shape.fingerprint(),
+        }
+    }
+}
+
+/// What of a device decides how much memory an engine takes.
+fn device_key(device: Device) -> String {
+    let Some(gpu) = device.gpu() else { return "cpu".to_owned() };
+    let number = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+    let (major, minor) = gpu.capability.unzip();
+    format!("cuda {} {}.{}", number(gpu.memory), number(major.map(u64::from)), number(minor.map(u64::from)))
+}

@@ -1,0 +1,73 @@
+//! Everything that looks at a model's shape, for any `config.json`: nothing of it may panic.
+
+use setpoint::config::Config;
+use setpoint::facts::{Device, EngineVersion, ModelShape};
+use setpoint::rule::{self, Effective, Facts, memory_launch, predict_memory};
+use setpoint::space::SpaceFile;
+use setpoint::twin::{DevicePreset, Policy, Settings, StepTime, kv_blocks};
+
+/// Expressions over every fact of a model.
+const SPACE: &str = r#"
+description = "every fact"
+engine = "vllm"
+[parameters.max-model-len]
+kind = "int"
+low = 1
+high = "max(1, model.max_len * model.layers)"
+
+[parameters.max-num-seqs]
+kind = "int"
+low = 1
+high = "min(model.hidden_size / model.attention_heads, model.kv_heads * model.vocab_size)"
+"#;
+
+pub(crate) fn everything(json: &serde_json::Value) {
+    let model = ModelShape::from_json(json);
+    assert!(!model.fingerprint().is_empty());
+    assert!(model.unchecked().iter().all(|unchecked| !unchecked.to_string().is_empty()));
+    assert!(model.unread.iter().all(|problem| problem.len() < 500), "{:?}", model.unread);
+    let _ = model.dense_parameters();
+    let huge =
+        ["tensor-parallel-size", "pipeline-parallel-size", "max-num-seqs", "max-num-batched-tokens", "block-size"];
+    let configs = [
+        Config::new(),
+        Config::new().with("kv-cache-dtype", "fp8").with("tensor-parallel-size", 3_i64).with("quantization", "fp8"),
+        Config::new().with("num-gpu-blocks-override", i64::MAX).with("max-model-len", i64::MAX),
+        Config::new().with("gpu-memory-utilization", 1e300).with("cpu-offload-gb", 1e300).with("block-size", 0_i64),
+        huge.into_iter().fold(Config::new(), |config, name| config.with(name, i64::MAX)),
+    ];
+    for version in ["0.6.3", "0.9.0", "0.12.0", "0.20.2", "0.32.0"] {
+        let version: EngineVersion = version.parse().expect("a release");
+        for device in [Device::Cpu, Device::UNKNOWN_GPU, Device::gpu_of(80 << 30)] {
+            let facts = Facts::new(&model, version, device);
+            for config in &configs {
+                let _ = rule::check(config, &facts);
+                let _ = rule::repair(config, &facts);
+                if let Some(prediction) = predict_memory(config, &facts) {
+                    let probability = prediction.failure_probability();
+                    assert!((0.0..=1.0).contains(&probability), "{probability}: {prediction:?}");
+                    let _ = (prediction.tokens(), prediction.concurrency(), prediction.largest_length());
+                }
+                let launch = memory_launch(config, &facts, &Effective::resolve(config, &facts));
+                let preset = DevicePreset::find("l4").expect("a preset");
+                let _ = kv_blocks(&model, preset, &launch);
+            }
+        }
+    }
+    let settings = Settings {
+        policy: Policy::V1,
+        max_model_len: 1024,
+        max_num_seqs: 8,
+        max_num_batched_tokens: 512,
+        block_size: 16,
+        num_blocks: 128,
+        chunked_prefill: true,
+        prefix_caching: true,
+        scheduler_delay_factor: 0.0,
+        eager: false,
+        cache_dtype_bytes: None,
+    };
+    let _ = StepTime::new(&model, DevicePreset::find("h100").expect("a preset"), &settings);
+    let document = setpoint::document::Document::from_text("space.toml", SPACE);
+    let _ = document.parse(|root| SpaceFile::read(root, &model));
+}
