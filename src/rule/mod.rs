@@ -5,11 +5,23 @@
 
 mod arguments;
 mod block;
+mod candidate;
+mod data_parallel;
 mod effective;
+mod executor;
+mod expert_parallel;
+mod feature;
+mod frontend;
+mod graphs;
 mod length;
+mod lora;
 mod memory;
+mod multimodal;
+mod offload;
 mod parallel;
+mod quantization;
 mod scheduler;
+mod speculative;
 
 use std::collections::BTreeMap;
 
@@ -171,12 +183,29 @@ impl Violation {
 }
 
 /// In the order in which the engine would notice.
-const FAMILIES: [&[Rule]; 6] =
-    [arguments::RULES, scheduler::RULES, length::RULES, parallel::RULES, block::RULES, memory::RULES];
+const FAMILIES: &[&[Rule]] = &[
+    arguments::RULES,
+    frontend::RULES,
+    length::RULES,
+    quantization::RULES,
+    feature::RULES,
+    multimodal::RULES,
+    data_parallel::RULES,
+    expert_parallel::RULES,
+    executor::RULES,
+    speculative::RULES,
+    scheduler::RULES,
+    lora::RULES,
+    graphs::RULES,
+    offload::RULES,
+    parallel::RULES,
+    block::RULES,
+    memory::RULES,
+];
 
 /// Every rule, in the order in which the engine would notice.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    FAMILIES.into_iter().flatten()
+    FAMILIES.iter().copied().flatten()
 }
 
 /// Everything that the rules have to say of a configuration, the most severe first.
@@ -243,6 +272,11 @@ pub(crate) mod tests {
 
     pub(crate) fn rule(version: &str, line: &str) -> Option<&'static str> {
         verdict(version, Device::gpu_of(80 << 30), line).filter(|(_, rejects, _)| *rejects).map(|(id, ..)| id)
+    }
+
+    /// The rejecting rule for arguments of 0.32.0 on a CPU.
+    pub(crate) fn on_cpu(line: &str) -> Option<&'static str> {
+        verdict("0.32.0", Device::Cpu, line).filter(|(_, rejects, _)| *rejects).map(|(id, ..)| id)
     }
 
     #[test]
