@@ -2,18 +2,23 @@
 //!
 //! The facts lie in `vllm.json`, one line a flag: `present` has one character for each release of `versions`, and
 //! `bool_style`, `choices` and `bounds` are stated where they change. A release between two of them is read as the
-//! older one. `replaced_by` says what to do instead of a flag that later releases do not have.
+//! older one. `replaced_by` says what to do instead of a flag that later releases do not have. `forms.json` has the
+//! fields of JSON flags.
 
+mod book;
+mod form;
 mod parse;
+mod read;
 mod render;
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::borrow::Cow;
+use std::fmt;
 
 use serde::Deserialize;
 
 use crate::config::Value;
 use crate::facts::EngineVersion;
+use book::{Column, Known};
 
 /// Why a flag or its value cannot be used. The texts follow argparse, which refuses the same with exit status 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +33,10 @@ pub enum FlagError {
     WrongType { name: String, expected: &'static str, value: String },
     #[error("argument --{name}: invalid choice: '{value}' (choose from {choices})")]
     InvalidChoice { name: String, value: String, choices: String },
+    #[error("ambiguous option: {text} could match {matches}")]
+    Ambiguous { text: String, matches: String },
+    #[error("argument --{name}: {problem}")]
+    Form { name: String, problem: String },
     #[error("argument --{name}: ignored explicit argument '{value}' (use --{name} or --no-{name})")]
     ExplicitBool { name: String, value: String },
 }
@@ -51,7 +60,11 @@ pub enum Kind {
     Float,
     Bool,
     Enum,
+    /// Must be JSON.
     Json,
+    /// JSON where it stands in braces, any text otherwise.
+    TextOrJson,
+    /// Several arguments; carried as one text, with spaces between them.
     List,
     String,
     /// Known to exist, its form not recorded.
@@ -67,148 +80,128 @@ pub struct Bounds {
     pub lt: Option<f64>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Entry {
-    present: String,
-    replaced_by: Option<String>,
-    #[serde(default)]
-    kind: Kind,
-    #[serde(default)]
-    aliases: Vec<String>,
-    #[serde(default)]
-    bool_style: BTreeMap<String, BoolStyle>,
-    #[serde(default)]
-    choices: BTreeMap<String, Option<Vec<Value>>>,
-    #[serde(default)]
-    bounds: BTreeMap<String, Option<Bounds>>,
+impl Bounds {
+    /// The bound that a number breaks, in pydantic's words. Not a number breaks every bound.
+    #[must_use]
+    pub fn refuse(&self, number: f64) -> Option<String> {
+        let holds =
+            |limit: Option<f64>, relation: fn(&f64, &f64) -> bool| limit.filter(|limit| !relation(&number, limit));
+        let broken = [
+            (holds(self.ge, f64::ge), "greater than or equal to"),
+            (holds(self.gt, f64::gt), "greater than"),
+            (holds(self.le, f64::le), "less than or equal to"),
+            (holds(self.lt, f64::lt), "less than"),
+        ];
+        broken.into_iter().find_map(|(limit, relation)| Some(format!("Input should be {relation} {}", limit?)))
+    }
 }
-
-#[derive(Debug, Deserialize)]
-struct Book {
-    versions: Vec<String>,
-    flags: BTreeMap<String, Entry>,
-}
-
-static BOOK: LazyLock<Book> = LazyLock::new(|| {
-    let text = include_str!("vllm.json");
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("src/flag/vllm.json is invalid: {error}"))
-});
 
 /// The flags of one release.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct FlagTable {
-    column: usize,
+    index: usize,
+    column: &'static Column,
+}
+
+impl fmt::Debug for FlagTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlagTable({})", book::release_name(self.index))
+    }
 }
 
 /// One flag as one release knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     pub name: &'static str,
-    column: usize,
-    entry: &'static Entry,
+    known: &'static Known,
 }
 
 impl FlagTable {
     /// The newest release in the book: what is assumed where nothing else is known.
     #[must_use]
     pub fn newest_release() -> EngineVersion {
-        release(BOOK.versions.len() - 1)
+        book::columns().last().map_or(EngineVersion::LATEST, |column| column.release)
     }
 
     /// The flags of the newest covered release that is not newer than `version`, or of the oldest.
     #[must_use]
     pub fn for_version(version: EngineVersion) -> Self {
-        let column = (0..BOOK.versions.len()).rev().find(|column| release(*column) <= version).unwrap_or(0);
-        Self { column }
+        let columns = book::columns();
+        let index = columns.iter().rposition(|column| column.release <= version).unwrap_or(0);
+        Self { index, column: &columns[index] }
     }
 
     /// The flag of this name or alias, in this release.
     #[must_use]
     pub fn find(self, name: &str) -> Option<Flag> {
-        let name = name.replace('_', "-");
-        BOOK.flags.iter().find_map(|(known, entry)| {
-            let matches = *known == name || entry.aliases.iter().any(|alias| alias.trim_start_matches('-') == name);
-            let flag = Flag { name: known, column: self.column, entry };
-            (matches && flag.present_in(self.column)).then_some(flag)
-        })
+        self.column.by_name.get(dashed(name).as_ref()).map(|known| Flag::of(known))
     }
 
     /// The error for a flag that this release does not have: it says which releases had it and what to do
     /// instead, or the nearest name.
     #[must_use]
     pub fn unknown(self, name: &str) -> FlagError {
-        let elsewhere = BOOK.flags.get(&name.replace('_', "-")).map(|entry| {
-            let present: Vec<_> = entry.present.char_indices().filter(|(_, c)| *c == 'x').map(|(i, _)| i).collect();
-            match (present.first(), present.last()) {
-                (_, Some(last)) if *last < self.column => {
-                    let instead = entry.replaced_by.iter().map(|instead| format!("; {instead}"));
-                    format!("last seen in vLLM {}{}", BOOK.versions[*last], instead.collect::<String>())
-                }
-                (Some(first), _) => format!("first seen in vLLM {}", BOOK.versions[*first]),
-                _ => "in no covered release of vLLM".to_owned(),
+        let elsewhere = book::presence(&dashed(name)).map(|present| match (present.find('x'), present.rfind('x')) {
+            (_, Some(last)) if last < self.index => {
+                let instead =
+                    book::replacement(&dashed(name)).map(|instead| format!("; {instead}")).unwrap_or_default();
+                format!("last seen in vLLM {}{instead}", book::release_name(last))
             }
+            (Some(first), _) => format!("first seen in vLLM {}", book::release_name(first)),
+            _ => "in no covered release of vLLM".to_owned(),
         });
         let hint = elsewhere.or_else(|| self.nearest(name).map(|near| format!("did you mean --{near}?")));
         FlagError::Unknown { name: name.to_owned(), hint }
     }
 
-    /// The names of this release's flags.
-    fn names(self) -> impl Iterator<Item = &'static str> {
-        let present = move |entry: &Entry| entry.present.as_bytes()[self.column] == b'x';
-        BOOK.flags.iter().filter(move |(_, entry)| present(entry)).map(|(name, _)| name.as_str())
+    /// Every flag of this release, in the order of their names.
+    pub fn flags(self) -> impl Iterator<Item = Flag> {
+        let names = self.column.spellings.iter().filter(|spelling| !spelling.negates);
+        names.filter(|spelling| spelling.text[2..] == *spelling.flag.name).map(|spelling| Flag::of(spelling.flag))
     }
 
     /// The known flag with the most similar name, if one is similar enough to be a slip of the finger.
     #[must_use]
     pub fn nearest(self, name: &str) -> Option<&'static str> {
-        self.names()
-            .map(|known| (strsim::jaro_winkler(known, name), known))
+        self.flags()
+            .map(|flag| (strsim::jaro_winkler(flag.name, name), flag.name))
             .filter(|(similarity, _)| *similarity > 0.85)
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .map(|(_, known)| known)
     }
 }
 
+/// Flags are known by names with dashes; the engine takes underscores as well.
+fn dashed(name: &str) -> Cow<'_, str> {
+    if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) }
+}
+
 impl Flag {
+    fn of(known: &'static Known) -> Self {
+        Self { name: known.name, known }
+    }
+
     #[must_use]
     pub fn kind(&self) -> Kind {
-        self.entry.kind
+        self.known.kind
     }
 
     #[must_use]
     pub fn bool_style(&self) -> Option<BoolStyle> {
-        as_of(&self.entry.bool_style, self.column).copied()
+        self.known.bool_style
     }
 
     /// The only values that this release's parser takes, where it restricts them.
     #[must_use]
     pub fn choices(&self) -> Option<&'static [Value]> {
-        as_of(&self.entry.choices, self.column).and_then(Option::as_deref)
+        self.known.choices
     }
 
     /// The bounds that this release's configuration classes enforce.
     #[must_use]
     pub fn bounds(&self) -> Option<Bounds> {
-        as_of(&self.entry.bounds, self.column).copied().flatten()
+        self.known.bounds
     }
-
-    fn release(&self) -> EngineVersion {
-        release(self.column)
-    }
-
-    fn present_in(&self, column: usize) -> bool {
-        self.entry.present.as_bytes()[column] == b'x'
-    }
-}
-
-/// The value stated for the newest release that is not newer than `column`.
-fn as_of<T>(stated: &BTreeMap<String, T>, column: usize) -> Option<&T> {
-    (0..=column).rev().find_map(|column| stated.get(&BOOK.versions[column]))
-}
-
-fn release(column: usize) -> EngineVersion {
-    let text = &BOOK.versions[column];
-    text.parse().unwrap_or_else(|error| panic!("src/flag/vllm.json: {error}"))
 }
 
 #[cfg(test)]
@@ -220,15 +213,6 @@ mod tests {
     }
 
     #[test]
-    fn every_release_and_flag_of_the_book_is_well_formed() {
-        assert!((0..BOOK.versions.len()).map(release).is_sorted());
-        for (name, entry) in &BOOK.flags {
-            assert_eq!(entry.present.len(), BOOK.versions.len(), "{name}");
-            assert_eq!(entry.kind == Kind::Bool, !entry.bool_style.is_empty(), "{name}");
-        }
-    }
-
-    #[test]
     fn a_flag_exists_only_in_its_releases() -> Result<(), crate::facts::VersionError> {
         assert!(table("0.6.3.post1")?.find("scheduler-delay-factor").is_some());
         assert!(table("0.11.0")?.find("scheduler_delay_factor").is_some(), "read as 0.10.2");
@@ -237,20 +221,6 @@ mod tests {
         let hint = "last seen in vLLM 0.10.2; only the V0 engine delayed prompts";
         assert_eq!(error, format!("unrecognized arguments: --scheduler-delay-factor ({hint})"));
         Ok(())
-    }
-
-    #[test]
-    fn a_flag_that_is_gone_says_what_to_do_instead() {
-        let newest = BOOK.versions.len() - 1;
-        for (name, entry) in &BOOK.flags {
-            let flag = Flag { name, column: newest, entry };
-            assert_ne!(flag.present_in(newest), entry.replaced_by.is_some(), "{name}");
-            let words = entry.replaced_by.iter().flat_map(|instead| instead.split_whitespace());
-            for other in words.filter_map(|word| word.strip_prefix("--")) {
-                let known = &BOOK.flags[other].present;
-                assert!(known[entry.present.rfind('x').unwrap() + 1..].contains('x'), "{name}: --{other}");
-            }
-        }
     }
 
     #[test]

@@ -1,151 +1,290 @@
-//! From command-line arguments to a configuration, as the engine's own parser reads them.
+//! From command-line arguments to a configuration, as the engine's own parser reads them: argparse of Python 3.11 with
+//! the additions of `vllm/utils/argparse_utils.py`.
 
+use std::borrow::Cow;
+
+use serde_json::{Map, Value as Json};
+
+use super::book::Spelling;
+use super::read::human_integer;
 use super::{BoolStyle, Flag, FlagError, FlagTable, Kind};
 use crate::config::{Config, Value};
-use crate::facts::EngineVersion;
-
-/// Flags whose integers may be written as `2k` (thousands) or `2K` (1024s): `human_readable_int` in vLLM's `arg_utils`.
-const HUMAN_INTEGERS: [&str; 3] = ["max-model-len", "max-num-batched-tokens", "kv-cache-memory-bytes"];
-
-/// The first covered release that shrinks the model's length to what fits.
-const FITS_LENGTH: EngineVersion = EngineVersion::new(0, 20, 0);
 
 impl FlagTable {
     /// Reads `--name value`, `--name=value`, `--switch` and `--no-switch`. The last occurrence wins.
     ///
     /// # Errors
-    /// When this release does not know a flag or does not take its value.
+    /// When this release does not know a flag or does not take its value: the first such.
     pub fn parse(self, arguments: &[String]) -> Result<Config, FlagError> {
         let mut config = Config::new();
-        let mut rest = arguments.iter().map(String::as_str).peekable();
-        while let Some(argument) = rest.next() {
-            let Some(name) = flag_name(argument) else { return Err(FlagError::Positional(argument.to_owned())) };
-            let (name, inline) = match name.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                // `-O3` is the one short flag with its value behind it.
-                None if argument.starts_with("-O") && name.len() > 1 => ("O", Some(&name[1..])),
-                None => (name, None),
-            };
-            if let Some(flag) = self.negated(name) {
-                if let Some(value) = inline {
-                    return Err(FlagError::ExplicitBool { name: name.to_owned(), value: value.to_owned() });
-                }
-                config.set(flag.name, false);
-                continue;
-            }
-            // `--compilation-config.mode=3` sets one field of a JSON flag.
-            let flag = self.find_or_abbreviated(name.split('.').next().unwrap_or(name))?;
-            if flag.kind() == Kind::Bool {
-                config.set(flag.name, boolean(&flag, inline)?);
-                continue;
-            }
-            let value = inline.or_else(|| rest.next_if(|next| flag_name(next).is_none()));
-            match value {
-                Some(value) => config.set(flag.name, flag.read(value)?),
-                // A switch whose form is not recorded.
-                None if flag.kind() == Kind::Other => config.set(flag.name, true),
-                None => return Err(FlagError::MissingValue(flag.name.to_owned())),
-            }
-            while flag.kind() == Kind::List && rest.next_if(|next| flag_name(next).is_none()).is_some() {}
-        }
+        self.read_all(arguments, |read| {
+            let (flag, value) = read?;
+            config.set(flag.name, value);
+            Ok(())
+        })?;
         Ok(config)
     }
 
-    /// argparse takes the beginning of a name for the whole, as long as no other name begins with it.
-    fn find_or_abbreviated(self, name: &str) -> Result<Flag, FlagError> {
-        let dashed = name.replace('_', "-");
-        let mut beginning = self.names().filter(|known| known.starts_with(&dashed));
-        let exact = self.find(name);
-        let abbreviated = || match (beginning.next(), beginning.next()) {
-            (Some(only), None) => self.find(only),
-            _ => None,
-        };
-        exact.or_else(abbreviated).ok_or_else(|| self.unknown(name))
+    /// The same without the flags that cannot be read, and what is wrong with those, in their order.
+    #[must_use]
+    pub fn parse_lenient(self, arguments: &[String]) -> (Config, Vec<FlagError>) {
+        let (mut config, mut errors) = (Config::new(), Vec::new());
+        let all = self.read_all(arguments, |read| {
+            match read {
+                Ok((flag, value)) => config.set(flag.name, value),
+                Err(error) => errors.push(error),
+            }
+            Ok(())
+        });
+        errors.extend(all.err());
+        (config, errors)
     }
 
-    fn negated(self, name: &str) -> Option<Flag> {
-        let flag = self.find(name.strip_prefix("no-").or_else(|| name.strip_prefix("no_"))?)?;
-        (flag.bool_style() == Some(BoolStyle::Optional)).then_some(flag)
+    /// Hands every flag with its value, or what is wrong with it, to `take`, which may end the reading.
+    fn read_all(
+        self,
+        arguments: &[String],
+        mut take: impl FnMut(Result<(Flag, Value), FlagError>) -> Result<(), FlagError>,
+    ) -> Result<(), FlagError> {
+        let mut dotted = Dotted::default();
+        let mut rest = Words { table: self, rest: arguments };
+        while let Some(argument) = rest.next() {
+            if let Some(error) = dotted.take(argument, &mut rest) {
+                error.map_or(Ok(()), |error| take(Err(error)))?;
+                continue;
+            }
+            match self.option(argument) {
+                Word::Value => take(Err(FlagError::Positional(argument.clone())))?,
+                Word::Ambiguous(error) => take(Err(error))?,
+                Word::Unknown(name) => {
+                    take(Err(self.unknown(name)))?;
+                    // Its values would each be reported as well.
+                    while rest.value().is_some() {}
+                }
+                Word::Option(spelling, inline) => {
+                    let flag = Flag::of(spelling.flag);
+                    take(flag.read_option(spelling, inline, &mut rest).map(|value| (flag, value)))?;
+                }
+            }
+        }
+        for (key, value) in dotted.values {
+            let text = Json::Object(value).to_string();
+            match self.option(&key) {
+                Word::Option(spelling, None) if !spelling.negates => {
+                    let flag = Flag::of(spelling.flag);
+                    take(flag.read(&text).map(|value| (flag, value)))?;
+                }
+                Word::Ambiguous(error) => take(Err(error))?,
+                _ => take(Err(self.unknown(key.trim_start_matches('-'))))?,
+            }
+        }
+        Ok(())
     }
+
+    /// What one argument is. argparse takes the beginning of a name for the whole, as long as no other name begins so.
+    fn option(self, argument: &str) -> Word<'_> {
+        let Some(short) = argument.strip_prefix('-').filter(|rest| !rest.is_empty()) else { return Word::Value };
+        let (key, inline) = match argument.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (argument, None),
+        };
+        // `-O3` is the one short flag with its value behind it.
+        if let Some(level) = short.strip_prefix('O').filter(|level| !level.is_empty()) {
+            let name = if self.find("optimization-level").is_some() { "--optimization-level" } else { "-O" };
+            if let Some(spelling) = self.column.by_spelling.get(name) {
+                return Word::Option(spelling, Some(level.strip_prefix('=').unwrap_or(level)));
+            }
+        }
+        let long = short.starts_with('-');
+        let key = if long && key.contains('_') { Cow::Owned(key.replace('_', "-")) } else { Cow::Borrowed(key) };
+        if let Some(spelling) = self.column.by_spelling.get(key.as_ref()) {
+            return Word::Option(spelling, inline);
+        }
+        let first = self.column.spellings.partition_point(|spelling| spelling.text.as_str() < key.as_ref());
+        let mut beginning =
+            self.column.spellings[first..].iter().take_while(|spelling| spelling.text.starts_with(key.as_ref()));
+        // `-n2` is `-n 2`.
+        let attached = (!long && argument.is_char_boundary(2))
+            .then(|| self.column.by_spelling.get(&argument[..2]))
+            .flatten()
+            .map(|spelling| Word::Option(spelling, Some(&argument[2..])));
+        match (beginning.next(), beginning.next(), attached) {
+            (Some(only), None, None) => Word::Option(only, inline),
+            (None, None, Some(attached)) => attached,
+            (None, None, None) if is_number(argument) || argument.contains(' ') => Word::Value,
+            (None, None, None) => Word::Unknown(key_name(argument)),
+            (one, other, _) => {
+                let names: Vec<_> = one.into_iter().chain(other).map(|spelling| spelling.text.as_str()).collect();
+                let matches = names.into_iter().chain(beginning.map(|spelling| spelling.text.as_str()));
+                Word::Ambiguous(FlagError::Ambiguous {
+                    text: argument.to_owned(),
+                    matches: matches.collect::<Vec<_>>().join(", "),
+                })
+            }
+        }
+    }
+}
+
+enum Word<'a> {
+    Option(&'static Spelling, Option<&'a str>),
+    Value,
+    Ambiguous(FlagError),
+    Unknown(&'a str),
+}
+
+fn key_name(argument: &str) -> &str {
+    let name = argument.trim_start_matches('-');
+    name.split('=').next().unwrap_or(name)
 }
 
 /// `-1` is a value; `-tp` and `--x` are flags.
-fn flag_name(argument: &str) -> Option<&str> {
-    let name = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'))?;
-    name.starts_with(|c: char| c.is_ascii_alphabetic()).then_some(name)
+fn is_number(argument: &str) -> bool {
+    let Some(digits) = argument.strip_prefix('-') else { return false };
+    let (whole, fraction) = digits.split_once('.').unwrap_or(("", digits));
+    let all = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    all(whole) && all(fraction) && !fraction.is_empty()
 }
 
-fn boolean(flag: &Flag, inline: Option<&str>) -> Result<bool, FlagError> {
-    let Some(value) = inline else { return Ok(true) };
-    match (flag.bool_style(), value.to_ascii_lowercase().as_str()) {
-        (Some(BoolStyle::StoreBoolean), "true") => Ok(true),
-        (Some(BoolStyle::StoreBoolean), "false") => Ok(false),
-        _ => Err(FlagError::ExplicitBool { name: flag.name.to_owned(), value: value.to_owned() }),
+/// The arguments that are not read yet.
+struct Words<'a> {
+    table: FlagTable,
+    rest: &'a [String],
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<&'a String> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(first)
+    }
+
+    /// The next argument, if it is a value.
+    fn value(&mut self) -> Option<&'a str> {
+        let next = self.rest.first()?;
+        // The common case at once: what does not begin with a dash is a value.
+        let value = !next.starts_with('-') || matches!(self.table.option(next), Word::Value) && !is_dotted(next);
+        if value { self.next().map(String::as_str) } else { None }
     }
 }
 
 impl Flag {
-    /// Reads the text of this flag's value.
-    ///
-    /// # Errors
-    /// When the text has the wrong form or is not one of the choices.
-    pub fn read(&self, text: &str) -> Result<Value, FlagError> {
-        let wrong = |expected| FlagError::WrongType { name: self.name.to_owned(), expected, value: text.to_owned() };
-        let value = match self.kind() {
-            // As long as fits: the engine writes it as -1.
-            Kind::Int if self.name == "max-model-len" && text == "auto" && self.release() >= FITS_LENGTH => {
-                Value::Int(-1)
-            }
-            Kind::Int if HUMAN_INTEGERS.contains(&self.name) => {
-                human_integer(text).map(Value::Int).ok_or_else(|| wrong("human_readable_int"))?
-            }
-            Kind::Int => text.parse().map(Value::Int).map_err(|_| wrong("int"))?,
-            Kind::Float => text.parse().map(Value::Float).map_err(|_| wrong("float"))?,
-            _ => Value::Text(text.to_owned()),
+    /// The value of an option: attached with `=`, or what follows it.
+    fn read_option(&self, spelling: &Spelling, inline: Option<&str>, rest: &mut Words<'_>) -> Result<Value, FlagError> {
+        if self.kind() == Kind::Bool {
+            return match inline {
+                None => Ok(Value::Bool(!spelling.negates)),
+                Some(value) => self.explicit_bool(spelling, value).map(Value::Bool),
+            };
+        }
+        let Some(first) = inline.or_else(|| rest.value()) else {
+            let alone = self.kind() == Kind::Other || self.known.bare;
+            return if alone { Ok(Value::Bool(true)) } else { Err(FlagError::MissingValue(self.name.to_owned())) };
         };
-        self.check_choice(&value)?;
-        Ok(value)
+        if self.kind() != Kind::List || inline.is_some() {
+            return self.read(first);
+        }
+        let mut all = first.to_owned();
+        while let Some(next) = rest.value() {
+            all.push(' ');
+            all.push_str(next);
+        }
+        self.read(&all)
     }
 
-    /// # Errors
-    /// When the release restricts this flag to choices and `value` is none of them.
-    pub fn check_choice(&self, value: &Value) -> Result<(), FlagError> {
-        match self.choices() {
-            Some(choices) if !choices.contains(value) => Err(FlagError::InvalidChoice {
-                name: self.name.to_owned(),
-                value: value.to_string(),
-                choices: choices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-            }),
-            _ => Ok(()),
+    fn explicit_bool(&self, spelling: &Spelling, value: &str) -> Result<bool, FlagError> {
+        match (self.bool_style(), value.to_ascii_lowercase().as_str()) {
+            (Some(BoolStyle::StoreBoolean), "true") => Ok(true),
+            (Some(BoolStyle::StoreBoolean), "false") => Ok(false),
+            _ => {
+                let prefix = if spelling.negates { "no-" } else { "" };
+                let name = format!("{prefix}{}", self.name);
+                Err(FlagError::ExplicitBool { name, value: value.to_owned() })
+            }
         }
     }
 }
 
-fn human_integer(text: &str) -> Option<i64> {
-    let scales = [('k', 1e3), ('m', 1e6), ('g', 1e9), ('t', 1e12)];
-    let last = text.chars().next_back()?;
-    let number = &text[..text.len() - last.len_utf8()];
-    if let Some((_, scale)) = scales.iter().find(|(suffix, _)| *suffix == last) {
-        let value = number.parse::<f64>().ok()? * scale;
-        #[expect(clippy::cast_possible_truncation, reason = "vLLM truncates as well")]
-        return Some(value as i64);
+/// Fields of JSON flags that are given one by one: `--compilation-config.mode=3`. They are read after all other flags.
+#[derive(Default)]
+struct Dotted {
+    values: Vec<(String, Map<String, Json>)>,
+}
+
+/// `--flag.field`; the dot may also stand behind `=` only, which is no field.
+fn is_dotted(argument: &str) -> bool {
+    let key = argument.split('=').next().unwrap_or(argument);
+    argument.starts_with('-') && key.contains('.')
+}
+
+impl Dotted {
+    /// Whether the argument is a field: then `Some`, with what is wrong with it.
+    fn take(&mut self, argument: &str, rest: &mut Words<'_>) -> Option<Option<FlagError>> {
+        if !is_dotted(argument) {
+            return None;
+        }
+        let (key, text) = match argument.split_once('=') {
+            Some((key, text)) => (key, text),
+            None => match rest.next() {
+                Some(text) => (argument, text.as_str()),
+                None => return Some(Some(FlagError::MissingValue(key_name(argument).to_owned()))),
+            },
+        };
+        let (flag, path) = key.split_once('.')?;
+        let flag = if flag.starts_with("--") { flag.replace('_', "-") } else { flag.to_owned() };
+        let (path, value) = match path.strip_suffix('+') {
+            Some(path) => (path, text.split(',').map(|item| Json::String(item.to_owned())).collect()),
+            None => (path, json_or_text(text)),
+        };
+        let index = self.values.iter().position(|(known, _)| *known == flag).unwrap_or_else(|| {
+            self.values.push((flag, Map::new()));
+            self.values.len() - 1
+        });
+        insert(&mut self.values[index].1, path, value);
+        Some(None)
     }
-    if let Some(power) = scales.iter().position(|(suffix, _)| suffix.to_ascii_uppercase() == last) {
-        return number.parse::<i64>().ok()?.checked_mul(1024_i64.pow(u32::try_from(power).ok()? + 1));
+}
+
+fn json_or_text(text: &str) -> Json {
+    serde_json::from_str(text)
+        .ok()
+        .or_else(|| human_integer(text).map(Json::from))
+        .unwrap_or_else(|| Json::String(text.to_owned()))
+}
+
+fn insert(map: &mut Map<String, Json>, path: &str, value: Json) {
+    match path.split_once('.') {
+        Some((first, rest)) => {
+            let inner = map.entry(first).or_insert_with(|| Json::Object(Map::new()));
+            if !inner.is_object() {
+                *inner = Json::Object(Map::new());
+            }
+            if let Json::Object(inner) = inner {
+                insert(inner, rest, value);
+            }
+        }
+        None => match (map.get_mut(path), value) {
+            (Some(Json::Array(items)), Json::Array(more)) => items.extend(more),
+            (_, value) => {
+                map.insert(path.to_owned(), value);
+            }
+        },
     }
-    text.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::EngineVersion;
 
     const V06: EngineVersion = EngineVersion::new(0, 6, 3);
     const V32: EngineVersion = EngineVersion::new(0, 32, 0);
 
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
     fn parse(version: EngineVersion, line: &str) -> Result<Config, FlagError> {
-        let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        FlagTable::for_version(version).parse(&arguments)
+        FlagTable::for_version(version).parse(&words(line))
     }
 
     #[test]
@@ -172,12 +311,32 @@ mod tests {
 
     #[test]
     fn abbreviations_attached_values_and_automatic_lengths_are_read() -> Result<(), FlagError> {
-        let config = parse(V32, "--max-num-seq 4 -O3 --kv-cache-memory 100M --max-model-len auto")?;
+        let config = parse(V32, "--max-num-seq 4 -O3 --kv-cache-memory 100M --max-model-len auto -n2")?;
         assert_eq!((config.get_i64("max-num-seqs"), config.get_i64("max-model-len")), (Some(4), Some(-1)));
         assert_eq!(config.get_i64("kv-cache-memory-bytes"), Some(100 << 20));
-        assert_eq!(config.get_str("compilation-config"), Some("3"));
+        assert_eq!((config.get_str("optimization-level"), config.get_i64("nnodes")), (Some("3"), Some(2)));
+        assert_eq!(parse(EngineVersion::new(0, 10, 2), "-O3")?.get_str("compilation-config"), Some("3"));
         assert!(parse(V32, "--max-num 4").is_err(), "several flags begin so");
         assert!(parse(V06, "--max-model-len auto").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn several_values_of_a_list_are_kept() -> Result<(), FlagError> {
+        let config = parse(V32, "--cudagraph-capture-sizes 1 2 4 --max-num-seqs 4")?;
+        assert_eq!(config.get_str("cudagraph-capture-sizes"), Some("1 2 4"));
+        assert!(parse(V32, "--cudagraph-capture-sizes=1 2").is_err(), "only the attached value belongs to it");
+        assert!(parse(V32, "--cudagraph-capture-sizes 1 x").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn fields_given_one_by_one_are_read_as_one_json_value() -> Result<(), FlagError> {
+        let line = "--compilation-config.mode 3 --max-num-seqs 4 --compilation_config.pass_config.fuse_norm_quant=true";
+        let config = parse(V32, line)?;
+        let expected = r#"{"mode":3,"pass_config":{"fuse_norm_quant":true}}"#;
+        assert_eq!(config.get_str("compilation-config"), Some(expected));
+        assert!(parse(V32, "--compilation-config.mode 9").is_err());
         Ok(())
     }
 
@@ -189,11 +348,20 @@ mod tests {
             ("--kv-cache-dtype int3", "argument --kv-cache-dtype: invalid choice: 'int3' (choose from "),
             ("--enable-chunked-prefill=False", "argument --enable-chunked-prefill: ignored explicit argument 'False'"),
             ("--use-v2-block-manager", "unrecognized arguments: --use-v2-block-manager (last seen in vLLM 0.8.5; "),
+            ("--quantizatio fp8", "ambiguous option: --quantizatio could match --quantization, --quantization-config"),
             ("seven", "unexpected argument \"seven\""),
         ] {
             let error = parse(V32, line).map_err(|error| error.to_string()).err().unwrap_or_default();
             assert!(error.starts_with(text), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_can_be_left_out() {
+        let line = "--max-num-seqs many --swap-space 4 --max-model-len 2048 --compilation-config.mode 9";
+        let (config, errors) = FlagTable::for_version(V32).parse_lenient(&words(line));
+        assert_eq!(config, Config::new().with("max-model-len", 2048_i64));
+        assert_eq!(errors.len(), 3, "{errors:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! From a configuration to command-line arguments, spelt as the release wants them.
 
-use super::{BoolStyle, FlagError, FlagTable};
+use super::{BoolStyle, FlagError, FlagTable, Kind};
 use crate::config::{Config, Value};
 
 impl FlagTable {
@@ -14,6 +14,7 @@ impl FlagTable {
         for (name, value) in config.iter() {
             let flag = self.find(name).ok_or_else(|| self.unknown(name))?;
             if let Value::Bool(on) = value {
+                flag.check(value)?;
                 match (flag.bool_style(), on) {
                     (Some(_) | None, true) => arguments.push(format!("--{}", flag.name)),
                     (Some(BoolStyle::Optional), false) => arguments.push(format!("--no-{}", flag.name)),
@@ -22,22 +23,16 @@ impl FlagTable {
                 }
                 continue;
             }
-            // Reading the text back applies the parser's own checks of type and choice.
-            let text = value.to_string();
-            flag.read_back(&text)?;
+            flag.check(value)?;
             arguments.push(format!("--{}", flag.name));
-            arguments.push(text);
+            match value {
+                Value::Text(text) if flag.kind() == Kind::List => {
+                    arguments.extend(text.split_whitespace().map(str::to_owned));
+                }
+                _ => arguments.push(value.to_string()),
+            }
         }
         Ok(arguments)
-    }
-}
-
-impl super::Flag {
-    fn read_back(&self, text: &str) -> Result<(), FlagError> {
-        if self.kind() == super::Kind::Bool {
-            return Err(FlagError::ExplicitBool { name: self.name.to_owned(), value: text.to_owned() });
-        }
-        self.read(text).map(drop)
     }
 }
 

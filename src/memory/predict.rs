@@ -87,6 +87,12 @@ impl Prediction {
         self.crowded > 0.5
     }
 
+    /// Whether the size that is set for the cache holds no sequence of the longest length, whatever the device.
+    #[must_use]
+    pub fn is_set_too_small(&self) -> bool {
+        self.cache_deviation_gib == 0.0 && !self.layout.holds(self.blocks(), self.max_model_len)
+    }
+
     /// The largest length, in tokens, that fits even where two deviations less are left; 0 where none does.
     #[must_use]
     pub fn careful_length(&self) -> u64 {

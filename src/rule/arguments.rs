@@ -28,8 +28,14 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn known(candidate: &Candidate<'_>) -> Option<Violation> {
-    let error = FlagTable::for_version(candidate.facts.version).render(candidate.config).err()?;
-    Some(Violation::new(error.to_string()))
+    let table = FlagTable::for_version(candidate.facts.version);
+    candidate.config.iter().find_map(|(name, value)| {
+        let error = match table.find(name) {
+            Some(flag) => flag.check(value).err()?,
+            None => table.unknown(name),
+        };
+        Some(Violation::new(error.to_string()).unset(name))
+    })
 }
 
 /// The engine divides by these or makes so many of something, also where the release does not check them.
@@ -48,16 +54,9 @@ fn at_least_one(candidate: &Candidate<'_>) -> Option<Violation> {
 fn within_bounds(candidate: &Candidate<'_>) -> Option<Violation> {
     let table = FlagTable::for_version(candidate.facts.version);
     candidate.config.iter().find_map(|(name, value)| {
-        let (bounds, number) = (table.find(name)?.bounds()?, value.as_f64()?);
-        let broken = [
-            (bounds.ge.filter(|limit| number < *limit), "greater than or equal to"),
-            (bounds.gt.filter(|limit| number <= *limit), "greater than"),
-            (bounds.le.filter(|limit| number > *limit), "less than or equal to"),
-            (bounds.lt.filter(|limit| number >= *limit), "less than"),
-        ];
-        let (limit, relation) = broken.into_iter().find_map(|(limit, relation)| Some((limit?, relation)))?;
+        let reason = table.find(name)?.bounds()?.refuse(value.as_f64()?)?;
         let field = name.replace('-', "_");
-        let message = format!("{field}: Input should be {relation} {limit}, input_value={value}");
+        let message = format!("{field}: {reason}, input_value={value}");
         Some(Violation::new(message).unset(name))
     })
 }

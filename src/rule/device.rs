@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(on(8, "0.32.0", line), None);
         assert_eq!(on(7, "0.32.0", line).map(|(id, _)| id), Some("R10b"));
         assert_eq!(on(2, "0.32.0", &format!("{line} --data-parallel-size-local 1")), None);
-        assert_eq!(on(2, "0.32.0", &format!("{line} --data-parallel-rank 0")), None);
+        assert_eq!(on(2, "0.20.2", &format!("{line} --data-parallel-rank 0")), None);
     }
 
     #[test]

@@ -124,7 +124,8 @@ fn failing(candidate: &Candidate<'_>) -> Option<(Prediction, bool)> {
     }
     let prediction = predict_memory(candidate.config, candidate.facts)?;
     let fails = prediction.failure_probability() >= CERTAIN;
-    fails.then(|| (prediction, prediction.is_crowded() || prediction.blocks() == 0))
+    let none_at_all = prediction.blocks() == 0 || (prediction.is_crowded() && !prediction.is_set_too_small());
+    fails.then_some((prediction, none_at_all))
 }
 
 fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {

@@ -6,12 +6,22 @@
 mod arguments;
 mod attention;
 mod block;
+mod candidate;
+mod data_parallel;
 mod device;
 mod effective;
+mod executor;
+mod expert_parallel;
+mod feature;
+mod frontend;
+mod graphs;
 mod host;
 mod length;
+mod lora;
 mod memory;
 mod multi_step;
+mod multimodal;
+mod offload;
 mod parallel;
 mod pipeline;
 mod possible;
@@ -19,7 +29,9 @@ mod precision;
 mod prefill;
 #[cfg(test)]
 mod properties;
+mod quantization;
 mod scheduler;
+mod speculative;
 mod v0;
 
 use std::collections::BTreeMap;
@@ -192,13 +204,24 @@ impl Violation {
 }
 
 /// In the order in which the engine would notice.
-const FAMILIES: [&[Rule]; 14] = [
+const FAMILIES: &[&[Rule]] = &[
     arguments::RULES,
+    frontend::RULES,
     v0::RULES,
+    length::RULES,
+    quantization::RULES,
+    feature::RULES,
+    multimodal::RULES,
+    data_parallel::RULES,
+    expert_parallel::RULES,
+    executor::RULES,
+    speculative::RULES,
     scheduler::RULES,
     prefill::RULES,
-    length::RULES,
     multi_step::RULES,
+    lora::RULES,
+    graphs::RULES,
+    offload::RULES,
     parallel::RULES,
     device::RULES,
     pipeline::RULES,
@@ -211,7 +234,7 @@ const FAMILIES: [&[Rule]; 14] = [
 
 /// Every rule, in the order in which the engine would notice.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    FAMILIES.into_iter().flatten()
+    FAMILIES.iter().copied().flatten()
 }
 
 /// Everything that the rules have to say of a configuration, the most severe first. Where the device is not known, what
@@ -290,6 +313,11 @@ pub(crate) mod tests {
 
     pub(crate) fn rule(version: &str, line: &str) -> Option<&'static str> {
         verdict(version, Device::gpu_of(80 << 30), line).filter(|(_, rejects, _)| *rejects).map(|(id, ..)| id)
+    }
+
+    /// The rejecting rule for arguments of 0.32.0 on a CPU.
+    pub(crate) fn on_cpu(line: &str) -> Option<&'static str> {
+        verdict("0.32.0", Device::Cpu, line).filter(|(_, rejects, _)| *rejects).map(|(id, ..)| id)
     }
 
     #[test]

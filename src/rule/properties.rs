@@ -67,7 +67,8 @@ fn the_defaults_of_every_release_are_accepted_for_every_model_on_every_device() 
         for model in models() {
             for device in devices {
                 let facts = Facts { host_memory: Some(64 << 30), ..Facts::new(&model, version, device) };
-                let finding = rejection(&Config::new(), &facts);
+                // A model may be too large for a device, or its length for what the device leaves.
+                let finding = rejection(&Config::new(), &facts).filter(|finding| !["R6", "R7"].contains(&finding.rule));
                 assert_eq!(finding, None, "{version} {device:?} {model:?}");
             }
         }

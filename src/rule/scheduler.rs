@@ -3,6 +3,8 @@
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
+const V0_32: Releases = Releases::from(EngineVersion::new(0, 32, 0));
+
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R1",
@@ -17,6 +19,20 @@ pub(super) const RULES: &[Rule] = &[
         releases: Releases::ALL,
         severity: Severity::Configuration,
         check: budget_holds_a_batch,
+    },
+    Rule {
+        id: "R4b",
+        holds: "the threshold of long prompts is within the model's length",
+        releases: V0_32,
+        severity: Severity::Configuration,
+        check: threshold_within_length,
+    },
+    Rule {
+        id: "R4f",
+        holds: "no more sequences are active than there are in a batch",
+        releases: V0_32,
+        severity: Severity::Configuration,
+        check: active_within_batch,
     },
     Rule {
         id: "R13a",
@@ -53,6 +69,27 @@ fn budget_holds_a_batch(candidate: &Candidate<'_>) -> Option<Violation> {
             ("max-num-batched-tokens", sequences)
         };
         Violation::new(message).set(repaired.0, i64::try_from(repaired.1).unwrap_or(i64::MAX))
+    })
+}
+
+fn threshold_within_length(candidate: &Candidate<'_>) -> Option<Violation> {
+    const FLAG: &str = "long-prefill-token-threshold";
+    let threshold = candidate.number(FLAG).and_then(|threshold| u64::try_from(threshold).ok())?;
+    let length = candidate.effective.max_model_len;
+    (threshold > length && !candidate.facts.model.encoder_decoder).then(|| {
+        let message =
+            format!("long_prefill_token_threshold ({threshold}) cannot be greater than the max_model_len ({length}).");
+        Violation::new(message).set(FLAG, i64::try_from(length).unwrap_or(i64::MAX))
+    })
+}
+
+fn active_within_batch(candidate: &Candidate<'_>) -> Option<Violation> {
+    const FLAG: &str = "max-num-active-seqs";
+    let active = candidate.number(FLAG).and_then(|active| u64::try_from(active).ok())?;
+    let most = candidate.effective.max_num_seqs;
+    (active > most).then(|| {
+        let message = format!("max_num_active_seqs ({active}) cannot be greater than max_num_seqs ({most}).");
+        Violation::new(message).set(FLAG, i64::try_from(most).unwrap_or(i64::MAX))
     })
 }
 

@@ -1,0 +1,255 @@
+//! From the text of one value to the value, as the parser of the release reads it.
+
+use serde_json::Value as Json;
+
+use super::book::RECORDED;
+use super::{Flag, FlagError, Kind};
+use crate::config::Value;
+use crate::facts::EngineVersion;
+
+/// Flags whose integers may be written as `2k` (thousands) or `2K` (1024s): `human_readable_int` in vLLM's `arg_utils`.
+const HUMAN_INTEGERS: [&str; 6] = [
+    "kv-cache-memory-bytes",
+    "max-model-len",
+    "max-num-batched-tokens",
+    "max-num-queued-tokens",
+    "max-num-scheduled-tokens",
+    "safetensors-prefetch-block-size",
+];
+
+/// The first covered release that shrinks the model's length to what fits.
+const FITS_LENGTH: EngineVersion = EngineVersion::new(0, 20, 0);
+
+impl Flag {
+    /// Reads the text of this flag's value.
+    ///
+    /// # Errors
+    /// When the text has the wrong form or is not one of the choices.
+    pub fn read(&self, text: &str) -> Result<Value, FlagError> {
+        let wrong = |expected| FlagError::WrongType { name: self.name.to_owned(), expected, value: text.to_owned() };
+        if self.is_unset(text) {
+            return Ok(Value::Text(text.to_owned()));
+        }
+        let value = match self.kind() {
+            // As long as fits: the engine writes it as -1.
+            Kind::Int if self.name == "max-model-len" && self.known.release >= FITS_LENGTH && is_auto(text) => {
+                Value::Int(-1)
+            }
+            Kind::Int if HUMAN_INTEGERS.contains(&self.name) => {
+                human_integer(text).map(Value::Int).ok_or_else(|| wrong("human_readable_int"))?
+            }
+            Kind::Int => integer(text).map(Value::Int).ok_or_else(|| wrong("int"))?,
+            Kind::Float => float(text).map(Value::Float).ok_or_else(|| wrong("float"))?,
+            Kind::Json => return self.check_json(text).map(|()| Value::Text(text.to_owned())),
+            Kind::TextOrJson if text.trim().starts_with('{') && text.trim().ends_with('}') => {
+                return self.check_json(text).map(|()| Value::Text(text.to_owned()));
+            }
+            Kind::List if self.known.of_integers => {
+                let bad = text.split_whitespace().find(|item| integer(item).is_none());
+                return match bad {
+                    Some(_) => Err(wrong("int")),
+                    None => Ok(Value::Text(text.to_owned())),
+                };
+            }
+            _ if self.known.folded => Value::Text(text.to_lowercase().replace('-', "_")),
+            _ => Value::Text(text.to_owned()),
+        };
+        self.check_choice(&value)?;
+        Ok(value)
+    }
+
+    /// Whether the parser of this release takes the value.
+    ///
+    /// # Errors
+    /// When it has the wrong type or form, or is not one of the choices.
+    pub fn check(&self, value: &Value) -> Result<(), FlagError> {
+        match (self.kind(), value) {
+            (Kind::Bool, Value::Bool(_)) => Ok(()),
+            (Kind::Int, Value::Int(_)) | (Kind::Float, Value::Float(_)) => self.check_choice(value),
+            (Kind::Bool, _) => Err(FlagError::ExplicitBool { name: self.name.to_owned(), value: value.to_string() }),
+            (_, Value::Text(text)) => self.read(text).map(drop),
+            // A switch whose form is not recorded.
+            (Kind::Other, Value::Bool(_)) => Ok(()),
+            (_, Value::Bool(true)) if self.known.bare => Ok(()),
+            (_, Value::Bool(_)) => Err(FlagError::MissingValue(self.name.to_owned())),
+            _ => self.read(&value.to_string()).map(drop),
+        }
+    }
+
+    /// # Errors
+    /// When the release restricts this flag to choices and `value` is none of them.
+    pub fn check_choice(&self, value: &Value) -> Result<(), FlagError> {
+        match self.choices() {
+            Some(choices) if !choices.contains(value) => Err(FlagError::InvalidChoice {
+                name: self.name.to_owned(),
+                value: value.to_string(),
+                choices: choices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this text leaves an optional flag unset.
+    #[must_use]
+    pub fn is_unset(&self, text: &str) -> bool {
+        self.known.optional && (text.is_empty() || text == "None")
+    }
+
+    /// Why the configuration class behind a JSON flag would refuse the value, in pydantic's words. `None` where the
+    /// fields are not recorded or the value is well-formed.
+    #[must_use]
+    pub fn refuse_fields(&self, json: &Json) -> Option<String> {
+        self.known.form?.refuse(json)
+    }
+
+    /// Whether the parser itself reads the fields of this JSON flag; otherwise that happens a stage later.
+    fn parser_reads_fields(&self) -> bool {
+        const LATER: [&str; 8] = [
+            "default-mm-loras",
+            "diffusion-config",
+            "limit-mm-per-prompt",
+            "media-io-kwargs",
+            "mm-processor-kwargs",
+            "override-generation-config",
+            "speculative-config",
+            "watermark-config",
+        ];
+        !LATER.contains(&self.name)
+    }
+
+    fn check_json(&self, text: &str) -> Result<(), FlagError> {
+        if self.known.release < RECORDED {
+            return Ok(());
+        }
+        let problem = |problem| FlagError::Form { name: self.name.to_owned(), problem };
+        let json: Json = if self.known.form.is_some() && self.parser_reads_fields() {
+            serde_json::from_str(text).or_else(|error| serde_json::from_str(&expand(text)).map_err(|_| error))
+        } else {
+            serde_json::from_str(text)
+        }
+        .map_err(|_| problem(format!("Value {text} cannot be converted to JSON.")))?;
+        if !self.parser_reads_fields() {
+            return Ok(());
+        }
+        self.refuse_fields(&json).map_or(Ok(()), |reason| Err(problem(reason)))
+    }
+}
+
+/// Writes numbers such as `80g` outside of quotes out in full: `_expand_json_human_readable_numbers` in vLLM.
+fn expand(text: &str) -> String {
+    let mut expanded = String::with_capacity(text.len());
+    for (index, part) in text.split('"').enumerate() {
+        if index > 0 {
+            expanded.push('"');
+        }
+        if index % 2 == 1 {
+            expanded.push_str(part);
+            continue;
+        }
+        for token in part.split_inclusive(|c: char| !(c.is_alphanumeric() || c == '.')) {
+            let word = token.trim_end_matches(|c: char| !(c.is_alphanumeric() || c == '.'));
+            match human_integer(word).filter(|_| word.ends_with(|c: char| c.is_ascii_alphabetic())) {
+                Some(number) => {
+                    expanded.push_str(&number.to_string());
+                    expanded.push_str(&token[word.len()..]);
+                }
+                None => expanded.push_str(token),
+            }
+        }
+    }
+    expanded
+}
+
+fn is_auto(text: &str) -> bool {
+    text.trim().eq_ignore_ascii_case("auto")
+}
+
+/// Python's `int`: blanks around it, a sign, underscores between digits.
+pub(super) fn integer(text: &str) -> Option<i64> {
+    let text = text.trim();
+    match text.parse() {
+        Ok(number) => Some(number),
+        Err(_) => without_underscores(text)?.parse().ok(),
+    }
+}
+
+/// Python's `float`.
+fn float(text: &str) -> Option<f64> {
+    let text = text.trim();
+    match text.parse() {
+        Ok(number) => Some(number),
+        Err(_) => without_underscores(text)?.parse().ok(),
+    }
+}
+
+fn without_underscores(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let digit = |index: Option<usize>| index.and_then(|index| bytes.get(index)).is_some_and(u8::is_ascii_digit);
+    let between = |index: usize| digit(index.checked_sub(1)) && digit(Some(index + 1));
+    let fine = text.contains('_') && text.match_indices('_').all(|(index, _)| between(index));
+    fine.then(|| text.replace('_', ""))
+}
+
+pub(super) fn human_integer(text: &str) -> Option<i64> {
+    const SCALES: [(char, f64); 4] = [('k', 1e3), ('m', 1e6), ('g', 1e9), ('t', 1e12)];
+    let text = text.trim();
+    let last = text.chars().next_back()?;
+    let digits = &text[..text.len() - last.len_utf8()];
+    let plain = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((_, scale)) = SCALES.iter().find(|(letter, _)| *letter == last) {
+        let fits = match digits.split_once('.') {
+            Some((whole, fraction)) => plain(whole) && plain(fraction),
+            None => plain(digits),
+        };
+        let number: f64 = digits.parse().ok().filter(|_| fits)?;
+        #[expect(clippy::cast_possible_truncation, reason = "the engine truncates as well")]
+        return Some((number * scale) as i64);
+    }
+    let binary = SCALES.iter().position(|(letter, _)| letter.to_ascii_uppercase() == last);
+    if let Some(power) = binary {
+        let number: i64 = digits.parse().ok().filter(|_| plain(digits))?;
+        return 1024_i64.checked_pow(u32::try_from(power).ok()? + 1).and_then(|scale| number.checked_mul(scale));
+    }
+    integer(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flag::FlagTable;
+
+    fn read(name: &str, text: &str) -> Result<Value, String> {
+        let flag = FlagTable::for_version(EngineVersion::new(0, 32, 0)).find(name).unwrap();
+        flag.read(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn numbers_are_read_as_python_reads_them() {
+        assert_eq!(read("max-num-seqs", " +1_000 "), Ok(Value::Int(1000)));
+        assert!(read("max-num-seqs", "1__0").is_err() && read("max-num-seqs", "1e3").is_err());
+        assert_eq!(read("gpu-memory-utilization", "5e-1"), Ok(Value::Float(0.5)));
+        assert_eq!(read("kv-cache-memory-bytes", "25.5g"), Ok(Value::Int(25_500_000_000)));
+        assert!(read("kv-cache-memory-bytes", "25.5G").is_err() && read("max-model-len", "k").is_err());
+    }
+
+    #[test]
+    fn optional_flags_may_be_unset_by_name_and_others_not() {
+        assert_eq!(read("max-num-active-seqs", "None"), Ok(Value::Text("None".to_owned())));
+        assert!(read("max-num-seqs", "None").is_err());
+    }
+
+    #[test]
+    fn json_flags_are_checked_field_by_field() {
+        assert!(read("compilation-config", r#"{"mode": 3, "cudagraph_mode": "full"}"#).is_ok());
+        assert!(read("kv-transfer-config", r#"{"kv_connector": "X", "kv_port": 14k}"#).is_ok());
+        let error = read("compilation-config", r#"{"nope": 1}"#);
+        assert_eq!(error, Err("argument --compilation-config: nope: Unexpected keyword argument".to_owned()));
+        assert!(read("limit-mm-per-prompt", "image=1").is_err());
+        assert!(read("hf-overrides", "module.function").is_ok() && read("hf-overrides", "{x}").is_err());
+    }
+
+    #[test]
+    fn some_choices_are_folded_first() {
+        assert_eq!(read("moe-backend", "Flashinfer-Cutlass"), Ok(Value::Text("flashinfer_cutlass".to_owned())));
+    }
+}
