@@ -2,6 +2,7 @@
 
 mod definition;
 mod engine;
+mod installed;
 mod model;
 mod objective;
 mod paths;

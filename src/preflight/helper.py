@@ -36,10 +36,6 @@ os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 if sys.path and sys.path[0] == "":
     del sys.path[0]
 
-# An engine that starts meanwhile goes first.
-with contextlib.suppress(OSError):
-    os.nice(10)
-
 
 def answer(message):
     ANSWERS.write(json.dumps(message, default=str) + "\n")

@@ -6,6 +6,7 @@
 
 mod helper;
 mod installed;
+mod judge;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use crate::server::Marker;
 
 use helper::{Answer, Helper};
 pub use installed::{Installed, InstalledFlag, Stage, Verdict};
+pub use judge::{Disagreement, ENGINE, judge};
 
 /// What to start, and what for.
 #[derive(Clone, Debug)]
@@ -68,9 +70,10 @@ pub enum PreflightError {
 }
 
 impl PreflightError {
-    /// Whether trying again cannot help.
-    fn is_final(&self) -> bool {
-        matches!(self, Self::Start(_) | Self::Import { .. })
+    /// Whether no question will be answered any more.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Start(_) | Self::Import { .. } | Self::GivenUp { .. })
     }
 }
 

@@ -6,11 +6,11 @@ use std::path::Path;
 use serde_json::json;
 
 /// A parser with two flags, a configuration with one limit, and some ways to fail.
-const FLEXIBLE: &str = r#"
+const FLEXIBLE: &str = r"
 import argparse
 class FlexibleArgumentParser(argparse.ArgumentParser):
     pass
-"#;
+";
 
 const MAKE_PARSER: &str = r#"
 def make_arg_parser(parser):
@@ -20,12 +20,12 @@ def make_arg_parser(parser):
     return parser
 "#;
 
-const LOGGER: &str = r#"
+const LOGGER: &str = r"
 import functools, logging
 @functools.lru_cache
 def _print_warning_once(logger, message):
     logger.warning(message)
-"#;
+";
 
 const USAGE: &str = r#"
 class UsageContext:
@@ -74,13 +74,13 @@ class AsyncEngineArgs:
         return config
 "#;
 
-const TORCH: &str = r#"
+const TORCH: &str = r"
 class cuda:
     touched = False
     @classmethod
     def is_initialized(cls):
         return cls.touched
-"#;
+";
 
 /// The command's own checks before it starts anything, as releases since 0.20 have them.
 const SERVE: &str = r#"

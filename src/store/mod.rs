@@ -1,9 +1,11 @@
 //! Studies and trials in one `SQLite` file, which other programs may read at any time.
 
+mod disagreement;
 mod open;
 mod ranking;
 mod rows;
 
+pub use disagreement::Difference;
 pub use open::database_path;
 pub use ranking::Ranked;
 

@@ -2,6 +2,7 @@
 
 mod confirm;
 mod event;
+mod inquiry;
 mod lock;
 mod prepare;
 mod trial;
@@ -16,7 +17,6 @@ use crate::config::Config;
 use crate::document::DocumentError;
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::rule;
 use crate::sampler::{self, Ask, Past};
 use crate::server::LeftBehind;
 use crate::store::{Scored, Store, StoreError, Study, now};
@@ -24,8 +24,10 @@ use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Trial};
 
 pub use confirm::CONFIRMATION;
 pub use event::{Ending, Event, Observer, Phase};
+pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError};
 pub use prepare::{Installed, detect};
+use trial::asked;
 pub use trial::command_line;
 
 /// Whether to go on, asked by signals.
@@ -83,6 +85,7 @@ pub struct Tuner<'a> {
     pub job: &'a Job,
     pub store: &'a Store,
     pub installed: Installed,
+    pub inquiry: Inquiry,
     pub observer: Arc<Observer>,
     pub stop: watch::Receiver<Stop>,
 }
@@ -99,8 +102,15 @@ impl Tuner<'_> {
     /// # Errors
     /// When the tuner cannot go on; a failing configuration is not an error.
     pub async fn run(mut self) -> Result<Summary, TuneError> {
+        let summary = self.tune().await;
+        self.inquiry.stop().await;
+        summary
+    }
+
+    async fn tune(&mut self) -> Result<Summary, TuneError> {
         let begin = Instant::now();
         let (study, _lock) = self.open_study().await?;
+        self.inquiry.start();
         let mut history = self.store.history(&study).await?;
         let counts = self.store.counts(study.id).await?;
         let mut launched = u32::try_from(counts.measured + counts.failed).unwrap_or(u32::MAX);
@@ -131,9 +141,13 @@ impl Tuner<'_> {
             let Some((proposed_by, config)) = self.propose(&study, &history, launched).await? else {
                 break Ending::NothingLeft;
             };
-            let facts = self.job.facts(self.installed.version, self.installed.device);
-            let whole = self.job.with_arguments(&config, self.installed.version);
-            let (trial, left_behind) = if let Some(finding) = rule::rejection(&whole, &facts) {
+            let mut stop = self.stop.clone();
+            let rejection = tokio::select! {
+                biased;
+                () = asked(&mut stop, Stop::Gently) => break Ending::Interrupted,
+                rejection = self.rejection(&study, number, &config) => rejection?,
+            };
+            let (trial, left_behind) = if let Some(finding) = rejection {
                 rejected_in_row += 1;
                 let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
                 (self.rejected(number, proposed_by, config.clone(), rejection), None)

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod help;
+mod preflight;
 mod real_vllm;
 mod recorded_commands;
 mod resume;
