@@ -10,6 +10,9 @@ pub(super) struct Vllm;
 /// Asks the package's metadata, which takes milliseconds; `vllm --version` imports the engine first.
 const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('vllm'))";
 
+/// Wrappers behind which the engine runs on this machine, in the same environment.
+const TRANSPARENT: [&str; 6] = ["chrt", "ionice", "nice", "numactl", "stdbuf", "taskset"];
+
 impl Engine for Vllm {
     fn kind(&self) -> &'static str {
         "vllm"
@@ -31,12 +34,13 @@ impl Engine for Vllm {
         true
     }
 
-    /// A wrapper may run the engine elsewhere, and with another environment.
+    /// Another wrapper may run the engine elsewhere, or with another environment.
     fn preflight_python(&self, command: &[String]) -> Option<String> {
         let name = |word: &str| Path::new(word).file_name()?.to_str().map(str::to_owned);
         let is_python = |word: &str| name(word).is_some_and(|name| name.starts_with("python"));
         let first = command.first()?;
-        let direct = is_python(first) || name(first)? == "vllm";
+        let direct =
+            is_python(first) || name(first).is_some_and(|name| name == "vllm" || TRANSPARENT.contains(&&*name));
         python_of(command, "vllm").filter(|python| direct && is_python(python))
     }
 
@@ -63,6 +67,7 @@ mod tests {
         for (command, expected) in [
             (format!("{vllm} serve"), Some("/opt/venv/bin/python3")),
             ("/usr/bin/python3.11 -m vllm.entrypoints.cli.main serve".to_owned(), Some("/usr/bin/python3.11")),
+            (format!("numactl -N 0 {vllm} serve"), Some("/opt/venv/bin/python3")),
             (format!("srun {vllm} serve"), None),
             (format!("{shell} serve"), None),
             ("docker run image".to_owned(), None),

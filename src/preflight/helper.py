@@ -56,8 +56,8 @@ class Refused(Exception):
     """What argparse would print before it exits with status 2."""
 
 
-class Launched(Exception):
-    """The engine would start now."""
+class Launched(BaseException):
+    """The engine would start now. No handler of the engine's for errors may take it for one."""
 
 
 class Launch:
@@ -96,20 +96,25 @@ def serve_parser():
     return parser
 
 
-def launch_checks():
+def launch_checks(parser):
     """The checks that `vllm serve` makes itself before it creates the engine's configuration, without what follows.
 
     It is run with nothing of its module but the logger and the environment within reach, so that it cannot start
-    anything, whatever a release may do here. `None` where a release has no such command class.
+    anything, whatever a release may do here. `None` where a release has no such command class, or a stranger one.
     """
     try:
         serve = importlib.import_module("vllm.entrypoints.cli.serve")
         command = serve.ServeSubcommand.cmd
-        harmless = {name: getattr(serve, name) for name in ("logger", "envs") if hasattr(serve, name)}
-        out_of_reach = {name: Launch() for name in vars(serve) if not name.startswith("__")}
-        reach = {**out_of_reach, **harmless, "__builtins__": __builtins__, "__name__": serve.__name__}
-        return types.FunctionType(command.__code__, reach, "cmd", command.__defaults__)
-    except (ImportError, AttributeError):
+        harmless = (bool, int, float, str, type(None))
+        reach = {
+            name: value if name.startswith("__") or name in ("logger", "envs") or isinstance(value, harmless) else Launch()
+            for name, value in vars(serve).items()
+        }
+        checks = types.FunctionType(command.__code__, reach, "cmd", command.__defaults__)
+        with contextlib.suppress(Launched):
+            checks(parser.parse_args(["model"]))
+        return checks
+    except Exception:  # Not as it is known here; the checks that follow say most of it.
         return None
 
 
@@ -209,7 +214,7 @@ class Engine:
         self.engine_args = first_of(("vllm.engine.arg_utils", "AsyncEngineArgs"))
         self.accepts = inspect.signature(self.engine_args.create_engine_config).parameters
         self.context = first_of(("vllm.usage.usage_lib", "UsageContext")).OPENAI_API_SERVER
-        self.launch_checks = launch_checks()
+        self.launch_checks = launch_checks(self.parser)
         try:
             self.validate = first_of(
                 ("vllm.entrypoints.launchers.cli_args", "validate_parsed_serve_args"),

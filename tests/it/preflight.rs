@@ -30,13 +30,16 @@ const PACKAGE: [(&str, &str); 7] = [
     ),
     (
         "engine/arg_utils.py",
-        "class AsyncEngineArgs:
+        "import os
+class AsyncEngineArgs:
     @classmethod
     def from_cli_args(cls, arguments):
         made = cls()
         made.arguments = arguments
         return made
     def create_engine_config(self, usage_context=None):
+        if 'REFUSE_ALL' in os.environ:
+            raise ValueError('no such device')
         if self.arguments.max_num_seqs == 4:
             raise ValueError('four is refused')
         return object()
@@ -64,12 +67,12 @@ fn fake_engine(workplace: &Workplace) -> Option<String> {
     Some(python.to_string_lossy().into_owned())
 }
 
-/// The fast study on that engine, with further lines of `[engine]`.
-fn study(workplace: &Workplace, further: &str) -> String {
+/// The fast study on that engine.
+fn study(workplace: &Workplace) -> String {
     let packages = workplace.path("packages").display().to_string();
     let engine = format!(
         "kind = \"vllm\"\ncommand = [\"{}\", \"serve\"]\nversion = \"0.32.0\"\n\
-         env = {{ PYTHONPATH = \"{packages}\", PYTHONDONTWRITEBYTECODE = \"1\" }}\n{further}",
+         env = {{ PYTHONPATH = \"{packages}\", PYTHONDONTWRITEBYTECODE = \"1\" }}",
         workplace.path("vllm").display()
     );
     study_with("", "trials = 100\nconfirm = 0").replace("kind = \"sim\"", &engine)
@@ -79,7 +82,7 @@ fn study(workplace: &Workplace, further: &str) -> String {
 fn what_the_engine_refuses_is_never_launched_and_what_it_accepts_is() {
     let workplace = Workplace::new();
     let Some(_) = fake_engine(&workplace) else { return };
-    workplace.write("study.toml", &study(&workplace, ""));
+    workplace.write("study.toml", &study(&workplace));
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
@@ -102,13 +105,19 @@ fn what_the_engine_refuses_is_never_launched_and_what_it_accepts_is() {
 fn a_study_without_a_preflight_says_why_and_goes_by_the_rules() {
     let workplace = Workplace::new();
     let Some(_) = fake_engine(&workplace) else { return };
-    for (further, reason) in [
-        ("preflight = false", "no preflight: the study file has it off"),
-        ("", "cannot import vLLM: ModuleNotFoundError: No module named 'vllm'; from here on the rules stand alone"),
+    let text = study(&workplace);
+    for (name, from, to, reason) in [
+        ("off", "env = {", "preflight = false\nenv = {", "no preflight: the study file has it off"),
+        ("absent", "/packages\"", "/nowhere\"", "No module named 'vllm'; from here on the rules stand alone"),
+        (
+            "wrong",
+            "env = {",
+            "env = { REFUSE_ALL = \"1\",",
+            "no preflight: it refuses the defaults, which the engine has just served: no such device",
+        ),
     ] {
-        let text = study(&workplace, further);
-        let text = if further.is_empty() { text.replace("/packages\"", "/nowhere\"") } else { text };
-        workplace.write("study.toml", &text.replace("\"fast\"", &format!("\"study-{}\"", further.len())));
+        let text = text.replace(from, to).replace("\"fast\"", &format!("{name:?}"));
+        workplace.write("study.toml", &text);
         let tuned = workplace.run(&["tune", "study.toml", "--trials", "2"]);
         assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
         assert!(tuned.stderr.contains(reason), "{}", tuned.stderr);
@@ -119,7 +128,7 @@ fn a_study_without_a_preflight_says_why_and_goes_by_the_rules() {
 fn a_killed_tuner_takes_its_preflight_with_it() {
     let workplace = Workplace::new();
     let Some(_) = fake_engine(&workplace) else { return };
-    workplace.write("study.toml", &study(&workplace, ""));
+    workplace.write("study.toml", &study(&workplace));
     let mut tuner = workplace.start(&["tune", "study.toml"]);
     workplace.wait_for("trial 1: launching");
     tuner.kill().unwrap();
@@ -139,7 +148,7 @@ fn a_killed_tuner_takes_its_preflight_with_it() {
 fn a_study_is_checked_against_what_is_installed() {
     let workplace = Workplace::new();
     let Some(_) = fake_engine(&workplace) else { return };
-    let text = study(&workplace, "");
+    let text = study(&workplace);
     workplace.write("study.toml", &text);
     let checked = workplace.run(&["check", "study.toml"]);
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
