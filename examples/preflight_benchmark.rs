@@ -63,6 +63,7 @@ async fn main() {
     println!("vLLM {} on {}: ready after {:.1} s", installed.version, installed.device, begin.elapsed().as_secs_f64());
     let version: EngineVersion = installed.version.parse().expect("a release");
 
+    let before = ticks().0;
     let (mut times, mut refused) = (Vec::new(), 0);
     let candidates = candidates(&shape);
     for config in candidates.iter().cycle().take(CANDIDATES) {
@@ -83,6 +84,9 @@ async fn main() {
         at(99),
         at(100)
     );
+    #[expect(clippy::cast_precision_loss, reason = "clock ticks are far below 2^53")]
+    let processor_ms = (ticks().0 - before) as f64 * 1e3 / procfs::ticks_per_second() as f64 / times.len() as f64;
+    println!("processor time of the engine: {processor_ms:.1} ms a candidate");
     let before = ticks().0;
     tokio::time::sleep(IDLE).await;
     let (after, processes) = ticks();
