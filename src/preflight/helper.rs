@@ -62,9 +62,15 @@ impl Helper {
         let pipe = spawned.map_err(|error| PreflightError::Start(error.to_string()))?;
         let mut helper = Self { pipe, asked: 0 };
         let hello = helper.next(setup.limits.import, "import the engine", |line| serde_json::from_str(line).ok()).await;
-        let (version, device, flags) = match hello? {
-            Hello::Here { version, device, flags } => (version, device, flags),
-            Hello::Failed { error } => return Err(PreflightError::Import { python: setup.python.clone(), error }),
+        let import = |error| PreflightError::Import { python: setup.python.clone(), error };
+        let (version, device, flags) = match hello {
+            Ok(Hello::Here { version, device, flags }) => (version, device, flags),
+            Ok(Hello::Failed { error }) => return Err(import(error)),
+            // An import that hangs would hang again, and keep a measurement waiting each time.
+            Err(error @ (PreflightError::Silent { .. } | PreflightError::Foreign { .. })) => {
+                return Err(import(error.to_string()));
+            }
+            Err(error) => return Err(error),
         };
         let answer = helper.ask(&setup.warm_up, &BTreeMap::new(), setup.limits.warm_up).await?;
         Ok((helper, Installed { version, device, flags, warm_up: answer.verdict }, answer.device))
