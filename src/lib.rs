@@ -22,6 +22,7 @@ pub mod rule;
 // Launch.
 pub mod engine;
 pub mod server;
+pub mod preflight;
 
 // Measure.
 pub mod load;

@@ -1,11 +1,12 @@
 //! `check`: a study resolved and validated, or one verdict for each line of a file of arguments.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+mod arguments;
+mod engine;
+
+use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use serde_json::json;
 
 use super::Global;
 use super::failure::{Failure, INVALID};
@@ -33,15 +34,18 @@ pub(super) struct Check {
         ENGINES.iter().map(|engine| engine.kind())
     ))]
     engine: String,
-    /// Its release; the newest known one where this is absent.
+    /// Its release; where this is absent that of the preflight, else the newest known one.
     #[arg(long, value_name = "VERSION", requires = "args_file")]
     engine_version: Option<EngineVersion>,
     /// The directory that holds the model's config.json.
     #[arg(long, value_name = "DIR", requires = "args_file")]
     model: Option<PathBuf>,
-    /// The device of hardware that need not be present.
-    #[arg(long, value_enum, default_value_t = DeviceKind::Cuda, requires = "args_file")]
-    device: DeviceKind,
+    /// The device of hardware that need not be present; where this is absent that of the preflight, else cuda.
+    #[arg(long, value_enum, requires = "args_file")]
+    device: Option<DeviceKind>,
+    /// Ask the vLLM that this Python has installed, too; it decides what it can see.
+    #[arg(long, value_name = "PYTHON", requires = "args_file")]
+    preflight: Option<String>,
     /// Memory of one device.
     #[arg(long, value_name = "X", requires = "args_file")]
     gpu_memory_gib: Option<f64>,
@@ -57,68 +61,43 @@ enum DeviceKind {
 }
 
 impl Check {
-    pub(super) async fn run(self, _: &Global) -> Result<(), Failure> {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         match (&self.study, &self.args_file) {
             (Some(study), _) => check_study(study, self.explain).await,
-            (None, Some(file)) => self.check_arguments(file),
+            (None, Some(file)) => self.check_arguments(file, global).await,
             (None, None) => Ok(()),
         }
     }
 
-    fn check_arguments(&self, file: &PathBuf) -> Result<(), Failure> {
-        let model = ModelShape::read(self.model.as_deref().unwrap_or(std::path::Path::new(".")))
-            .map_err(|error| Failure::new(INVALID, error.to_string()))?;
-        let version = self.engine_version.unwrap_or_else(FlagTable::newest_release);
+    async fn check_arguments(&self, file: &Path, global: &Global) -> Result<(), Failure> {
+        let directory = self.model.as_deref().unwrap_or(Path::new("."));
+        let model = ModelShape::read(directory).map_err(|error| Failure::new(INVALID, error.to_string()))?;
+        let name = directory.to_string_lossy();
+        let preflight = self.preflight.clone().map(|python| engine::start(python, &name));
+        let installed = match &preflight {
+            Some(preflight) => Some(preflight.ready().await.map_err(|error| engine::no_preflight(&error))?),
+            None => None,
+        };
+        let reported = installed.as_ref().and_then(|installed| installed.version.parse().ok());
+        let version = self.engine_version.or(reported).unwrap_or_else(FlagTable::newest_release);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size in bytes")]
         let memory = self.gpu_memory_gib.map(|gib| (gib.max(0.0) * f64::from(1 << 30)) as u64);
-        let device = match self.device {
+        let on_cpu = installed.as_ref().is_some_and(|installed| installed.device == "cpu");
+        let device = match self.device.unwrap_or(if on_cpu { DeviceKind::Cpu } else { DeviceKind::Cuda }) {
             DeviceKind::Cpu => Device::Cpu,
             DeviceKind::Cuda => Device::Cuda(Gpu { memory, count: self.gpus, ..Gpu::default() }),
         };
         let facts = Facts::new(&model, version, device);
-        let unreadable =
-            |error: std::io::Error| Failure::new(INVALID, format!("cannot read {}: {error}", file.display()));
-        for (index, line) in BufReader::new(std::fs::File::open(file).map_err(unreadable)?).lines().enumerate() {
-            let line = line.map_err(unreadable)?;
-            if line.trim().is_empty() {
-                continue;
-            }
-            let arguments: Arguments = serde_json::from_str(&line).map_err(|error| {
-                Failure::new(INVALID, format!("{}:{}: {error}", file.display(), index + 1))
-                    .with_hint(r#"each line is an object such as {"args": ["--max-num-seqs", "64"]}"#)
-            })?;
-            print(&verdict(&arguments.args, &facts).to_string())?;
+        let check = arguments::Check { facts: &facts, model: &name, preflight: preflight.as_ref() };
+        let checked = arguments::run(file, check, global).await;
+        if let Some(preflight) = preflight {
+            preflight.stop().await;
         }
-        Ok(())
+        checked
     }
 }
 
-#[derive(serde::Deserialize)]
-struct Arguments {
-    args: Vec<String>,
-}
-
-fn verdict(arguments: &[String], facts: &Facts<'_>) -> serde_json::Value {
-    let config = match FlagTable::for_version(facts.version).parse(arguments) {
-        Ok(config) => config,
-        Err(error) => {
-            return json!({"verdict": "reject", "rule": "A1", "message": error.to_string(), "repair": null});
-        }
-    };
-    match rule::check(&config, facts).into_iter().next() {
-        None => json!({"verdict": "accept", "rule": null, "message": null, "repair": null}),
-        Some(finding) => {
-            let verdict = if finding.severity.rejects() { "reject" } else { "warn" };
-            let repair = if finding.severity.rejects() { rule::repair(&config, facts) } else { None };
-            json!({
-                "verdict": verdict, "rule": finding.rule, "severity": finding.severity.name(),
-                "message": finding.message, "repair": repair,
-            })
-        }
-    }
-}
-
-async fn check_study(file: &std::path::Path, explain: bool) -> Result<(), Failure> {
+async fn check_study(file: &Path, explain: bool) -> Result<(), Failure> {
     let job = Job::read(file)?;
     let installed = detect(&job).await;
     job.check_release(installed.version)?;
@@ -155,6 +134,7 @@ async fn check_study(file: &std::path::Path, explain: bool) -> Result<(), Failur
         }
         Some(finding) => format!("defaults      rejected by {}: {}", finding.rule, finding.message),
     });
+    lines.extend(engine::ask(&job, &installed, findings).await?);
     print(&lines.join("\n"))?;
     match job.engine.missing_program(file) {
         Some(error) => Err(error.into()),

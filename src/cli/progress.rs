@@ -139,6 +139,7 @@ impl Progress {
             Event::Swept { processes } => {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
+            Event::Preflight { text } => Some(text.clone()),
             Event::Launch { number, proposed_by, config } => {
                 let again = if *proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
                 Some(format!("trial {number}: launching{again} {}", config.without(&self.fixed)))
@@ -181,6 +182,7 @@ impl Progress {
                 json!({"event": "begin", "study": study, "stored": stored, "launched": launched, "best": best})
             }
             Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
+            Event::Preflight { text } => json!({"event": "note", "text": text}),
             Event::Launch { number, proposed_by, config } => {
                 json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config})
             }
@@ -220,7 +222,7 @@ impl State {
                 self.launched = *launched;
                 self.best = *best;
             }
-            Event::Swept { .. } | Event::Progress { .. } | Event::End(_) => {}
+            Event::Swept { .. } | Event::Preflight { .. } | Event::Progress { .. } | Event::End(_) => {}
         }
     }
 }

@@ -18,9 +18,9 @@ use crate::job::{Job, unknown_sampler};
 use crate::report::number;
 use crate::rule;
 use crate::sampler::{self, Ask, Past};
-use crate::store::{Ranked, Store, Study};
+use crate::store::{Difference, Ranked, Store, Study};
 use crate::trial::FailureKind;
-use crate::tuner::{Ending, Stop, TuneError, Tuner, detect};
+use crate::tuner::{Ending, Inquiry, Stop, TuneError, Tuner, detect, preflight_setup};
 
 #[derive(Debug, Args)]
 pub(super) struct Tune {
@@ -81,11 +81,16 @@ impl Tune {
                 installed.version
             ));
         }
+        let setup = preflight_setup(&job, &installed, store.path()).unwrap_or_else(|reason| {
+            progress.note(&reason);
+            None
+        });
         let watcher = Arc::clone(&progress);
         let tuner = Tuner {
             job: &job,
             store: &store,
             installed,
+            inquiry: Inquiry::new(setup),
             observer: Arc::new(move |event| watcher.on(&event)),
             stop: stop_signals()?,
         };
@@ -155,6 +160,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         lines.push(format!("engine's defaults: {}{limits}", value(baseline)));
     }
     lines.push(describe_gain(study, &best, baseline.as_ref()));
+    lines.extend(describe_differences(&store.differences(study.id).await?));
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };
     let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
     lines.push(format!(
@@ -163,6 +169,18 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         study.name
     ));
     print(&lines.join("\n"))
+}
+
+/// Where rules and engine differ, a rule has to be mended.
+fn describe_differences(differences: &[Difference]) -> Option<String> {
+    let first = differences.first()?;
+    let trials = if differences.len() == 1 { "trial" } else { "trials, first" };
+    let what = match &first.rule {
+        Some(rule) => format!("rule {rule} rejects what vLLM {} accepts", first.engine_version),
+        None => format!("no rule knows that vLLM {} refuses it", first.engine_version),
+    };
+    let count = differences.len();
+    Some(format!("rules and engine differ on {count} {trials} {}: {what}: {}", first.trial, first.message))
 }
 
 /// Every launch failed: before the engine was healthy, under a load that it did not carry, or by crashing.

@@ -66,6 +66,12 @@ pub trait Engine: Sync {
     /// A short command that prints the installed release, where there is one.
     fn version_probe(&self, command: &[String]) -> Option<Vec<String>>;
 
+    /// Whether an installed engine can be asked what it would say of a command line.
+    fn has_preflight(&self) -> bool;
+
+    /// The Python of this machine that runs the command, where it is known.
+    fn preflight_python(&self, command: &[String]) -> Option<String>;
+
     /// The device that the engine computes on, as far as its arguments and its version's text tell.
     fn device(&self, args: &[String], version: Option<&str>) -> Option<Device>;
 }

@@ -24,6 +24,14 @@ impl Engine for Sim {
         None
     }
 
+    fn has_preflight(&self) -> bool {
+        false
+    }
+
+    fn preflight_python(&self, _: &[String]) -> Option<String> {
+        None
+    }
+
     fn device(&self, args: &[String], _: Option<&str>) -> Option<Device> {
         let mut name = DevicePreset::DEFAULT;
         let mut args = args.iter().map(String::as_str);

@@ -1,5 +1,7 @@
 //! vLLM: `vllm serve`.
 
+use std::path::Path;
+
 use super::{Engine, python_of};
 use crate::facts::{Device, EngineVersion};
 
@@ -7,6 +9,9 @@ pub(super) struct Vllm;
 
 /// Asks the package's metadata, which takes milliseconds; `vllm --version` imports the engine first.
 const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('vllm'))";
+
+/// Wrappers behind which the engine runs on this machine, in the same environment.
+const TRANSPARENT: [&str; 6] = ["chrt", "ionice", "nice", "numactl", "stdbuf", "taskset"];
 
 impl Engine for Vllm {
     fn kind(&self) -> &'static str {
@@ -25,7 +30,50 @@ impl Engine for Vllm {
         Some(vec![python_of(command, "vllm")?, "-c".to_owned(), PRINT_VERSION.to_owned()])
     }
 
+    fn has_preflight(&self) -> bool {
+        true
+    }
+
+    /// Another wrapper may run the engine elsewhere, or with another environment.
+    fn preflight_python(&self, command: &[String]) -> Option<String> {
+        let name = |word: &str| Path::new(word).file_name()?.to_str().map(str::to_owned);
+        let is_python = |word: &str| name(word).is_some_and(|name| name.starts_with("python"));
+        let first = command.first()?;
+        let direct =
+            is_python(first) || name(first).is_some_and(|name| name == "vllm" || TRANSPARENT.contains(&&*name));
+        python_of(command, "vllm").filter(|python| direct && is_python(python))
+    }
+
     fn device(&self, _: &[String], version: Option<&str>) -> Option<Device> {
         version.is_some_and(|version| version.ends_with("+cpu")).then_some(Device::Cpu)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_engine_that_is_run_directly_has_a_python_to_ask() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = |name: &str, first: &str| {
+            let path = directory.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, first).unwrap();
+            path.to_string_lossy().into_owned()
+        };
+        let vllm = script("a/vllm", "#!/opt/venv/bin/python3\n");
+        let shell = script("b/vllm", "#!/bin/sh\nexec docker run vllm serve\n");
+        for (command, expected) in [
+            (format!("{vllm} serve"), Some("/opt/venv/bin/python3")),
+            ("/usr/bin/python3.11 -m vllm.entrypoints.cli.main serve".to_owned(), Some("/usr/bin/python3.11")),
+            (format!("numactl -N 0 {vllm} serve"), Some("/opt/venv/bin/python3")),
+            (format!("srun {vllm} serve"), None),
+            (format!("{shell} serve"), None),
+            ("docker run image".to_owned(), None),
+        ] {
+            let words: Vec<_> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(Vllm.preflight_python(&words).as_deref(), expected, "{command}");
+        }
     }
 }

@@ -25,6 +25,8 @@ pub struct EngineJob {
     pub version: Option<EngineVersion>,
     /// The device, as far as the study describes it.
     pub device: Option<Device>,
+    /// Whether the installed engine is asked before each launch.
+    pub preflight: bool,
     pub startup_timeout: Duration,
     /// How long a server may take to end after TERM.
     pub stop_timeout: Duration,
@@ -89,6 +91,7 @@ impl EngineJob {
             env,
             version: version.transpose()?,
             device,
+            preflight: section.optional("preflight")?.unwrap_or(true),
             startup_timeout: section.optional("startup_timeout")?.unwrap_or(Duration::from_mins(15)),
             stop_timeout: section.optional("stop_timeout")?.unwrap_or(Duration::from_secs(30)),
         })

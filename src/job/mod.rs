@@ -3,6 +3,7 @@
 mod definition;
 mod device;
 mod engine;
+mod installed;
 mod model;
 mod objective;
 mod paths;

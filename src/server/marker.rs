@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-/// Names the database, the study and the trial that a process was started for.
+/// Names the database, the study and the trial that a process was started for, or what else it does for the study.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     study: String,
-    trial: u32,
+    purpose: String,
 }
 
 impl Marker {
@@ -15,7 +15,13 @@ impl Marker {
     /// `database` tells studies of the same name in two databases apart.
     #[must_use]
     pub fn new(database: &Path, study: &str, trial: u32) -> Self {
-        Self { study: Self::study_prefix(database, study), trial }
+        Self::helper(database, study, &trial.to_string())
+    }
+
+    /// For a process that serves no trial. A marker is to be used by one launch at a time.
+    #[must_use]
+    pub fn helper(database: &Path, study: &str, purpose: &str) -> Self {
+        Self { study: Self::study_prefix(database, study), purpose: purpose.to_owned() }
     }
 
     /// What the markers of all trials of a study begin with.
@@ -27,7 +33,7 @@ impl Marker {
 
     #[must_use]
     pub fn value(&self) -> String {
-        format!("{}{}", self.study, self.trial)
+        format!("{}{}", self.study, self.purpose)
     }
 }
 

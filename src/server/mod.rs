@@ -1,9 +1,11 @@
-//! One running engine: started in a session of its own, proven to be ours, and ended with everything it started.
+//! One running engine, or a helper that is asked line by line: started in a session of its own, proven to be ours, and
+//! ended with everything it started.
 //!
 //! The only place that starts or signals processes. Every process of a launch is recognised by its session or by the
 //! marker in its environment; nothing else is ever signalled.
 
 mod marker;
+mod pipe;
 mod port;
 mod process;
 mod ready;
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 
 pub use marker::Marker;
+pub use pipe::{Pipe, PipeError};
 pub use port::free_port;
 pub use ready::{Ready, StartError};
 pub use stop::{LeftBehind, sweep};
@@ -71,14 +74,8 @@ impl Server {
         let mut command = Command::new(program);
         command.args(arguments).envs(&spawn.env).env(Marker::VARIABLE, spawn.marker.value());
         command.stdin(Stdio::null()).stdout(out).stderr(err);
-        // SAFETY: `setsid` is async-signal-safe and touches no memory of the parent.
-        #[expect(unsafe_code, reason = "a session of its own is the only way to reach the whole tree later")]
-        unsafe {
-            command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(std::io::Error::from));
-        }
-        #[expect(clippy::disallowed_methods, reason = "this is the place")]
-        let child = command.spawn().map_err(|source| SpawnError::Program { program: program.clone(), source })?;
-        let session = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(-1);
+        let (child, session) =
+            start(&mut command).map_err(|source| SpawnError::Program { program: program.clone(), source })?;
         let (marker, log) = (spawn.marker.clone(), spawn.log.clone());
         Ok(Self { child, session, marker, port: spawn.port, log, started: Instant::now(), exited: None })
     }
@@ -104,6 +101,19 @@ impl Server {
     pub fn log_text(&self) -> String {
         read_log(&self.log)
     }
+}
+
+/// Starts a process in a session of its own, whose identifier comes back with it.
+fn start(command: &mut Command) -> std::io::Result<(Child, i32)> {
+    // SAFETY: `setsid` is async-signal-safe and touches no memory of the parent.
+    #[expect(unsafe_code, reason = "a session of its own is the only way to reach the whole tree later")]
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(std::io::Error::from));
+    }
+    #[expect(clippy::disallowed_methods, reason = "this is the place")]
+    let child = command.spawn()?;
+    let session = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(-1);
+    Ok((child, session))
 }
 
 /// An exit status in words.

@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use procfs::process::Process;
 
-use super::{Server, process};
+use super::{Marker, Server, process};
 
 /// Processes that survived KILL, which happens while the kernel waits for a device.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -84,15 +84,20 @@ impl Drop for Server {
     /// The last resort when a trial is abandoned, by a second Ctrl-C or a panic for instance. It blocks for a moment:
     /// what is forked between a look at the processes and the signal is seen by the next look.
     fn drop(&mut self) {
-        let begin = Instant::now();
-        while begin.elapsed() < DROP_LIMIT {
-            let members = self.members();
-            if members.is_empty() {
-                return;
-            }
-            signal(&members, Signal::SIGKILL);
-            std::thread::sleep(POLL);
+        kill_all(self.session, &self.marker);
+    }
+}
+
+/// Kills every process of a launch, and blocks for a moment until none is left.
+pub(super) fn kill_all(session: i32, marker: &Marker) {
+    let begin = Instant::now();
+    while begin.elapsed() < DROP_LIMIT {
+        let members = process::members(&[session], |found| found == marker.value().as_bytes());
+        if members.is_empty() {
+            return;
         }
+        signal(&members, Signal::SIGKILL);
+        std::thread::sleep(POLL);
     }
 }
 
@@ -131,7 +136,7 @@ fn signal(processes: &[Process], signal: Signal) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{Marker, Spawn};
+    use crate::server::Spawn;
     use std::collections::BTreeMap;
     use std::path::Path;
 

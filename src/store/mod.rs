@@ -1,10 +1,12 @@
 //! Studies and trials in one `SQLite` file, which other programs may read at any time.
 
+mod disagreement;
 mod open;
 mod ranking;
 mod rows;
 mod starts;
 
+pub use disagreement::Difference;
 pub use open::database_path;
 pub use ranking::Ranked;
 pub use starts::{Start, StartKey};

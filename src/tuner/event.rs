@@ -28,6 +28,10 @@ pub enum Event {
         proposed_by: &'static str,
         config: Config,
     },
+    /// The engine's own answer is not to be had, or not to be trusted.
+    Preflight {
+        text: String,
+    },
     Phase(Phase),
     /// Requests of the present phase that have ended.
     Progress {

@@ -2,6 +2,7 @@
 
 mod confirm;
 mod event;
+mod inquiry;
 mod lock;
 mod memory;
 mod prepare;
@@ -17,7 +18,6 @@ use crate::config::Config;
 use crate::document::DocumentError;
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::rule::{self, Facts};
 use crate::sampler::{self, Ask, Past};
 use crate::server::LeftBehind;
 use crate::store::{Scored, Store, StoreError, Study, now};
@@ -25,8 +25,10 @@ use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Trial};
 
 pub use confirm::CONFIRMATION;
 pub use event::{Ending, Event, Observer, Phase};
+pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError};
 pub use prepare::{Installed, detect};
+use trial::asked;
 pub use trial::command_line;
 
 /// Whether to go on, asked by signals.
@@ -84,6 +86,7 @@ pub struct Tuner<'a> {
     pub job: &'a Job,
     pub store: &'a Store,
     pub installed: Installed,
+    pub inquiry: Inquiry,
     pub observer: Arc<Observer>,
     pub stop: watch::Receiver<Stop>,
 }
@@ -100,8 +103,15 @@ impl Tuner<'_> {
     /// # Errors
     /// When the tuner cannot go on; a failing configuration is not an error.
     pub async fn run(mut self) -> Result<Summary, TuneError> {
+        let summary = self.tune().await;
+        self.inquiry.stop().await;
+        summary
+    }
+
+    async fn tune(&mut self) -> Result<Summary, TuneError> {
         let begin = Instant::now();
         let (study, _lock) = self.open_study().await?;
+        self.inquiry.start();
         let mut history = self.store.history(&study).await?;
         let counts = self.store.counts(study.id).await?;
         let mut launched = u32::try_from(counts.measured + counts.failed).unwrap_or(u32::MAX);
@@ -133,10 +143,13 @@ impl Tuner<'_> {
             let Some((proposed_by, config)) = self.propose(&study, &history, launched).await? else {
                 break Ending::NothingLeft;
             };
-            let facts = self.job.facts(self.installed.version, self.installed.device, self.installed.host_memory);
-            let facts = Facts { memory: Some(&learned), ..facts };
-            let whole = self.job.with_arguments(&config, self.installed.version);
-            let (trial, left_behind) = if let Some(finding) = rule::rejection(&whole, &facts) {
+            let mut stop = self.stop.clone();
+            let rejection = tokio::select! {
+                biased;
+                () = asked(&mut stop, Stop::Gently) => break Ending::Interrupted,
+                rejection = self.rejection(&study, number, &config, &learned) => rejection?,
+            };
+            let (trial, left_behind) = if let Some(finding) = rejection {
                 rejected_in_row += 1;
                 let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
                 (self.rejected(number, proposed_by, config.clone(), rejection), None)
@@ -151,7 +164,7 @@ impl Tuner<'_> {
             let score = self.job.objective.score(&trial.outcome);
             self.store.append(study.id, &trial, score).await.map_err(|source| unstored(source, &trial))?;
             if let Some(log) = &trial.log {
-                self.remember(&study, number, &whole, log).await?;
+                self.remember(&study, number, &self.job.with_arguments(&config, self.installed.version), log).await?;
                 learned = self.learned(&study).await?;
             }
             if let Some(left_behind) = left_behind {

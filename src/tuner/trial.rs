@@ -41,7 +41,7 @@ impl Attempt {
 }
 
 /// Waits until the user has asked for at least this; for ever where nobody can ask any more.
-async fn asked(stop: &mut watch::Receiver<Stop>, what: Stop) {
+pub(super) async fn asked(stop: &mut watch::Receiver<Stop>, what: Stop) {
     if stop.wait_for(|stop| *stop >= what).await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -155,6 +155,8 @@ impl Tuner<'_> {
             Ok(ready) => ready,
             Err(error) => return Ok(Attempt { outcome: Outcome::Failed(start_failure(server, error)), ready: None }),
         };
+        // Nothing of ours may take the engine's processors while it is measured.
+        self.inquiry.settled().await;
         let (halt, halted) = watch::channel(false);
         let base_url = server.base_url();
         let run = tokio::select! {

@@ -7,6 +7,7 @@ mod exercise;
 mod help;
 mod memory_model;
 mod model_shapes;
+mod preflight;
 mod real_vllm;
 mod recorded_commands;
 mod resume;

@@ -1,0 +1,204 @@
+//! `check --args-file`: one verdict for each line, by the rules and, where it is asked, by the installed engine.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use futures_util::stream::{Stream, StreamExt, unfold};
+use serde_json::{Value as Json, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+
+use super::engine::no_preflight;
+use crate::cli::Global;
+use crate::cli::failure::{Failure, INVALID};
+use crate::cli::output::{note, print};
+use crate::config::Config;
+use crate::flag::FlagTable;
+use crate::preflight::{Disagreement, Preflight, PreflightError, Verdict, judge};
+use crate::rule::{self, Facts, Finding, Severity};
+
+/// Lines under way at once, so that the rules look at one while the engine looks at another.
+const MOST_UNDER_WAY: usize = 16;
+
+#[derive(serde::Deserialize)]
+struct Line {
+    args: Vec<String>,
+}
+
+/// Whom to ask, and of what.
+#[derive(Clone, Copy)]
+pub(super) struct Check<'a> {
+    pub(super) facts: &'a Facts<'a>,
+    /// As the engine is told it.
+    pub(super) model: &'a str,
+    pub(super) preflight: Option<&'a Preflight>,
+}
+
+/// How the rules compare with the engine.
+#[derive(Default)]
+struct Tally {
+    lines: usize,
+    agree: usize,
+    false_rejections: usize,
+    false_acceptances: usize,
+    unanswered: usize,
+}
+
+/// Prints one verdict a line. A broken line ends it, after the answers to those before it.
+pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Result<(), Failure> {
+    let opened = tokio::fs::File::open(file).await.map_err(|error| unreadable(file, &error))?;
+    let begin = Instant::now();
+    let answers = lines(file, BufReader::new(opened).lines()).map(|line| async move {
+        let (place, text) = line?;
+        let line: Line = serde_json::from_str(&text).map_err(|error| {
+            Failure::new(INVALID, format!("{place}: {error}"))
+                .with_hint(r#"each line is an object such as {"args": ["--max-num-seqs", "64"]}"#)
+        })?;
+        check.answer(&line.args).await
+    });
+    let mut answers = std::pin::pin!(answers.buffered(MOST_UNDER_WAY));
+    let mut tally = Tally::default();
+    while let Some(answer) = answers.next().await {
+        let (answer, compared) = answer?;
+        tally.count(compared.as_ref());
+        print(&answer.to_string())?;
+    }
+    if check.preflight.is_some() {
+        note(global, &tally.describe(begin.elapsed().as_secs_f64() * 1e3));
+    }
+    Ok(())
+}
+
+/// The lines that are not empty, each with its place, read as they are wanted.
+fn lines(
+    file: &Path,
+    lines: Lines<BufReader<tokio::fs::File>>,
+) -> impl Stream<Item = Result<(String, String), Failure>> {
+    unfold((lines, 0_usize), move |(mut lines, mut number)| async move {
+        loop {
+            number += 1;
+            let item = match lines.next_line().await {
+                Ok(None) => return None,
+                Ok(Some(text)) if text.trim().is_empty() => continue,
+                Ok(Some(text)) => Ok((format!("{}:{number}", file.display()), text)),
+                Err(error) => Err(unreadable(file, &error)),
+            };
+            return Some((item, (lines, number)));
+        }
+    })
+}
+
+fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(INVALID, format!("cannot read {}: {error}", file.display()))
+}
+
+impl Tally {
+    fn count(&mut self, compared: Option<&Option<Disagreement>>) {
+        self.lines += 1;
+        match compared {
+            None => self.unanswered += 1,
+            Some(None) => self.agree += 1,
+            Some(Some(Disagreement::FalseRejection(_))) => self.false_rejections += 1,
+            Some(Some(Disagreement::FalseAcceptance(_))) => self.false_acceptances += 1,
+        }
+    }
+
+    fn describe(&self, elapsed_ms: f64) -> String {
+        let Self { lines, agree, false_rejections, false_acceptances, unanswered } = self;
+        #[expect(clippy::cast_precision_loss, reason = "lines of a file are far below 2^53")]
+        let each = elapsed_ms / (*lines).max(1) as f64;
+        let unanswered = if *unanswered > 0 { format!(", {unanswered} without an answer") } else { String::new() };
+        format!(
+            "{lines} lines: rules and engine agree on {agree}; the rules reject {false_rejections} that the engine \
+             accepts and accept {false_acceptances} that it rejects{unanswered}; {each:.1} ms a candidate"
+        )
+    }
+}
+
+impl Check<'_> {
+    /// The answer to one line and, where the engine answered, where the rules disagree with it.
+    async fn answer(self, args: &[String]) -> Result<(Json, Option<Option<Disagreement>>), Failure> {
+        // The model's name may stand before the flags; the one of our own command line is meant.
+        let args = match args {
+            [first, flags @ ..] if !first.starts_with('-') => flags,
+            _ => args,
+        };
+        let (config, findings) = self.findings(args);
+        let engine = match self.preflight {
+            None => return Ok((self.describe(config.as_ref(), findings.first(), None).await, None)),
+            Some(preflight) => self.ask(preflight, args).await,
+        };
+        match engine {
+            Err(error) if error.is_final() => Err(no_preflight(&error)),
+            Err(error) => {
+                let mut answer = self.describe(config.as_ref(), findings.first(), None).await;
+                answer["engine"] = json!({"verdict": null, "message": error.to_string()});
+                Ok((answer, None))
+            }
+            Ok(engine) => {
+                let (finding, disagreement) = judge(findings, &engine);
+                let mut answer = self.describe(config.as_ref(), finding.as_ref(), self.preflight).await;
+                answer["engine"] = match engine {
+                    Verdict::Accept { warnings, .. } => {
+                        json!({"verdict": "accept", "message": null, "warnings": warnings})
+                    }
+                    Verdict::Reject { stage, message } => {
+                        json!({"verdict": "reject", "stage": stage.name(), "message": message})
+                    }
+                };
+                if disagreement.is_some() {
+                    answer["disagreement"] = json!(true);
+                }
+                Ok((answer, Some(disagreement)))
+            }
+        }
+    }
+
+    /// What the rules say; no configuration where they cannot read the arguments.
+    fn findings(self, args: &[String]) -> (Option<Config>, Vec<Finding>) {
+        match FlagTable::for_version(self.facts.version).parse(args) {
+            Ok(config) => {
+                let findings = rule::check(&config, self.facts);
+                (Some(config), findings)
+            }
+            Err(error) => {
+                let (severity, message) = (Severity::Arguments, error.to_string());
+                (None, vec![Finding { rule: "A1", severity, message, changes: Vec::new() }])
+            }
+        }
+    }
+
+    /// The verdict, with a repair that the engine, where it is given, accepts.
+    async fn describe(self, config: Option<&Config>, finding: Option<&Finding>, engine: Option<&Preflight>) -> Json {
+        let Some(finding) = finding else {
+            return json!({"verdict": "accept", "rule": null, "severity": null, "message": null, "repair": null});
+        };
+        let verdict = if finding.severity.rejects() { "reject" } else { "warn" };
+        let repair = match config {
+            Some(config) if finding.severity.rejects() => {
+                rule::repair(config, self.facts).filter(|repaired| repaired != config)
+            }
+            _ => None,
+        };
+        let repair = match (repair, engine) {
+            (Some(repair), Some(engine)) => self.accepts(engine, &repair).await.then_some(repair),
+            (repair, _) => repair,
+        };
+        json!({
+            "verdict": verdict, "rule": finding.rule, "severity": finding.severity.name(),
+            "message": finding.message, "repair": repair,
+        })
+    }
+
+    async fn accepts(self, engine: &Preflight, config: &Config) -> bool {
+        match FlagTable::for_version(self.facts.version).render(config) {
+            Ok(args) => self.ask(engine, &args).await.is_ok_and(|verdict| verdict.rejection().is_none()),
+            Err(_) => false,
+        }
+    }
+
+    async fn ask(self, preflight: &Preflight, args: &[String]) -> Result<Verdict, PreflightError> {
+        let line: Vec<_> = std::iter::once(self.model.to_owned()).chain(args.iter().cloned()).collect();
+        preflight.ask(&line, &BTreeMap::new()).await
+    }
+}

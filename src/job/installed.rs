@@ -1,0 +1,70 @@
+//! A study against the engine that is installed, whatever its release is said to be.
+
+use super::Job;
+use crate::document::{DocumentError, nearest};
+use crate::facts::EngineVersion;
+use crate::flag::{FlagError, FlagTable};
+use crate::preflight::{Installed, InstalledFlag};
+
+/// As many values of a parameter are looked at.
+const MOST_VALUES: usize = 1000;
+
+impl Job {
+    /// Checks that the installed engine has every flag of the study and takes the values of its choices.
+    ///
+    /// # Errors
+    /// Names the flag that is missing, the release that had it last, and the nearest one; or the value that is no choice.
+    pub fn check_installed(&self, installed: &Installed) -> Result<(), DocumentError> {
+        let space = self.parameters();
+        for (name, value) in space.fixed.iter() {
+            let flag = self.installed_flag(installed, "fixed", name)?;
+            self.check_choices(installed, "fixed", name, flag, &[value.to_string()])?;
+        }
+        for parameter in &space.parameters {
+            let flag = self.installed_flag(installed, "parameters", &parameter.name)?;
+            let values = parameter.domain.values(MOST_VALUES).unwrap_or_default();
+            let values: Vec<_> = values.iter().map(ToString::to_string).collect();
+            self.check_choices(installed, "parameters", &parameter.name, flag, &values)?;
+        }
+        Ok(())
+    }
+
+    fn installed_flag<'i>(
+        &self,
+        installed: &'i Installed,
+        section: &str,
+        name: &str,
+    ) -> Result<&'i InstalledFlag, DocumentError> {
+        installed.find(name).ok_or_else(|| {
+            let version = installed.version.parse().unwrap_or(EngineVersion::LATEST);
+            let table = FlagTable::for_version(version);
+            // The table may have it for this release; what is installed does not.
+            let problem = match table.find(name) {
+                Some(_) => FlagError::Unknown { name: name.to_owned(), hint: None },
+                None => table.unknown(name),
+            };
+            let known = installed.flags.iter().flat_map(|flag| &flag.names).filter_map(|name| name.strip_prefix("--"));
+            let hint = nearest(name, known).map(|near| format!("did you mean `{near}`?"));
+            self.mismatch(section, name, format!("{problem} (vLLM {}, as installed)", installed.version), hint)
+        })
+    }
+
+    fn check_choices(
+        &self,
+        installed: &Installed,
+        section: &str,
+        name: &str,
+        flag: &InstalledFlag,
+        values: &[String],
+    ) -> Result<(), DocumentError> {
+        let Some(choices) = &flag.choices else { return Ok(()) };
+        let Some(value) = values.iter().find(|value| !choices.contains(value)) else { return Ok(()) };
+        let choices = choices.join(", ");
+        let error = FlagError::InvalidChoice { name: name.to_owned(), value: value.clone(), choices };
+        Err(self.mismatch(section, name, format!("{error} (vLLM {}, as installed)", installed.version), None))
+    }
+
+    fn mismatch(&self, section: &str, name: &str, problem: String, hint: Option<String>) -> DocumentError {
+        DocumentError { file: self.file.clone(), line: None, key: format!("space.{section}.{name}"), problem, hint }
+    }
+}

@@ -1,0 +1,130 @@
+//! One run of the helper: what goes over its pipe, and how long it may take.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Installed, InstalledFlag, PreflightError, Setup, Stage, Verdict};
+use crate::server::{Pipe, PipeError};
+
+const PROGRAM: &str = include_str!("helper.py");
+
+/// What a message quotes of a foreign line, in characters.
+const MOST_QUOTED: usize = 200;
+
+#[derive(Debug)]
+pub(super) struct Helper {
+    pipe: Pipe,
+    asked: u64,
+}
+
+/// The engine's answer, and whether the helper now holds a GPU.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) verdict: Verdict,
+    pub(super) device: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Hello {
+    Failed { error: String },
+    Here { version: String, device: String, flags: Vec<InstalledFlag> },
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    id: u64,
+    #[serde(flatten)]
+    verdict: Words,
+    #[serde(default)]
+    device: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+enum Words {
+    Accept { resolved: Map<String, Json>, warnings: Vec<String> },
+    Reject { stage: Stage, message: String },
+}
+
+impl Helper {
+    /// Starts the helper, imports the engine, and asks for the warm-up. Afterwards an answer takes milliseconds.
+    pub(super) async fn start(setup: &Setup) -> Result<(Self, Installed, bool), PreflightError> {
+        let command = [setup.python.clone(), "-c".to_owned(), PROGRAM.to_owned()];
+        let mut env = setup.env.clone();
+        // The engine would report each configuration that it creates.
+        env.extend(["VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"].map(|name| (name.to_owned(), "1".to_owned())));
+        let spawned = Pipe::spawn(&command, &env, setup.marker.clone());
+        let pipe = spawned.map_err(|error| PreflightError::Start(error.to_string()))?;
+        let mut helper = Self { pipe, asked: 0 };
+        let hello = helper.next(setup.limits.import, "import the engine", |line| serde_json::from_str(line).ok()).await;
+        let import = |error| PreflightError::Import { python: setup.python.clone(), error };
+        let (version, device, flags) = match hello {
+            Ok(Hello::Here { version, device, flags }) => (version, device, flags),
+            Ok(Hello::Failed { error }) => return Err(import(error)),
+            // An import that hangs would hang again, and keep a measurement waiting each time.
+            Err(error @ (PreflightError::Silent { .. } | PreflightError::Foreign { .. })) => {
+                return Err(import(error.to_string()));
+            }
+            Err(error) => return Err(error),
+        };
+        let answer = helper.ask(&setup.warm_up, &BTreeMap::new(), setup.limits.warm_up).await?;
+        Ok((helper, Installed { version, device, flags, warm_up: answer.verdict }, answer.device))
+    }
+
+    /// Asks for one command line.
+    pub(super) async fn ask(
+        &mut self,
+        args: &[String],
+        env: &BTreeMap<String, String>,
+        limit: Duration,
+    ) -> Result<Answer, PreflightError> {
+        self.asked += 1;
+        let id = self.asked;
+        let question = json!({"id": id, "args": args, "env": env}).to_string();
+        let sent = tokio::time::timeout(limit, self.pipe.write(&question)).await;
+        sent.map_err(|_| PreflightError::Silent { what: "take a question", limit })?.map_err(broken)?;
+        let expected = |line: &str| serde_json::from_str(line).ok().filter(|reply: &Reply| reply.id == id);
+        let Reply { verdict, device, .. } = self.next(limit, "answer", expected).await?;
+        let verdict = match verdict {
+            Words::Accept { resolved, warnings } => Verdict::Accept { resolved, warnings },
+            Words::Reject { stage, message } => Verdict::Reject { stage, message },
+        };
+        Ok(Answer { verdict, device })
+    }
+
+    /// The next line that `read` understands. What a start-up file of the Python prints is passed over.
+    async fn next<T>(
+        &mut self,
+        limit: Duration,
+        what: &'static str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, PreflightError> {
+        let deadline = Instant::now() + limit;
+        let mut foreign = None;
+        loop {
+            let line = match timeout_at(deadline, self.pipe.read()).await {
+                Ok(line) => line.map_err(broken)?,
+                Err(_) => {
+                    return Err(match foreign {
+                        Some(line) => PreflightError::Foreign { line },
+                        None => PreflightError::Silent { what, limit },
+                    });
+                }
+            };
+            match read(&line) {
+                Some(understood) => return Ok(understood),
+                None => foreign = Some(line.chars().take(MOST_QUOTED).collect()),
+            }
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the form that `map_err` wants")]
+fn broken(error: PipeError) -> PreflightError {
+    PreflightError::Broken(error.to_string())
+}

@@ -1,0 +1,70 @@
+//! Rules and engine on one configuration: who is right, and where they disagree.
+
+use super::{Stage, Verdict};
+use crate::rule::{Finding, Severity};
+
+/// Stands for a rule where the engine alone refuses.
+pub const ENGINE: &str = "ENGINE";
+
+/// A defect of the rules, as far as parser and configuration classes decide.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Disagreement {
+    /// A rule says that the engine would refuse; it accepts.
+    FalseRejection(Finding),
+    /// No rule says so; the engine refuses.
+    FalseAcceptance(Finding),
+}
+
+/// What holds of a configuration, the most severe first among `findings`. The engine decides what it can see. What would
+/// fail later, in its workers or under load, only a rule can say.
+#[must_use]
+pub fn judge(findings: Vec<Finding>, engine: &Verdict) -> (Option<Finding>, Option<Disagreement>) {
+    let refused = |finding: &Finding| finding.severity >= Severity::Configuration;
+    let by_rule = findings.iter().find(|finding| refused(finding)).cloned();
+    match (by_rule, engine.rejection()) {
+        (Some(finding), Some(_)) => (Some(finding), None),
+        (None, None) => (findings.into_iter().next(), None),
+        (Some(finding), None) => {
+            let rest = findings.into_iter().find(|finding| !refused(finding));
+            (rest, Some(Disagreement::FalseRejection(finding)))
+        }
+        (None, Some((stage, message))) => {
+            let severity = match stage {
+                Stage::Arguments => Severity::Arguments,
+                Stage::Configuration => Severity::Configuration,
+            };
+            let finding = Finding { rule: ENGINE, severity, message: message.to_owned(), changes: Vec::new() };
+            (Some(finding.clone()), Some(Disagreement::FalseAcceptance(finding)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(severity: Severity) -> Finding {
+        Finding { rule: severity.name(), severity, message: String::new(), changes: Vec::new() }
+    }
+
+    #[test]
+    fn the_engine_decides_what_it_sees_and_rules_what_comes_later() {
+        use Severity::{Arguments, Configuration, Late, Overridden};
+        let accept = Verdict::Accept { resolved: serde_json::Map::new(), warnings: Vec::new() };
+        let reject = Verdict::Reject { stage: Stage::Arguments, message: "no".to_owned() };
+        for (rules, engine, rule, disagrees) in [
+            (&[][..], &accept, None, false),
+            (&[Overridden], &accept, Some("overridden"), false),
+            (&[Late, Overridden], &accept, Some("late"), false),
+            (&[Configuration, Late], &accept, Some("late"), true),
+            (&[Arguments], &accept, None, true),
+            (&[Configuration], &reject, Some("configuration"), false),
+            (&[Late], &reject, Some(ENGINE), true),
+            (&[], &reject, Some(ENGINE), true),
+        ] {
+            let (found, disagreement) = judge(rules.iter().copied().map(finding).collect(), engine);
+            assert_eq!(found.map(|finding| finding.rule), rule, "{rules:?} {engine:?}");
+            assert_eq!(disagreement.is_some(), disagrees, "{rules:?} {engine:?}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The contract with the helper, on packages that look like old and new releases of vLLM, and on broken ones.
+
+use super::*;
+use std::path::Path;
+
+use serde_json::json;
+
+/// A parser with two flags, a configuration with one limit, and some ways to fail.
+const FLEXIBLE: &str = r"
+import argparse
+class FlexibleArgumentParser(argparse.ArgumentParser):
+    pass
+";
+
+const MAKE_PARSER: &str = r#"
+def make_arg_parser(parser):
+    parser.add_argument("--model", type=str, default="none")
+    parser.add_argument("--max-num-seqs", type=int, default=128)
+    parser.add_argument("--kv-cache-dtype", type=str, default="auto", choices=["auto", "fp8"])
+    return parser
+"#;
+
+const LOGGER: &str = r"
+import functools, logging
+@functools.lru_cache
+def _print_warning_once(logger, message):
+    logger.warning(message)
+";
+
+const USAGE: &str = r#"
+class UsageContext:
+    OPENAI_API_SERVER = "server"
+"#;
+
+const ENGINE_ARGS: &str = r#"
+import os, sys, time
+from vllm.logger import _print_warning_once
+import logging
+class Part:
+    pass
+class AsyncEngineArgs:
+    @classmethod
+    def from_cli_args(cls, arguments):
+        made = cls()
+        made.model, made.max_num_seqs = arguments.model, arguments.max_num_seqs
+        return made
+    def create_engine_config(self, USAGE_CONTEXT):
+        print("noise " * 20000)
+        os.write(1, b"noise that no redirection of Python sees\n")
+        assert self.model != "none", "the positional argument is the model"
+        if os.environ.get("LEAKED"):
+            raise ValueError("another candidate's variable is still here")
+        os.environ["LEAKED"] = "1"
+        if self.max_num_seqs == 0:
+            raise ValueError("max_num_seqs must be at least 1")
+        if self.max_num_seqs == 13:
+            sys.exit("unlucky")
+        if self.max_num_seqs == 66:
+            os._exit(66)
+        if self.max_num_seqs == 88:
+            import torch
+            torch.cuda.touched = True
+        if self.max_num_seqs == 99:
+            time.sleep(600)
+        if self.max_num_seqs == 50 and input("continue? "):
+            raise ValueError("asked the protocol for an answer")
+        if "LOW" in os.environ and self.max_num_seqs > int(os.environ["LOW"]):
+            raise ValueError("more than " + os.environ["LOW"])
+        if self.max_num_seqs > 1000:
+            _print_warning_once(logging.getLogger("vllm.engine"), "many sequences")
+        config = Part()
+        config.scheduler_config = Part()
+        config.scheduler_config.max_num_seqs = self.max_num_seqs
+        return config
+"#;
+
+const TORCH: &str = r"
+class cuda:
+    touched = False
+    @classmethod
+    def is_initialized(cls):
+        return cls.touched
+";
+
+/// The command's own checks before it starts anything, as releases since 0.20 have them.
+const SERVE: &str = r#"
+from vllm.logger import _print_warning_once as run_server
+class ServeSubcommand:
+    @staticmethod
+    def cmd(args):
+        if args.max_num_seqs == 77:
+            raise ValueError("the command refuses 77")
+        run_server(args)
+        raise SystemExit("a server was started")
+"#;
+
+/// Where releases keep what the helper needs: 0.6.3 to 0.10 and from 0.12 on.
+fn package(directory: &Path, new: bool) {
+    let (parser, flexible) = if new {
+        ("entrypoints/launchers/cli_args.py", "utils/argparse_utils.py")
+    } else {
+        ("entrypoints/openai/cli_args.py", "utils/__init__.py")
+    };
+    let engine_args =
+        ENGINE_ARGS.replace(", USAGE_CONTEXT", if new { ", usage_context=None, headless=False" } else { "" });
+    let version = if new { "0.32.0" } else { "0.6.3" };
+    let mut files = vec![
+        ("__init__.py", format!("__version__ = '{version}'\n")),
+        (parser, MAKE_PARSER.to_owned()),
+        (flexible, FLEXIBLE.to_owned()),
+        ("logger.py", LOGGER.to_owned()),
+        ("usage/usage_lib.py", USAGE.to_owned()),
+        ("engine/arg_utils.py", engine_args),
+        ("../torch.py", TORCH.to_owned()),
+        ("platforms/__init__.py", "class current_platform:\n    device_type = 'cpu'\n".to_owned()),
+    ];
+    if new {
+        files.push(("entrypoints/cli/serve.py", SERVE.to_owned()));
+    }
+    for (path, text) in files {
+        let path = directory.join("vllm").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+/// `None`, after saying so, where there is no Python.
+fn python() -> Option<String> {
+    let found = crate::engine::resolve_program("python3");
+    if found.is_none() {
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), "skipped: the helper's contract: there is no python3 on the PATH");
+    }
+    found.map(|path| path.to_string_lossy().into_owned())
+}
+
+fn start(python: String, directory: &Path, limits: Limits) -> Preflight {
+    // Bytecode files would land in the temporary directory while it is removed.
+    let env = [("PYTHONPATH", directory.to_string_lossy().into_owned()), ("PYTHONDONTWRITEBYTECODE", "1".to_owned())];
+    Preflight::start(Setup {
+        python,
+        env: env.map(|(name, value)| (name.to_owned(), value)).into(),
+        marker: Marker::helper(directory, "test", "preflight"),
+        warm_up: vec!["model".to_owned()],
+        limits,
+    })
+}
+
+async fn ask(preflight: &Preflight, line: &str) -> Result<Verdict, PreflightError> {
+    let args: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+    preflight.ask(&args, &BTreeMap::new()).await
+}
+
+fn refused(verdict: Result<Verdict, PreflightError>) -> (Stage, String) {
+    match verdict {
+        Ok(Verdict::Reject { stage, message }) => (stage, message),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn old_and_new_releases_answer_alike() {
+    let Some(python) = python() else { return };
+    for new in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        package(directory.path(), new);
+        let preflight = start(python.clone(), directory.path(), Limits::default());
+        let installed = preflight.ready().await.unwrap();
+        assert_eq!(installed.version, if new { "0.32.0" } else { "0.6.3" });
+        assert_eq!(installed.device, "cpu");
+        let flag = installed.find("max_num_seqs").unwrap();
+        assert_eq!((flag.kind.as_deref(), flag.default.clone()), (Some("int"), Some(json!(128))));
+        let choices = installed.find("kv-cache-dtype").unwrap().choices.clone();
+        assert_eq!(choices, Some(vec!["auto".to_owned(), "fp8".to_owned()]));
+        assert_eq!(installed.find("swap-space"), None);
+
+        for _ in 0..2 {
+            let Verdict::Accept { resolved, warnings } = ask(&preflight, "m --max-num-seqs 2000").await.unwrap() else {
+                panic!("2000 was refused")
+            };
+            assert_eq!(resolved["max_num_seqs"], 2000);
+            assert_eq!(warnings, ["many sequences"], "each candidate is warned");
+        }
+        let configuration = |text: &str| (Stage::Configuration, text.to_owned());
+        let zero = refused(ask(&preflight, "m --max-num-seqs 0").await);
+        assert_eq!(zero, configuration("max_num_seqs must be at least 1"));
+        assert_eq!(refused(ask(&preflight, "m --max-num-seqs 13").await), configuration("unlucky"));
+        assert_eq!(refused(ask(&preflight, "m --max-num-seqs 50").await).0, Stage::Configuration);
+        let (stage, message) = refused(ask(&preflight, "m --max-num-seqs many").await);
+        assert_eq!((stage, message.as_str()), (Stage::Arguments, "argument --max-num-seqs: invalid int value: 'many'"));
+        let (stage, message) = refused(ask(&preflight, "m --no-such-flag").await);
+        assert_eq!((stage, message.as_str()), (Stage::Arguments, "unrecognized arguments: --no-such-flag"));
+        assert_eq!(refused(ask(&preflight, "m --help").await).0, Stage::Arguments);
+        let command = ask(&preflight, "m --max-num-seqs 77").await;
+        assert_eq!(command.unwrap().rejection().is_some(), new, "only a new release's command checks");
+
+        let args = ["m".to_owned()];
+        let low = [("LOW".to_owned(), "5".to_owned())].into();
+        assert_eq!(refused(preflight.ask(&args, &low).await), configuration("more than 5"));
+        assert!(ask(&preflight, "m").await.unwrap().rejection().is_none(), "the variable was for one question");
+        preflight.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_helper_that_dies_or_hangs_is_replaced_until_it_is_given_up() {
+    let Some(python) = python() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    package(directory.path(), true);
+    let limits = Limits { answer: Duration::from_secs(2), ..Limits::default() };
+    let preflight = start(python, directory.path(), limits);
+    let died = ask(&preflight, "m --max-num-seqs 66").await.unwrap_err().to_string();
+    assert!(died.starts_with("the preflight is gone: it ended (exit code 66)"), "{died}");
+    assert!(ask(&preflight, "m").await.unwrap().rejection().is_none());
+    let hung = ask(&preflight, "m --max-num-seqs 99").await.unwrap_err();
+    assert_eq!(hung.to_string(), "the preflight did not answer within 2s");
+    assert!(ask(&preflight, "m").await.unwrap().rejection().is_none());
+    ask(&preflight, "m --max-num-seqs 66").await.unwrap_err();
+    let last = ask(&preflight, "m").await.unwrap_err();
+    assert!(last.to_string().ends_with("; given up after 3 failures"), "{last}");
+    assert_eq!(preflight.ready().await, Err(last));
+}
+
+#[tokio::test]
+async fn several_questions_under_way_are_answered_in_their_order() {
+    let Some(python) = python() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    package(directory.path(), true);
+    let preflight = start(python, directory.path(), Limits::default());
+    let lines: Vec<_> = (1..9).map(|number| format!("m --max-num-seqs {number}")).collect();
+    let answers = futures_util::future::join_all(lines.iter().map(|line| ask(&preflight, line))).await;
+    for (number, answer) in (1..9).zip(answers) {
+        let Ok(Verdict::Accept { resolved, .. }) = answer else { panic!("{number}: {answer:?}") };
+        assert_eq!(resolved["max_num_seqs"], number);
+    }
+}
+
+#[tokio::test]
+async fn a_helper_that_holds_a_gpu_is_ended_before_its_answer_comes() {
+    let Some(python) = python() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    package(directory.path(), true);
+    let preflight = start(python, directory.path(), Limits::default());
+    for _ in 0..4 {
+        assert!(ask(&preflight, "m --max-num-seqs 88").await.unwrap().rejection().is_none());
+        let left = crate::server::sweep(&Marker::study_prefix(directory.path(), "test")).await;
+        assert_eq!(left, Ok(0));
+    }
+}
+
+/// Writes an `__init__.py` and expects that the preflight never becomes ready.
+async fn failing(init: &str, limits: Limits) -> Option<String> {
+    let directory = tempfile::tempdir().unwrap();
+    package(directory.path(), true);
+    std::fs::write(directory.path().join("vllm/__init__.py"), init).unwrap();
+    let preflight = start(python()?, directory.path(), limits);
+    let error = preflight.ready().await.unwrap_err();
+    assert_eq!(ask(&preflight, "m").await, Err(error.clone()));
+    Some(error.to_string())
+}
+
+#[tokio::test]
+async fn an_engine_that_cannot_be_imported_says_why() {
+    let broken = failing("import no_such_library", Limits::default()).await;
+    let Some(broken) = broken else { return };
+    assert!(broken.ends_with("cannot import vLLM: ModuleNotFoundError: No module named 'no_such_library'"), "{broken}");
+    let crash = failing("import os\nos.write(2, b'driver too old')\nos._exit(3)", Limits::default()).await.unwrap();
+    assert!(crash.contains("it ended (exit code 3); the end of its standard error: driver too old"), "{crash}");
+    let limits = Limits { import: Duration::from_millis(300), ..Limits::default() };
+    let hang = failing("import time\ntime.sleep(600)", limits).await.unwrap();
+    let expected = "cannot import vLLM: the preflight did not import the engine within 300ms";
+    assert!(hang.ends_with(expected), "{hang}");
+}
+
+#[tokio::test]
+async fn a_python_that_is_none_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = start("/no/such/python".to_owned(), directory.path(), Limits::default());
+    let error = missing.ready().await.unwrap_err().to_string();
+    assert!(error.starts_with("cannot start \"/no/such/python\": No such file"), "{error}");
+    let other = start("/bin/echo".to_owned(), directory.path(), Limits::default());
+    assert!(other.ready().await.unwrap_err().to_string().contains("given up after 3 failures"));
+}
+
+#[tokio::test]
+async fn what_a_start_up_file_prints_is_passed_over() {
+    let Some(python) = python() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    package(directory.path(), false);
+    std::fs::write(directory.path().join("sitecustomize.py"), "print('hello from the site')\nprint('{}')\n").unwrap();
+    let preflight = start(python, directory.path(), Limits::default());
+    assert_eq!(preflight.ready().await.unwrap().version, "0.6.3");
+}
+
+#[tokio::test]
+async fn a_stopped_preflight_leaves_no_process() {
+    let Some(python) = python() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    package(directory.path(), true);
+    let preflight = start(python, directory.path(), Limits::default());
+    preflight.ready().await.unwrap();
+    preflight.stop().await;
+    assert_eq!(crate::server::sweep(&Marker::study_prefix(directory.path(), "test")).await, Ok(0));
+}

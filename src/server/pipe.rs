@@ -1,0 +1,177 @@
+//! A helper that is asked line by line: started, bounded and ended like an engine.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+
+use super::{Marker, SpawnError, describe_exit, start, stop};
+
+/// Bytes that one line may have. vLLM describes all its flags in 0.1 MB.
+const MOST_LINE: u64 = 8 << 20;
+
+/// Bytes that are kept of standard error.
+const MOST_ERRORS: usize = 4 << 10;
+
+/// How long a helper that has closed its output may take to end, and its last words to arrive.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
+#[derive(Debug, thiserror::Error)]
+pub enum PipeError {
+    #[error("it ended ({status}); the end of its standard error: {errors}")]
+    Ended { status: String, errors: String },
+    #[error("it wrote a line of more than {MOST_LINE} bytes")]
+    TooLong,
+    #[error("cannot talk to it: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// A started helper. Dropping it kills it and everything that it has started. It sees the end of its input when the
+/// tuner dies in any way.
+#[derive(Debug)]
+pub struct Pipe {
+    child: Child,
+    session: i32,
+    marker: Marker,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    errors: Arc<Mutex<VecDeque<u8>>>,
+    draining: JoinHandle<()>,
+}
+
+impl Pipe {
+    /// Starts a program with variables added to the tuner's own environment.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn spawn(command: &[String], env: &BTreeMap<String, String>, marker: Marker) -> Result<Self, SpawnError> {
+        let [program, arguments @ ..] = command else { return Err(SpawnError::NoProgram) };
+        let failed = |source| SpawnError::Program { program: program.clone(), source };
+        let mut command = Command::new(program);
+        command.args(arguments).envs(env).env(Marker::VARIABLE, marker.value());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (mut child, session) = start(&mut command).map_err(failed)?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(input), Some(output), Some(errors_from)) = pipes else {
+            return Err(failed(std::io::Error::other("it has no pipes")));
+        };
+        let errors = Arc::default();
+        let draining = tokio::spawn(drain(errors_from, Arc::clone(&errors)));
+        Ok(Self { child, session, marker, input, output: BufReader::new(output), errors, draining })
+    }
+
+    /// Writes one line; `line` holds no line end.
+    ///
+    /// # Errors
+    /// When the helper takes no more input.
+    pub async fn write(&mut self, line: &str) -> Result<(), PipeError> {
+        let written = async {
+            self.input.write_all(line.as_bytes()).await?;
+            self.input.write_all(b"\n").await?;
+            self.input.flush().await
+        };
+        match written.await {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(self.ended().await),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The next line without its end. Not safe to cancel: a cancelled pipe is of no more use.
+    ///
+    /// # Errors
+    /// When the helper has ended, or floods its output.
+    pub async fn read(&mut self) -> Result<String, PipeError> {
+        let mut line = Vec::new();
+        (&mut self.output).take(MOST_LINE).read_until(b'\n', &mut line).await?;
+        if line.pop_if(|last| *last == b'\n').is_some() {
+            return Ok(String::from_utf8_lossy(&line).into_owned());
+        }
+        if line.len() as u64 == MOST_LINE { Err(PipeError::TooLong) } else { Err(self.ended().await) }
+    }
+
+    /// How it ended, and its last words.
+    async fn ended(&mut self) -> PipeError {
+        let status = match tokio::time::timeout(END_LIMIT, self.child.wait()).await {
+            Ok(Ok(status)) => describe_exit(status),
+            Ok(Err(_)) => "unknown exit status".to_owned(),
+            Err(_) => "its output is closed, it still runs".to_owned(),
+        };
+        let _ = tokio::time::timeout(END_LIMIT, &mut self.draining).await;
+        PipeError::Ended { status, errors: self.errors() }
+    }
+
+    /// The end of what it has written to standard error.
+    fn errors(&self) -> String {
+        // A panic elsewhere does not make bytes worse.
+        let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes: Vec<u8> = kept.iter().copied().collect();
+        match String::from_utf8_lossy(&bytes).trim() {
+            "" => "nothing".to_owned(),
+            text => text.to_owned(),
+        }
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        stop::kill_all(self.session, &self.marker);
+        self.draining.abort();
+    }
+}
+
+async fn drain(mut from: ChildStderr, kept: Arc<Mutex<VecDeque<u8>>>) {
+    let mut bytes = [0; 4096];
+    // An error means that nothing more will come, as the end does.
+    while let Ok(read @ 1..) = from.read(&mut bytes).await {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(&bytes[..read]);
+        let surplus = kept.len().saturating_sub(MOST_ERRORS);
+        kept.drain(..surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::process;
+    use std::path::Path;
+
+    fn shell(script: &str, purpose: &str) -> (Pipe, Marker) {
+        let directory = std::env::temp_dir().join(format!("pipe-{}", std::process::id()));
+        let marker = Marker::helper(Path::new(&directory), "pipe", purpose);
+        let command = ["sh", "-c", script].map(str::to_owned);
+        (Pipe::spawn(&command, &BTreeMap::new(), marker.clone()).unwrap(), marker)
+    }
+
+    #[tokio::test]
+    async fn lines_go_in_and_out_and_the_end_says_how_and_why() {
+        let (mut pipe, _) = shell("read a; echo \"got $a\"; echo 'no engine' >&2; exit 7", "lines");
+        pipe.write("one").await.unwrap();
+        assert_eq!(pipe.read().await.unwrap(), "got one");
+        let error = pipe.read().await.unwrap_err().to_string();
+        assert_eq!(error, "it ended (exit code 7); the end of its standard error: no engine");
+    }
+
+    #[tokio::test]
+    async fn floods_are_bounded() {
+        let (mut pipe, _) = shell("yes lament | head -c 1000000 >&2; echo up; yes | tr -d '\\n'", "flood");
+        assert_eq!(pipe.read().await.unwrap(), "up");
+        assert!(pipe.errors().len() <= MOST_ERRORS);
+        assert!(matches!(pipe.read().await, Err(PipeError::TooLong)));
+    }
+
+    #[tokio::test]
+    async fn an_abandoned_helper_is_ended_with_its_children() {
+        let (mut pipe, marker) = shell("setsid sleep 600 & echo up; wait", "children");
+        assert_eq!(pipe.read().await.unwrap(), "up");
+        let left = || process::members(&[], |found| found == marker.value().as_bytes()).len();
+        assert!(left() >= 1);
+        drop(pipe);
+        assert_eq!(left(), 0);
+    }
+}

@@ -1,0 +1,158 @@
+//! What rules and the installed engine say of a configuration before it is launched.
+
+use std::path::Path;
+
+use super::{Event, Installed, TuneError, Tuner, command_line};
+use crate::config::Config;
+use crate::flag::FlagError;
+use crate::job::Job;
+use crate::memory::Learned;
+use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, Verdict, judge};
+use crate::rule::{self, Facts, Finding, Severity};
+use crate::server::Marker;
+use crate::store::{Difference, Study};
+
+/// The preflight of a study: absent, waiting to be started, or at work.
+#[derive(Debug, Default)]
+pub struct Inquiry {
+    setup: Option<Setup>,
+    preflight: Option<Preflight>,
+    /// The release of the installed engine, once it has been compared with the study.
+    compared: Option<String>,
+}
+
+impl Inquiry {
+    #[must_use]
+    pub fn new(setup: Option<Setup>) -> Self {
+        Self { setup, ..Self::default() }
+    }
+
+    /// Returns at once.
+    pub(super) fn start(&mut self) {
+        self.preflight = self.setup.take().map(Preflight::start);
+    }
+
+    /// Waits until the engine is imported, or never will be: from then on nothing runs that nobody asked for.
+    pub(super) async fn settled(&self) {
+        if let Some(preflight) = &self.preflight {
+            // What came of it is told to who asks.
+            let _ = preflight.ready().await;
+        }
+    }
+
+    pub(super) async fn stop(&mut self) {
+        if let Some(preflight) = self.preflight.take() {
+            preflight.stop().await;
+        }
+    }
+}
+
+/// How a study's preflight is started; `None` for an engine that has none.
+///
+/// # Errors
+/// Says why the rules stand alone.
+pub fn preflight_setup(job: &Job, installed: &Installed, database: &Path) -> Result<Option<Setup>, String> {
+    let engine = &job.engine;
+    if !engine.engine.has_preflight() {
+        return Ok(None);
+    }
+    if !engine.preflight {
+        return Err("no preflight: the study file has it off".to_owned());
+    }
+    let Some(python) = engine.engine.preflight_python(&engine.command) else {
+        return Err(format!("no preflight: {:?} is not run by a Python of this machine", engine.command.join(" ")));
+    };
+    let warm_up =
+        question(job, installed, &job.parameters().fixed).map_err(|error| format!("no preflight: {error}"))?;
+    let marker = Marker::helper(database, &job.name, "preflight");
+    Ok(Some(Setup { python, env: engine.env.clone(), marker, warm_up, limits: Limits::default() }))
+}
+
+/// A launch's words behind `vllm serve`.
+///
+/// # Errors
+/// When the release does not have a flag of the configuration.
+pub fn question(job: &Job, installed: &Installed, config: &Config) -> Result<Vec<String>, FlagError> {
+    let command = &job.engine.command;
+    let begin = command.iter().position(|word| word == "serve").map_or(command.len(), |index| index + 1);
+    Ok(command_line(job, installed, config, None)?.split_off(begin))
+}
+
+impl Tuner<'_> {
+    /// Why a configuration is not to be launched. The engine decides what it can see.
+    pub(super) async fn rejection(
+        &mut self,
+        study: &Study,
+        number: u32,
+        config: &Config,
+        learned: &Learned,
+    ) -> Result<Option<Finding>, TuneError> {
+        let facts = self.job.facts(self.installed.version, self.installed.device, self.installed.host_memory);
+        let facts = Facts { memory: Some(learned), ..facts };
+        let findings = rule::check(&self.job.with_arguments(config, self.installed.version), &facts);
+        let later = findings.first().is_some_and(|f| matches!(f.severity, Severity::Runtime | Severity::Late));
+        // The defaults are launched while the engine is still being imported.
+        let answer = if number == 0 || later { None } else { self.ask(study, config).await? };
+        let Some((verdict, engine_version)) = answer else {
+            return Ok(findings.into_iter().next().filter(|finding| finding.severity.rejects()));
+        };
+        let (finding, disagreement) = judge(findings, &verdict);
+        let (engine, rule, message) = match disagreement {
+            None => return Ok(finding.filter(|finding| finding.severity.rejects())),
+            Some(Disagreement::FalseRejection(wrong)) => ("accept", Some(wrong.rule.to_owned()), wrong.message),
+            Some(Disagreement::FalseAcceptance(missed)) => ("reject", None, missed.message),
+        };
+        let difference = Difference { trial: number, engine_version, engine: engine.to_owned(), rule, message };
+        self.store.differ(study.id, &difference).await?;
+        Ok(finding.filter(|finding| finding.severity.rejects()))
+    }
+
+    /// The engine's verdict and release; `None` where it does not answer.
+    async fn ask(&mut self, study: &Study, config: &Config) -> Result<Option<(Verdict, String)>, TuneError> {
+        let Ok(args) = question(self.job, &self.installed, config) else { return Ok(None) };
+        let Some(version) = self.compared(study).await? else { return Ok(None) };
+        let Some(preflight) = &self.inquiry.preflight else { return Ok(None) };
+        match preflight.ask(&args, &std::collections::BTreeMap::new()).await {
+            Ok(verdict) => Ok(Some((verdict, version))),
+            Err(error) => {
+                self.unanswered(&error).await;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The release of the installed engine, after it has been compared with the study once.
+    async fn compared(&mut self, study: &Study) -> Result<Option<String>, TuneError> {
+        let Some(preflight) = &self.inquiry.preflight else { return Ok(None) };
+        if self.inquiry.compared.is_some() {
+            return Ok(self.inquiry.compared.clone());
+        }
+        let installed = match preflight.ready().await {
+            Ok(installed) => installed,
+            Err(error) => {
+                self.unanswered(&error).await;
+                return Ok(None);
+            }
+        };
+        self.job.check_installed(&installed)?;
+        let defaults = self.store.trial(study, 0).await?;
+        let served = defaults.is_some_and(|scored| scored.trial.startup_s.is_some());
+        if let (Some((_, message)), true) = (installed.warm_up.rejection(), served) {
+            let text = format!("no preflight: it refuses the defaults, which the engine has just served: {message}");
+            (self.observer)(Event::Preflight { text });
+            self.inquiry.stop().await;
+            return Ok(None);
+        }
+        self.inquiry.compared = Some(installed.version.clone());
+        Ok(self.inquiry.compared.clone())
+    }
+
+    /// Says why there is no answer, and asks no more where there never will be one.
+    async fn unanswered(&mut self, error: &PreflightError) {
+        let consequence = if error.is_final() { "; from here on the rules stand alone" } else { "" };
+        (self.observer)(Event::Preflight { text: format!("no preflight: {error}{consequence}") });
+        if error.is_final() {
+            self.inquiry.stop().await;
+        }
+    }
+}
