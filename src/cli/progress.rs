@@ -11,6 +11,7 @@ use super::Global;
 use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
+use crate::rule::Removed;
 use crate::store::Scored;
 use crate::trial::Outcome;
 use crate::tuner::{CONFIRMATION, Ending, Event, Phase};
@@ -136,6 +137,11 @@ impl Progress {
                 let best = best.map(|best| format!(", best {} {}", self.metric, number(best))).unwrap_or_default();
                 Some(format!("study {study}: going on after {stored} trials, {launched} of them launched{best}"))
             }
+            Event::Space(removal) if removal.rules.is_empty() => None,
+            Event::Space(removal) => {
+                let gone = 100.0 * (1.0 - removal.remaining_share());
+                Some(format!("the rules remove {gone:.1} % of the space: {}", removal.by_rule()))
+            }
             Event::Swept { processes } => {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
@@ -154,7 +160,7 @@ impl Progress {
     fn trial_line(&self, scored: &Scored, improves: bool) -> Option<String> {
         let trial = &scored.trial;
         match &trial.outcome {
-            Outcome::Rejected(rejection) if self.verbose => Some(format!(
+            Outcome::Rejected(rejection) if self.verbose || trial.number == 0 => Some(format!(
                 "trial {}: rejected before launch, {}: {}",
                 trial.number, rejection.rule, rejection.message
             )),
@@ -179,6 +185,11 @@ impl Progress {
         Some(match event {
             Event::Begin { study, stored, launched, best } => {
                 json!({"event": "begin", "study": study, "stored": stored, "launched": launched, "best": best})
+            }
+            Event::Space(removal) => {
+                let share = |removed: &Removed| (removed.rule.to_owned(), json!(removal.share(removed.configurations)));
+                let rules: serde_json::Map<_, _> = removal.rules.iter().map(share).collect();
+                json!({"event": "space", "remaining_share": removal.remaining_share(), "rules": rules})
             }
             Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
             Event::Launch { number, proposed_by, config } => {
@@ -220,7 +231,7 @@ impl State {
                 self.launched = *launched;
                 self.best = *best;
             }
-            Event::Swept { .. } | Event::Progress { .. } | Event::End(_) => {}
+            Event::Space(_) | Event::Swept { .. } | Event::Progress { .. } | Event::End(_) => {}
         }
     }
 }

@@ -5,6 +5,7 @@ mod engine;
 mod model;
 mod objective;
 mod paths;
+mod search;
 mod space;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use crate::workload::{Random, Workload};
 pub use definition::differences;
 pub use engine::EngineJob;
 pub use model::ModelJob;
+pub use search::Search;
 pub use space::SpaceJob;
 
 /// Everything that a study file says, with defaults filled in.

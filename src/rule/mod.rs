@@ -8,7 +8,9 @@ mod block;
 mod effective;
 mod length;
 mod memory;
+mod narrow;
 mod parallel;
+mod removal;
 mod scheduler;
 
 use std::collections::BTreeMap;
@@ -17,6 +19,8 @@ use crate::config::{Config, Value};
 use crate::facts::{Device, EngineVersion, ModelShape};
 
 pub use effective::Effective;
+pub use narrow::{Narrowing, narrow};
+pub use removal::{Removal, Removed, removal};
 
 /// What no configuration changes.
 #[derive(Clone, Copy, Debug)]

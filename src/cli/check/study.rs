@@ -4,7 +4,6 @@ use crate::cli::Failure;
 use crate::cli::output::print;
 use crate::facts::{Device, Gpu};
 use crate::job::Job;
-use crate::rule;
 use crate::space::Condition;
 use crate::tuner::{Installed, detect};
 
@@ -36,8 +35,8 @@ pub(super) async fn check(file: &std::path::Path, explain: bool) -> Result<(), F
     if let Some(configs) = space.enumerate(1_000_000) {
         lines.push(format!("configurations {}", configs.len()));
     }
-    let facts = job.facts(installed.version, installed.device);
-    let findings = rule::check(&job.with_arguments(&space.fixed, installed.version), &facts);
+    let search = job.search(installed.version, installed.device);
+    let findings = search.findings(&space.fixed);
     lines.push(match findings.first() {
         None => "defaults      accepted".to_owned(),
         Some(finding) if !finding.severity.rejects() => {
