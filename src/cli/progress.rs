@@ -252,7 +252,7 @@ fn write_line(text: &str) {
 }
 
 /// `40 s`, `12 min` or `3.5 h`.
-fn coarse(duration: Duration) -> String {
+pub(super) fn coarse(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..90 => format!("{seconds} s"),
         seconds @ 90..5400 => format!("{} min", seconds.div_ceil(60)),

@@ -12,6 +12,7 @@ mod narrow;
 mod parallel;
 mod removal;
 mod scheduler;
+mod unchecked;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ use crate::facts::{Device, EngineVersion, ModelShape};
 pub use effective::Effective;
 pub use narrow::{Narrowing, narrow};
 pub use removal::{Removal, Removed, removal};
+pub use unchecked::unchecked;
 
 /// What no configuration changes.
 #[derive(Clone, Copy, Debug)]

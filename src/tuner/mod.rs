@@ -1,6 +1,7 @@
 //! The loop: ask, check, launch, measure, store, until the budget is spent.
 
 mod confirm;
+mod estimate;
 mod event;
 mod lock;
 mod prepare;
@@ -22,6 +23,7 @@ use crate::store::{Scored, Store, StoreError, Study, now};
 use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Trial};
 
 pub use confirm::CONFIRMATION;
+pub use estimate::{Estimate, Source, estimate};
 pub use event::{Ending, Event, Observer, Phase};
 pub use lock::{Lock, LockError};
 pub use prepare::{Installed, detect};

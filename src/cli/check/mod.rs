@@ -1,6 +1,7 @@
 //! `check`: a study resolved and validated, or one verdict for each line of a file of arguments.
 
 mod study;
+mod tell;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -9,9 +10,9 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::Global;
 use super::failure::{Failure, INVALID};
 use super::output::print;
+use super::{Format, Global};
 use crate::engine::ENGINES;
 use crate::facts::{Device, EngineVersion, Gpu, ModelShape};
 use crate::flag::FlagTable;
@@ -25,6 +26,9 @@ pub(super) struct Check {
     /// Show what each parameter does and when it matters.
     #[arg(long)]
     explain: bool,
+    /// How the study's check is printed.
+    #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "args_file")]
+    format: Format,
     /// One verdict for each line `{"args": ["--max-num-seqs", "64"]}` of this file.
     #[arg(long, value_name = "FILE", requires = "model")]
     args_file: Option<PathBuf>,
@@ -54,9 +58,9 @@ enum DeviceKind {
 }
 
 impl Check {
-    pub(super) async fn run(self, _: &Global) -> Result<(), Failure> {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         match (&self.study, &self.args_file) {
-            (Some(study), _) => study::check(study, self.explain).await,
+            (Some(study), _) => study::check(study, self.explain, self.format, global).await,
             (None, Some(file)) => self.check_arguments(file),
             (None, None) => Ok(()),
         }

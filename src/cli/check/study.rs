@@ -1,62 +1,48 @@
 //! A study resolved and validated, without a server.
 
-use crate::cli::Failure;
-use crate::cli::output::print;
-use crate::facts::{Device, Gpu};
-use crate::job::Job;
-use crate::space::Condition;
-use crate::tuner::{Installed, detect};
+use std::path::Path;
 
-pub(super) async fn check(file: &std::path::Path, explain: bool) -> Result<(), Failure> {
+use super::tell::{as_json, as_text};
+use crate::cli::output::{print, print_json};
+use crate::cli::{Failure, Format, Global};
+use crate::job::{Job, Search};
+use crate::rule::{Finding, Removal, unchecked};
+use crate::store::{Store, database_path};
+use crate::tuner::{Estimate, Installed, detect, estimate};
+
+/// Everything that can be said of a study before its first launch.
+pub(super) struct Checked<'a> {
+    pub(super) job: &'a Job,
+    pub(super) installed: Installed,
+    pub(super) search: Search<'a>,
+    pub(super) removal: Removal,
+    /// What the rules have to say of the engine's defaults, at worst.
+    pub(super) defaults: Option<Finding>,
+    pub(super) unchecked: Vec<String>,
+    pub(super) estimate: Estimate,
+}
+
+pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &Global) -> Result<(), Failure> {
     let job = Job::read(file)?;
     let installed = detect(&job).await;
     job.check_release(installed.version)?;
-    let space = job.parameters();
-    let mut lines = vec![
-        format!("study         {}", job.name),
-        format!("engine        {} {}", job.engine.engine.kind(), describe(&installed)),
-        format!("model         {} (length {})", job.model.argument, job.model.shape.max_model_len(installed.version)),
-        format!(
-            "fixed         {}",
-            if space.fixed.is_empty() { "nothing".to_owned() } else { space.fixed.to_string() }
-        ),
-    ];
-    for parameter in &space.parameters {
-        let condition = |condition: &Condition| {
-            let values: Vec<_> = condition.values.iter().map(ToString::to_string).collect();
-            format!(", only while {} is {}", condition.parameter, values.join(" or "))
-        };
-        let when: String = parameter.when.iter().map(condition).collect();
-        lines.push(format!("parameter     {}: {}{when}", parameter.name, parameter.domain));
-        if explain && let Some(help) = &parameter.help {
-            lines.push(format!("              {help}"));
-        }
-    }
-    if let Some(configs) = space.enumerate(1_000_000) {
-        lines.push(format!("configurations {}", configs.len()));
-    }
     let search = job.search(installed.version, installed.device);
-    let findings = search.findings(&space.fixed);
-    lines.push(match findings.first() {
-        None => "defaults      accepted".to_owned(),
-        Some(finding) if !finding.severity.rejects() => {
-            format!("defaults      warning {}: {}", finding.rule, finding.message)
-        }
-        Some(finding) => format!("defaults      rejected by {}: {}", finding.rule, finding.message),
-    });
-    print(&lines.join("\n"))?;
+    let removal = search.removal();
+    let store = if database_path(&global.db).exists() { Some(Store::open(&global.db, false).await?) } else { None };
+    let possible = removal.complete.then_some(removal.remaining);
+    let estimate = estimate(&job, installed.device, possible, store.as_ref()).await?;
+    if let Some(store) = store {
+        store.close().await;
+    }
+    let defaults = search.findings(&search.space.fixed).into_iter().next();
+    let unchecked = unchecked(&search.space, &search.facts);
+    let checked = Checked { job: &job, installed, search, removal, defaults, unchecked, estimate };
+    match format {
+        Format::Table => print(&as_text(&checked, explain))?,
+        Format::Json => print_json(&as_json(&checked))?,
+    }
     match job.engine.missing_program(file) {
         Some(error) => Err(error.into()),
         None => Ok(()),
     }
-}
-
-fn describe(installed: &Installed) -> String {
-    let device = match installed.device {
-        Device::Cpu => "on the CPU".to_owned(),
-        Device::Cuda(Gpu { memory: None, .. }) => "on a GPU of unknown memory".to_owned(),
-        Device::Cuda(Gpu { memory: Some(memory), .. }) => format!("on a GPU of {} GiB", memory >> 30),
-    };
-    let assumed = if installed.assumed { " (assumed: neither the study nor the engine says it)" } else { "" };
-    format!("{}{assumed} {device}", installed.version)
 }
