@@ -131,13 +131,11 @@ impl FlagTable {
     #[must_use]
     pub fn find(self, name: &str) -> Option<Flag> {
         let name = name.replace('_', "-");
-        let present = |(known, entry): (&'static String, &'static Entry)| {
+        BOOK.flags.iter().find_map(|(known, entry)| {
+            let matches = *known == name || entry.aliases.iter().any(|alias| alias.trim_start_matches('-') == name);
             let flag = Flag { name: known, column: self.column, entry };
-            flag.present_in(self.column).then_some(flag)
-        };
-        let aliased = |entry: &Entry| entry.aliases.iter().any(|alias| alias.trim_start_matches('-') == name);
-        let exact = BOOK.flags.get_key_value(&name).and_then(present);
-        exact.or_else(|| BOOK.flags.iter().filter(|(_, entry)| aliased(entry)).find_map(present))
+            (matches && flag.present_in(self.column)).then_some(flag)
+        })
     }
 
     /// The error for a flag that this release does not have: it says which releases had it, or the nearest name.

@@ -7,8 +7,9 @@ use crate::rule::{self, Facts, Finding, Narrowing, Removal};
 use crate::sampler::{self, Ask, Past};
 use crate::space::Space;
 
-/// The space of a study, seen with the facts.
-#[derive(Debug)]
+/// The space of a study, seen with the facts. What is learnt during a study belongs into the facts of a clone: ranges stay
+/// as they were narrowed at its begin.
+#[derive(Clone, Debug)]
 pub struct Search<'a> {
     job: &'a Job,
     pub facts: Facts<'a>,

@@ -27,15 +27,15 @@ fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
 #[must_use]
 pub fn spaces_table(spaces: &[(&str, SpaceFile)]) -> String {
     let releases = |file: &SpaceFile| match (file.first_version, file.last_version) {
-        (Some(first), Some(last)) => format!("{first} to {last}"),
-        (Some(first), None) => format!("from {first}"),
-        (None, Some(last)) => format!("up to {last}"),
-        (None, None) => "all".to_owned(),
+        (Some(first), Some(last)) => format!(" {first} to {last}"),
+        (Some(first), None) => format!(" from {first}"),
+        (None, Some(last)) => format!(" up to {last}"),
+        (None, None) => String::new(),
     };
     let mut text = String::new();
     for (path, file) in spaces {
         let parameters = file.space.parameters.len();
-        let _ = writeln!(text, "{path}  ({}, releases {}, {parameters} parameters)", file.engine, releases(file));
+        let _ = writeln!(text, "{path}  ({}{}, {parameters} parameters)", file.engine, releases(file));
         let _ = writeln!(text, "    {}", file.description);
     }
     text

@@ -92,8 +92,9 @@ fn the_spaces_that_ship_are_listed_and_can_be_printed() {
     let workplace = Workplace::new();
     let listed = workplace.run(&["spaces"]);
     assert_eq!(listed.code, Some(0), "{}", listed.stderr);
-    let line = "search_spaces/vllm/v0.toml  (vllm, releases 0.6.0 to 0.7.99, 8 parameters)\n    vLLM's V0 engine";
+    let line = "search_spaces/vllm/v0.toml  (vllm 0.6.0 to 0.7.99, 8 parameters)\n    vLLM's V0 engine";
     assert!(listed.stdout.contains(line), "{}", listed.stdout);
+    assert!(listed.stdout.lines().all(|line| line.chars().count() <= 80), "{}", listed.stdout);
     let json = workplace.json(&["spaces", "--format", "json"]);
     assert!(json.as_array().unwrap().len() >= 19);
     assert_eq!(json[0]["file"], "search_spaces/sim/core.toml");

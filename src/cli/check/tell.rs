@@ -66,16 +66,21 @@ pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
 fn add_removal(page: &mut Page, checked: &Checked<'_>) {
     let removal = &checked.removal;
     let of = if removal.complete { "" } else { "a sample of " };
-    let remaining = 100.0 * removal.remaining_share();
-    let text = format!("{remaining:.1} % of {of}{} configurations pass the rules", removal.configurations);
+    let remaining = percent(removal.remaining_share());
+    let text = format!("{remaining} of {of}{} configurations pass the rules", removal.configurations);
     page.add("space", &text);
     for removed in &removal.rules {
-        let share = 100.0 * removal.share(removed.configurations);
-        page.add("", &format!("{share:.1} % removed by {}: {}", removed.rule, removed.holds));
+        let share = percent(removal.share(removed.configurations));
+        page.add("", &format!("{share} removed by {}: {}", removed.rule, removed.holds));
         if removal.remaining == 0 {
             page.add("", &format!("  for instance: {}", removed.example));
         }
     }
+}
+
+/// Of a share from 0 to 1. A few are not none.
+fn percent(share: f64) -> String {
+    if share > 0.0 && share < 0.001 { "less than 0.1 %".to_owned() } else { format!("{:.1} %", 100.0 * share) }
 }
 
 fn defaults(finding: Option<&Finding>) -> String {
@@ -87,7 +92,9 @@ fn defaults(finding: Option<&Finding>) -> String {
 }
 
 fn reasons(narrowing: &Narrowing) -> String {
-    let reasons = narrowing.reasons.iter().map(|(rule, message)| format!("{rule}: {message}"));
+    // What follows the first sentence is advice for another place.
+    let first = |message: &str| message.split(". ").next().unwrap_or_default().trim_end_matches('.').to_owned();
+    let reasons = narrowing.reasons.iter().map(|(rule, message)| format!("{rule}: {}", first(message)));
     reasons.collect::<Vec<_>>().join("; ")
 }
 
@@ -210,5 +217,20 @@ fn range(domain: &Domain) -> Json {
         Domain::Categorical(values) => json!({"text": text, "values": values}),
         Domain::Int { low, high, .. } => json!({"text": text, "low": low, "high": high}),
         Domain::Float { low, high, .. } => json!({"text": text, "low": low, "high": high}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_go_on_below_themselves_and_a_few_are_not_none() {
+        let mut page = Page(Vec::new());
+        page.add("label", &"word ".repeat(20));
+        assert_eq!(page.0.len(), 2);
+        assert!(page.0.iter().all(|line| line.chars().count() <= WIDTH), "{:?}", page.0);
+        assert!(page.0[1].starts_with("              word"), "{:?}", page.0);
+        assert_eq!([0.0, 0.0002, 0.2].map(percent), ["0.0 %", "less than 0.1 %", "20.0 %"]);
     }
 }
