@@ -29,7 +29,7 @@ fn candidates(model: &ModelShape) -> Vec<Config> {
     let sampler = sampler::find("random").expect("a sampler");
     let mut history: Vec<Past> = Vec::new();
     while history.len() < CANDIDATES {
-        let ask = Ask { space: &file.space, history: &history, seed: 1 };
+        let ask = Ask { space: &file.space, history: &history, seed: 1, allowed: &|_| true };
         let Some((proposed_by, config)) = sampler::next(sampler, &ask) else { break };
         history.push(Past { proposed_by: proposed_by.to_owned(), config });
     }

@@ -2,21 +2,20 @@
 
 mod arguments;
 mod engine;
+mod study;
+mod tell;
 
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
-use super::Global;
 use super::failure::{Failure, INVALID};
-use super::output::print;
+use super::{Format, Global};
 use crate::engine::ENGINES;
 use crate::facts::{Device, EngineVersion, Gpu, ModelShape};
 use crate::flag::FlagTable;
-use crate::job::Job;
-use crate::rule::{self, Facts};
-use crate::tuner::detect;
+use crate::rule::Facts;
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -26,6 +25,9 @@ pub(super) struct Check {
     /// Show what each parameter does and when it matters.
     #[arg(long)]
     explain: bool,
+    /// How the study's check is printed.
+    #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "args_file")]
+    format: Format,
     /// One verdict for each line `{"args": ["--max-num-seqs", "64"]}` of this file.
     #[arg(long, value_name = "FILE", requires = "model")]
     args_file: Option<PathBuf>,
@@ -63,7 +65,7 @@ enum DeviceKind {
 impl Check {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         match (&self.study, &self.args_file) {
-            (Some(study), _) => check_study(study, self.explain).await,
+            (Some(study), _) => study::check(study, self.explain, self.format, global).await,
             (None, Some(file)) => self.check_arguments(file, global).await,
             (None, None) => Ok(()),
         }
@@ -95,68 +97,4 @@ impl Check {
         }
         checked
     }
-}
-
-async fn check_study(file: &Path, explain: bool) -> Result<(), Failure> {
-    let job = Job::read(file)?;
-    let installed = detect(&job).await;
-    job.check_release(installed.version)?;
-    let space = job.parameters();
-    let mut lines = vec![
-        format!("study         {}", job.name),
-        format!("engine        {} {}", job.engine.engine.kind(), describe(&installed)),
-        format!("model         {} (length {})", job.model.argument, job.model.shape.max_model_len(installed.version)),
-        format!(
-            "fixed         {}",
-            if space.fixed.is_empty() { "nothing".to_owned() } else { space.fixed.to_string() }
-        ),
-    ];
-    for parameter in &space.parameters {
-        let condition = |condition: &crate::space::Condition| {
-            let values: Vec<_> = condition.values.iter().map(ToString::to_string).collect();
-            format!(", only while {} is {}", condition.parameter, values.join(" or "))
-        };
-        let when: String = parameter.when.iter().map(condition).collect();
-        lines.push(format!("parameter     {}: {}{when}", parameter.name, parameter.domain));
-        if explain && let Some(help) = &parameter.help {
-            lines.push(format!("              {help}"));
-        }
-    }
-    if let Some(configs) = space.enumerate(1_000_000) {
-        lines.push(format!("configurations {}", configs.len()));
-    }
-    let facts = job.facts(installed.version, installed.device, installed.host_memory);
-    let findings = rule::check(&job.with_arguments(&space.fixed, installed.version), &facts);
-    lines.push(match findings.first() {
-        None => "defaults      accepted".to_owned(),
-        Some(finding) if !finding.severity.rejects() => {
-            format!("defaults      warning {}: {}", finding.rule, finding.message)
-        }
-        Some(finding) => format!("defaults      rejected by {}: {}", finding.rule, finding.message),
-    });
-    lines.extend(engine::ask(&job, &installed, findings).await?);
-    print(&lines.join("\n"))?;
-    match job.engine.missing_program(file) {
-        Some(error) => Err(error.into()),
-        None => Ok(()),
-    }
-}
-
-fn describe(installed: &crate::tuner::Installed) -> String {
-    let device = match installed.device {
-        Device::Cpu => "on the CPU".to_owned(),
-        Device::Cuda(gpu) => {
-            let what = match gpu.count {
-                None => "a GPU".to_owned(),
-                Some(1) => "1 GPU".to_owned(),
-                Some(count) => format!("{count} GPUs"),
-            };
-            let memory = gpu.memory.map_or("unknown memory".to_owned(), |memory| format!("{} GiB", memory >> 30));
-            let capability = gpu.capability.map(|(major, minor)| format!(", compute capability {major}.{minor}"));
-            let reason = installed.undetected.as_ref().map(|reason| format!(" ({reason})"));
-            format!("on {what} of {memory}{}{}", capability.unwrap_or_default(), reason.unwrap_or_default())
-        }
-    };
-    let assumed = if installed.assumed { " (assumed: neither the study nor the engine says it)" } else { "" };
-    format!("{}{assumed} {device}", installed.version)
 }

@@ -7,6 +7,7 @@ mod output;
 mod progress;
 mod query;
 mod sim;
+mod spaces;
 mod tune;
 
 use std::process::ExitCode;
@@ -75,6 +76,8 @@ enum Command {
     Tune(tune::Tune),
     /// Resolve and validate a study file; starts no server.
     Check(check::Check),
+    /// List the search spaces that ship with the program.
+    Spaces(spaces::Spaces),
     /// List the studies of the database.
     Studies(query::Studies),
     /// List the trials of a study.
@@ -112,6 +115,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Tune(tune) => tune.run(&cli.global).await,
         Command::Check(check) => check.run(&cli.global).await,
+        Command::Spaces(spaces) => spaces.run(&cli.global),
         Command::Studies(studies) => studies.run(&cli.global).await,
         Command::Trials(trials) => trials.run(&cli.global).await,
         Command::Show(show) => show.run(&cli.global).await,

@@ -11,6 +11,7 @@ use super::Global;
 use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
+use crate::rule::Removed;
 use crate::store::Scored;
 use crate::trial::Outcome;
 use crate::tuner::{CONFIRMATION, Ending, Event, Phase};
@@ -136,10 +137,15 @@ impl Progress {
                 let best = best.map(|best| format!(", best {} {}", self.metric, number(best))).unwrap_or_default();
                 Some(format!("study {study}: going on after {stored} trials, {launched} of them launched{best}"))
             }
+            Event::Space(removal) if removal.rules.is_empty() => None,
+            Event::Space(removal) => {
+                let gone = 100.0 * (1.0 - removal.remaining_share());
+                Some(format!("the rules remove {gone:.1} % of the space: {}", removal.by_rule()))
+            }
             Event::Swept { processes } => {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
-            Event::Preflight { text } => Some(text.clone()),
+            Event::Preflight { text } => Some(format!("no preflight: {text}")),
             Event::Launch { number, proposed_by, config } => {
                 let again = if *proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
                 Some(format!("trial {number}: launching{again} {}", config.without(&self.fixed)))
@@ -155,7 +161,7 @@ impl Progress {
     fn trial_line(&self, scored: &Scored, improves: bool) -> Option<String> {
         let trial = &scored.trial;
         match &trial.outcome {
-            Outcome::Rejected(rejection) if self.verbose => Some(format!(
+            Outcome::Rejected(rejection) if self.verbose || trial.number == 0 => Some(format!(
                 "trial {}: rejected before launch, {}: {}",
                 trial.number, rejection.rule, rejection.message
             )),
@@ -180,6 +186,11 @@ impl Progress {
         Some(match event {
             Event::Begin { study, stored, launched, best } => {
                 json!({"event": "begin", "study": study, "stored": stored, "launched": launched, "best": best})
+            }
+            Event::Space(removal) => {
+                let share = |removed: &Removed| (removed.rule.to_owned(), json!(removal.share(removed.configurations)));
+                let rules: serde_json::Map<_, _> = removal.rules.iter().map(share).collect();
+                json!({"event": "space", "remaining_share": removal.remaining_share(), "rules": rules})
             }
             Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
             Event::Preflight { text } => json!({"event": "note", "text": text}),
@@ -222,7 +233,11 @@ impl State {
                 self.launched = *launched;
                 self.best = *best;
             }
-            Event::Swept { .. } | Event::Preflight { .. } | Event::Progress { .. } | Event::End(_) => {}
+            Event::Space(_)
+            | Event::Swept { .. }
+            | Event::Preflight { .. }
+            | Event::Progress { .. }
+            | Event::End(_) => {}
         }
     }
 }
@@ -243,7 +258,7 @@ fn write_line(text: &str) {
 }
 
 /// `40 s`, `12 min` or `3.5 h`.
-fn coarse(duration: Duration) -> String {
+pub(super) fn coarse(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..90 => format!("{seconds} s"),
         seconds @ 90..5400 => format!("{} min", seconds.div_ceil(60)),

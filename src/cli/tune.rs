@@ -16,8 +16,7 @@ use super::{Global, LogFormat};
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
 use crate::report::number;
-use crate::rule;
-use crate::sampler::{self, Ask, Past};
+use crate::sampler::{self, Past};
 use crate::store::{Difference, Ranked, Store, Study};
 use crate::trial::FailureKind;
 use crate::tuner::{Ending, Inquiry, Stop, TuneError, Tuner, detect, preflight_setup};
@@ -47,6 +46,10 @@ pub(super) struct Tune {
 
 /// How many commands a dry run shows.
 const DRY_RUN_COMMANDS: usize = 5;
+
+/// What to do where the rules leave nothing.
+const SEE_CHECK: &str =
+    "`setpoint check STUDY.toml` shows what each rule removes; widen the ranges, or fix other flags, that it names";
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration: jiff::SignedDuration = text.parse().map_err(|_| "write it like 90s, 15m or 8h".to_owned())?;
@@ -82,7 +85,7 @@ impl Tune {
             ));
         }
         let setup = preflight_setup(&job, &installed, store.path()).unwrap_or_else(|reason| {
-            progress.note(&reason);
+            progress.note(&format!("no preflight: {reason}"));
             None
         });
         let watcher = Arc::clone(&progress);
@@ -97,6 +100,10 @@ impl Tune {
         let result = tuner.run().await;
         progress.finish();
         let summary = result?;
+        if let ending @ Ending::NothingAllowed(_) = &summary.ending {
+            store.close().await;
+            return Err(Failure::new(NOTHING_FEASIBLE, ending.to_string()).with_hint(SEE_CHECK));
+        }
         let conclusion = conclude(global, &store, &summary.study).await;
         store.close().await;
         match summary.ending {
@@ -200,13 +207,17 @@ async fn nothing_measured(store: &Store, study: &Study) -> Result<Failure, Failu
 
 /// What a fresh study would launch first.
 fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure> {
-    let facts = job.facts(installed.version, installed.device, installed.host_memory);
+    let search = job.search(installed.version, installed.device, installed.host_memory);
+    let removal = search.removal();
+    if search.is_empty(&removal) {
+        let message = Ending::NothingAllowed(removal).to_string();
+        return Err(Failure::new(NOTHING_FEASIBLE, message).with_hint(SEE_CHECK));
+    }
     let mut history: Vec<Past> = Vec::new();
     let mut shown = 0;
-    while shown < DRY_RUN_COMMANDS && history.len() < 1000 {
-        let ask = Ask { space: job.parameters(), history: &history, seed: job.seed };
-        let Some((proposed_by, config)) = sampler::next(job.sampler, &ask) else { break };
-        if rule::rejection(&job.with_arguments(&config, installed.version), &facts).is_none() {
+    while shown < DRY_RUN_COMMANDS {
+        let Some((proposed_by, config)) = search.next(&history) else { break };
+        if search.rejection(&config).is_none() {
             let command = crate::tuner::command_line(job, installed, &config, None).map_err(TuneError::from)?;
             // A shell takes a word for a variable only while its name is not quoted.
             let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
@@ -215,10 +226,6 @@ fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure
             shown += 1;
         }
         history.push(Past { proposed_by: proposed_by.to_owned(), config });
-    }
-    if shown == 0 {
-        let message = format!("none of the first {} configurations passes the rules", history.len());
-        return Err(Failure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint check STUDY.toml` shows the ranges"));
     }
     Ok(())
 }

@@ -123,6 +123,15 @@ impl FlagTable {
         book::columns().last().map_or(EngineVersion::LATEST, |column| column.release)
     }
 
+    /// The covered releases from `first` to `last`, and the one that `first` is read as; without bounds all of them.
+    pub fn releases(first: Option<EngineVersion>, last: Option<EngineVersion>) -> impl Iterator<Item = EngineVersion> {
+        let read_as = first.map_or(0, |first| Self::for_version(first).index);
+        book::columns()[read_as..]
+            .iter()
+            .map(|column| column.release)
+            .filter(move |version| last.is_none_or(|last| *version <= last))
+    }
+
     /// The flags of the newest covered release that is not newer than `version`, or of the oldest.
     #[must_use]
     pub fn for_version(version: EngineVersion) -> Self {

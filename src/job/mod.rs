@@ -7,6 +7,7 @@ mod installed;
 mod model;
 mod objective;
 mod paths;
+mod search;
 mod space;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use crate::workload::{Random, Workload};
 pub use definition::differences;
 pub use engine::EngineJob;
 pub use model::ModelJob;
+pub use search::Search;
 pub use space::SpaceJob;
 
 /// Everything that a study file says, with defaults filled in.

@@ -98,9 +98,10 @@ fn read_file(
         (Some(path), _) => Document::read(&path)?,
         (None, Some(text)) => Document::from_text(name, text),
         (None, None) => {
-            let known: Vec<_> = built_in_paths().collect();
-            let hint =
-                format!("paths begin at the study file or the working directory; built in are {}", known.join(", "));
+            let near = nearest(name, built_in_paths()).map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+            let hint = format!(
+                "{near}`setpoint spaces` lists what is built in; paths begin at the study file or the working directory"
+            );
             return Err(section.error("file", format!("{name} does not exist"), Some(hint)));
         }
     };

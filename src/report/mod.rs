@@ -6,4 +6,4 @@ mod table;
 
 pub use csv::trials_csv;
 pub use json::{ranked_json, study_json, trial_json};
-pub use table::{best_table, number, show_text, studies_table, trials_table};
+pub use table::{best_table, number, show_text, spaces_table, studies_table, trials_table};

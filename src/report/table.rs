@@ -5,6 +5,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::objective::{Objective, Score};
+use crate::space::SpaceFile;
 use crate::store::{Counts, Ranked, Scored, Study};
 use crate::trial::Outcome;
 
@@ -20,6 +21,24 @@ fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
         }
     }
     table
+}
+
+/// Two lines a space: its path, engine and releases, and what it is for.
+#[must_use]
+pub fn spaces_table(spaces: &[(&str, SpaceFile)]) -> String {
+    let releases = |file: &SpaceFile| match (file.first_version, file.last_version) {
+        (Some(first), Some(last)) => format!(" {first} to {last}"),
+        (Some(first), None) => format!(" from {first}"),
+        (None, Some(last)) => format!(" up to {last}"),
+        (None, None) => String::new(),
+    };
+    let mut text = String::new();
+    for (path, file) in spaces {
+        let parameters = file.space.parameters.len();
+        let _ = writeln!(text, "{path}  ({}{}, {parameters} parameters)", file.engine, releases(file));
+        let _ = writeln!(text, "    {}", file.description);
+    }
+    text
 }
 
 /// One line a study.

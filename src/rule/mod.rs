@@ -21,6 +21,7 @@ mod lora;
 mod memory;
 mod multi_step;
 mod multimodal;
+mod narrow;
 mod offload;
 mod parallel;
 mod pipeline;
@@ -30,8 +31,10 @@ mod prefill;
 #[cfg(test)]
 mod properties;
 mod quantization;
+mod removal;
 mod scheduler;
 mod speculative;
+mod unchecked;
 mod v0;
 
 use std::collections::BTreeMap;
@@ -42,6 +45,9 @@ use crate::memory::Learned;
 
 pub use effective::Effective;
 pub use memory::{launch as memory_launch, predict_memory};
+pub use narrow::{Narrowing, narrow};
+pub use removal::{Removal, Removed, removal};
+pub use unchecked::unchecked;
 
 /// What no configuration changes.
 #[derive(Clone, Copy, Debug)]

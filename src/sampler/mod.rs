@@ -13,12 +13,19 @@ use crate::config::Config;
 use crate::space::Space;
 
 /// What a sampler may look at.
-#[derive(Debug)]
 pub struct Ask<'a> {
     pub space: &'a Space,
     /// Every configuration that was tried or rejected, in order.
     pub history: &'a [Past],
     pub seed: u64,
+    /// Whether a configuration can work at all. It is pure and quick, and what it refuses is never proposed.
+    pub allowed: &'a dyn Fn(&Config) -> bool,
+}
+
+impl std::fmt::Debug for Ask<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ask").field("history", &self.history.len()).field("seed", &self.seed).finish_non_exhaustive()
+    }
 }
 
 /// One earlier proposal.
@@ -35,7 +42,7 @@ pub trait Sampler: Sync {
     /// One line on what it does.
     fn summary(&self) -> &'static str;
 
-    /// A configuration that the history does not hold, or `None` when there is none left.
+    /// An allowed configuration that the history does not hold, or `None` when there is none left.
     fn ask(&self, ask: &Ask<'_>) -> Option<Config>;
 }
 
@@ -50,7 +57,7 @@ pub fn find(name: &str) -> Option<&'static dyn Sampler> {
     SAMPLERS.into_iter().find(|sampler| sampler.name() == name)
 }
 
-/// The next configuration and who proposes it: the engine's defaults first, then `sampler`'s.
+/// The next configuration and who proposes it: the engine's defaults first, allowed or not, then `sampler`'s.
 #[must_use]
 pub fn next(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<(&'static str, Config)> {
     if ask.history.is_empty() {
@@ -98,9 +105,19 @@ mod tests {
     }
 
     fn run(sampler: &dyn Sampler, space: &Space, seed: u64, most: usize) -> Vec<Past> {
+        run_allowed(sampler, space, seed, most, &|_| true)
+    }
+
+    fn run_allowed(
+        sampler: &dyn Sampler,
+        space: &Space,
+        seed: u64,
+        most: usize,
+        allowed: &dyn Fn(&Config) -> bool,
+    ) -> Vec<Past> {
         let mut history = Vec::new();
         while history.len() < most {
-            let Some((by, config)) = next(sampler, &Ask { space, history: &history, seed }) else { break };
+            let Some((by, config)) = next(sampler, &Ask { space, history: &history, seed, allowed }) else { break };
             history.push(Past { proposed_by: by.to_owned(), config });
         }
         history
@@ -141,8 +158,44 @@ mod tests {
         for sampler in SAMPLERS {
             let whole = run(sampler, &endless_space(), 9, 12);
             let space = endless_space();
-            let (_, resumed) = next(sampler, &Ask { space: &space, history: &whole[..7], seed: 9 }).unwrap();
+            let ask = Ask { space: &space, history: &whole[..7], seed: 9, allowed: &|_| true };
+            let (_, resumed) = next(sampler, &ask).unwrap();
             assert_eq!(resumed, whole[7].config, "{}", sampler.name());
+        }
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_never_proposed_and_a_finite_space_is_used_up_all_the_same() {
+        let allowed = |config: &Config| config.get_i64("b").is_none_or(|b| b == 5);
+        let whole = finite_space().enumerate(1000).unwrap();
+        let expected: HashSet<_> = whole.iter().filter(|config| allowed(config)).map(Config::key).collect();
+        for sampler in SAMPLERS {
+            let history = run_allowed(sampler, &finite_space(), 3, 1000, &allowed);
+            let proposed: HashSet<_> = history.iter().skip(1).map(|past| past.config.key()).collect();
+            assert_eq!(proposed, expected, "{}", sampler.name());
+            assert_eq!(history.len(), expected.len() + 1, "{}", sampler.name());
+        }
+    }
+
+    #[test]
+    fn one_allowed_point_in_a_thousand_is_found_and_the_walk_can_be_taken_up_again() {
+        let allowed = |config: &Config| config.get_f64("x").is_some_and(|x| x < 1e3);
+        for sampler in SAMPLERS {
+            let whole = run_allowed(sampler, &endless_space(), 9, 12, &allowed);
+            assert_eq!(whole.len(), 12, "{}", sampler.name());
+            assert!(whole.iter().skip(1).all(|past| allowed(&past.config)), "{}", sampler.name());
+            let space = endless_space();
+            let ask = Ask { space: &space, history: &whole[..7], seed: 9, allowed: &allowed };
+            assert_eq!(next(sampler, &ask).unwrap().1, whole[7].config, "{}", sampler.name());
+        }
+    }
+
+    #[test]
+    fn a_space_without_an_allowed_configuration_ends_after_the_baseline() {
+        for sampler in SAMPLERS {
+            for space in [finite_space(), endless_space()] {
+                assert_eq!(run_allowed(sampler, &space, 0, 10, &|_| false).len(), 1, "{}", sampler.name());
+            }
         }
     }
 

@@ -1,24 +1,60 @@
-//! The first unseen configuration along a fixed sequence of points.
+//! The first unseen and allowed configuration along a fixed sequence of points.
+
+use std::collections::HashSet;
 
 use super::Ask;
 use crate::config::Config;
 
-/// Points that may be drawn in vain before the rest of a finite space is searched in order.
-const MOST_DRAWS: usize = 4096;
+/// Points that are drawn in vain before a finite space is searched in order.
+const FEW_DRAWS: usize = 4096;
+
+/// Points that are drawn in vain before an endless space counts as used up. Where one point in a thousand is allowed, all
+/// of so many are refused once in 10^28 times.
+const MOST_DRAWS: usize = 65_536;
 
 /// Spaces of at most this many configurations are searched to the last one.
 const MOST_ENUMERATED: usize = 65_536;
 
-/// Walks the sequence `point(0), point(1), ...` to the first configuration that the history does not hold.
+/// Walks the sequence `point(0), point(1), ...` to the first configuration that the history does not hold and that is
+/// allowed.
 ///
 /// Each earlier proposal of the same sampler consumed at least one point, so the walk begins behind those. It ends:
-/// after [`MOST_DRAWS`] points a finite space is searched in order, and an endless one counts as used up.
+/// points count as drawn in vain from the last one on that met an earlier proposal for the first time.
 pub(super) fn first_unseen(ask: &Ask<'_>, sampler: &str, point: impl Fn(usize) -> Vec<f64>) -> Option<Config> {
     let seen = ask.seen();
-    let start = ask.proposed_by(sampler);
-    let unseen = |config: &Config| !seen.contains(&config.key());
-    (start..start + MOST_DRAWS)
-        .map(|index| ask.space.decode(&point(index)))
-        .find(unseen)
-        .or_else(|| ask.space.enumerate(MOST_ENUMERATED)?.into_iter().find(unseen))
+    let mut walk = Walk { ask, seen: &seen, unmet: seen.clone(), refused: HashSet::new(), vain: 0 };
+    let mut points = (ask.proposed_by(sampler)..).map(|index| ask.space.decode(&point(index)));
+    walk.until(FEW_DRAWS, &mut points).or_else(|| match ask.space.enumerate(MOST_ENUMERATED) {
+        Some(configs) => configs.into_iter().find(|config| !seen.contains(&config.key()) && (ask.allowed)(config)),
+        None => walk.until(MOST_DRAWS, &mut points),
+    })
+}
+
+struct Walk<'a> {
+    ask: &'a Ask<'a>,
+    seen: &'a HashSet<String>,
+    /// Earlier proposals that the walk has not come across yet.
+    unmet: HashSet<String>,
+    /// What was refused on this walk; asking again would cost more than remembering.
+    refused: HashSet<String>,
+    vain: usize,
+}
+
+impl Walk<'_> {
+    /// Goes on until a point fits, or so many were drawn in vain.
+    fn until(&mut self, most: usize, points: &mut impl Iterator<Item = Config>) -> Option<Config> {
+        while self.vain < most {
+            let config = points.next()?;
+            let key = config.key();
+            self.vain = if self.unmet.remove(&key) { 0 } else { self.vain + 1 };
+            if self.seen.contains(&key) || self.refused.contains(&key) {
+                continue;
+            }
+            if (self.ask.allowed)(&config) {
+                return Some(config);
+            }
+            self.refused.insert(key);
+        }
+        None
+    }
 }

@@ -7,12 +7,32 @@ use crate::config::{Config, Value};
 use crate::document::{DocumentError, FromToml, Section};
 use crate::facts::{EngineVersion, ModelShape};
 
-/// The spaces that ship inside the binary, by the path that they have in the project.
-const BUILT_IN: [(&str, &str); 4] = [
-    ("search_spaces/sim/core.toml", include_str!("../../search_spaces/sim/core.toml")),
-    ("search_spaces/vllm/core.toml", include_str!("../../search_spaces/vllm/core.toml")),
-    ("search_spaces/vllm/cpu.toml", include_str!("../../search_spaces/vllm/cpu.toml")),
-    ("search_spaces/vllm/v0.toml", include_str!("../../search_spaces/vllm/v0.toml")),
+/// Pairs of a file's path in the project and its text.
+macro_rules! files {
+    ($($path:literal),* $(,)?) => { &[$(($path, include_str!(concat!("../../", $path)))),*] };
+}
+
+/// The spaces that ship inside the binary, by the path that they have in the project; a test compares with the folder.
+const BUILT_IN: &[(&str, &str)] = files![
+    "search_spaces/sim/core.toml",
+    "search_spaces/vllm/core-0.8.toml",
+    "search_spaces/vllm/core.toml",
+    "search_spaces/vllm/cpu.toml",
+    "search_spaces/vllm/full-0.20.toml",
+    "search_spaces/vllm/full-0.32.toml",
+    "search_spaces/vllm/full-0.8.toml",
+    "search_spaces/vllm/full.toml",
+    "search_spaces/vllm/long-context-0.8.toml",
+    "search_spaces/vllm/long-context.toml",
+    "search_spaces/vllm/moe-0.20.toml",
+    "search_spaces/vllm/moe.toml",
+    "search_spaces/vllm/multi-gpu-0.8.toml",
+    "search_spaces/vllm/multi-gpu.toml",
+    "search_spaces/vllm/speculative.toml",
+    "search_spaces/vllm/v0-full.toml",
+    "search_spaces/vllm/v0-multi-gpu.toml",
+    "search_spaces/vllm/v0-speculative.toml",
+    "search_spaces/vllm/v0.toml",
 ];
 
 /// The paths of the spaces that ship with `setpoint`.

@@ -52,10 +52,18 @@ impl Space {
     /// The configuration at a point of `[0, 1)^dimensions`. Inactive parameters are absent.
     #[must_use]
     pub fn decode(&self, point: &[f64]) -> Config {
+        self.assemble(|index| point.get(index).map(|coordinate| self.parameters[index].domain.decode(*coordinate)))
+    }
+
+    /// The configuration in which every active parameter has the value chosen for its index; `None` leaves it out.
+    #[must_use]
+    pub fn assemble(&self, choose: impl Fn(usize) -> Option<Value>) -> Config {
         let mut config = self.fixed.clone();
-        for (parameter, coordinate) in self.parameters.iter().zip(point) {
-            if parameter.when.iter().all(|condition| condition.holds(&config)) {
-                config.set(parameter.name.clone(), parameter.domain.decode(*coordinate));
+        for (index, parameter) in self.parameters.iter().enumerate() {
+            if parameter.when.iter().all(|condition| condition.holds(&config))
+                && let Some(value) = choose(index)
+            {
+                config.set(parameter.name.clone(), value);
             }
         }
         config

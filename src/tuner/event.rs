@@ -1,6 +1,7 @@
 //! What a run of the tuner tells whoever watches it.
 
 use crate::config::Config;
+use crate::rule::Removal;
 use crate::store::Scored;
 
 /// Called from the tuner and from the load's thread: it must be quick and must not block.
@@ -18,6 +19,8 @@ pub enum Event {
         /// The best feasible value so far.
         best: Option<f64>,
     },
+    /// What the rules leave of the search space; told once.
+    Space(Removal),
     /// Processes that an earlier, killed run had left behind were ended.
     Swept {
         processes: usize,
@@ -59,12 +62,14 @@ pub enum Phase {
 }
 
 /// Why a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Ending {
     TrialsSpent,
     TimeSpent,
     /// Every configuration of the space was tried or rejected.
     NothingLeft,
+    /// The rules reject every configuration of the space.
+    NothingAllowed(Removal),
     /// So many configurations in a row were rejected that the space seems to hold no valid one.
     NothingValid {
         rejected: usize,
@@ -96,6 +101,10 @@ impl std::fmt::Display for Ending {
             Self::TrialsSpent => f.write_str("the budget of trials is spent"),
             Self::TimeSpent => f.write_str("the time is up"),
             Self::NothingLeft => f.write_str("every configuration of the space has been tried"),
+            Self::NothingAllowed(removal) => {
+                write!(f, "no configuration of the space passes the rules: {}", removal.by_rule())?;
+                removal.rules.first().map_or(Ok(()), |first| write!(f, "; for instance {}", first.example))
+            }
             Self::NothingValid { rejected, last } => {
                 write!(f, "the last {rejected} configurations were all rejected, most recently by {last}")
             }

@@ -5,10 +5,9 @@ use std::path::Path;
 use super::{Event, Installed, TuneError, Tuner, command_line};
 use crate::config::Config;
 use crate::flag::FlagError;
-use crate::job::Job;
-use crate::memory::Learned;
+use crate::job::{Job, Search};
 use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, Verdict, judge};
-use crate::rule::{self, Facts, Finding, Severity};
+use crate::rule::{Finding, Severity};
 use crate::server::Marker;
 use crate::store::{Difference, Study};
 
@@ -57,13 +56,12 @@ pub fn preflight_setup(job: &Job, installed: &Installed, database: &Path) -> Res
         return Ok(None);
     }
     if !engine.preflight {
-        return Err("no preflight: the study file has it off".to_owned());
+        return Err("the study file has it off".to_owned());
     }
     let Some(python) = engine.engine.preflight_python(&engine.command) else {
-        return Err(format!("no preflight: {:?} is not run by a Python of this machine", engine.command.join(" ")));
+        return Err(format!("{:?} is not run by a Python of this machine", engine.command.join(" ")));
     };
-    let warm_up =
-        question(job, installed, &job.parameters().fixed).map_err(|error| format!("no preflight: {error}"))?;
+    let warm_up = question(job, installed, &job.parameters().fixed).map_err(|error| error.to_string())?;
     let marker = Marker::helper(database, &job.name, "preflight");
     Ok(Some(Setup { python, env: engine.env.clone(), marker, warm_up, limits: Limits::default() }))
 }
@@ -85,11 +83,9 @@ impl Tuner<'_> {
         study: &Study,
         number: u32,
         config: &Config,
-        learned: &Learned,
+        search: &Search<'_>,
     ) -> Result<Option<Finding>, TuneError> {
-        let facts = self.job.facts(self.installed.version, self.installed.device, self.installed.host_memory);
-        let facts = Facts { memory: Some(learned), ..facts };
-        let findings = rule::check(&self.job.with_arguments(config, self.installed.version), &facts);
+        let findings = search.findings(config);
         let later = findings.first().is_some_and(|f| matches!(f.severity, Severity::Runtime | Severity::Late));
         // The defaults are launched while the engine is still being imported.
         let answer = if number == 0 || later { None } else { self.ask(study, config).await? };
@@ -138,7 +134,7 @@ impl Tuner<'_> {
         let defaults = self.store.trial(study, 0).await?;
         let served = defaults.is_some_and(|scored| scored.trial.startup_s.is_some());
         if let (Some((_, message)), true) = (installed.warm_up.rejection(), served) {
-            let text = format!("no preflight: it refuses the defaults, which the engine has just served: {message}");
+            let text = format!("it refuses the defaults, which the engine has just served: {message}");
             (self.observer)(Event::Preflight { text });
             self.inquiry.stop().await;
             return Ok(None);
@@ -150,7 +146,7 @@ impl Tuner<'_> {
     /// Says why there is no answer, and asks no more where there never will be one.
     async fn unanswered(&mut self, error: &PreflightError) {
         let consequence = if error.is_final() { "; from here on the rules stand alone" } else { "" };
-        (self.observer)(Event::Preflight { text: format!("no preflight: {error}{consequence}") });
+        (self.observer)(Event::Preflight { text: format!("{error}{consequence}") });
         if error.is_final() {
             self.inquiry.stop().await;
         }

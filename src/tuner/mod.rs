@@ -1,6 +1,7 @@
 //! The loop: ask, check, launch, measure, store, until the budget is spent.
 
 mod confirm;
+mod estimate;
 mod event;
 mod inquiry;
 mod lock;
@@ -17,13 +18,14 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::document::DocumentError;
 use crate::flag::FlagError;
-use crate::job::Job;
-use crate::sampler::{self, Ask, Past};
+use crate::job::{Job, Search};
+use crate::sampler::Past;
 use crate::server::LeftBehind;
 use crate::store::{Scored, Store, StoreError, Study, now};
 use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Trial};
 
 pub use confirm::CONFIRMATION;
+pub use estimate::{Estimate, Source, estimate};
 pub use event::{Ending, Event, Observer, Phase};
 pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError};
@@ -124,6 +126,11 @@ impl Tuner<'_> {
             best: best.map(|best| best.value),
         });
 
+        let search = self.job.search(self.installed.version, self.installed.device, self.installed.host_memory);
+        let removal = search.removal();
+        let empty = search.is_empty(&removal);
+        (self.observer)(Event::Space(removal.clone()));
+
         let mut learned = self.learned(&study).await?;
         let (mut rejected_in_row, mut failed_starts) = (0, 0);
         // The latest failed start, and how often in a row it was the same.
@@ -140,15 +147,19 @@ impl Tuner<'_> {
             }
             let number = u32::try_from(history.len()).unwrap_or(u32::MAX);
             (self.observer)(Event::Phase(Phase::Checking));
-            let Some((proposed_by, config)) = self.propose(&study, &history, launched).await? else {
-                break Ending::NothingLeft;
+            let now = search.knowing(&learned);
+            let Some((proposed_by, config)) = self.propose(&study, &now, &history, launched).await? else {
+                break if empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft };
             };
             let mut stop = self.stop.clone();
             let rejection = tokio::select! {
                 biased;
                 () = asked(&mut stop, Stop::Gently) => break Ending::Interrupted,
-                rejection = self.rejection(&study, number, &config, &learned) => rejection?,
+                rejection = self.rejection(&study, number, &config, &now) => rejection?,
             };
+            if empty && rejection.is_none() {
+                break Ending::NothingAllowed(removal);
+            }
             let (trial, left_behind) = if let Some(finding) = rejection {
                 rejected_in_row += 1;
                 let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
@@ -208,17 +219,16 @@ impl Tuner<'_> {
     async fn propose(
         &self,
         study: &Study,
+        search: &Search<'_>,
         history: &[Past],
         launched: u32,
     ) -> Result<Option<(&'static str, Config)>, TuneError> {
-        let ask = Ask { space: self.job.parameters(), history, seed: self.job.seed };
-        let search = || sampler::next(self.job.sampler, &ask);
         let confirming = self.job.budget.is_confirming(launched);
-        match if confirming { None } else { search() } {
+        match if confirming { None } else { search.next(history) } {
             Some(proposal) => Ok(Some(proposal)),
             // What the confirmation does not need goes back to the search.
             None => match self.confirm(study, history).await? {
-                None if confirming => Ok(search()),
+                None if confirming => Ok(search.next(history)),
                 again => Ok(again),
             },
         }

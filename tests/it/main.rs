@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod bad_input;
+mod check;
 mod exercise;
 mod help;
 mod memory_model;

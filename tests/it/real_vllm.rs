@@ -75,12 +75,10 @@ fn a_study_on_the_real_engine_finds_what_beats_a_starved_configuration_and_leave
     assert_eq!(tuned.code, Some(0));
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
 
-    // The defaults, and six combinations of which one is invalid.
+    // The defaults, and six combinations of which one is invalid and never proposed.
     let trials = workplace.trials();
     let of = |state: &str| trials.iter().filter(|trial| trial["state"] == state).collect::<Vec<_>>();
-    assert_eq!(trials.len(), 7, "each configuration has an outcome");
-    assert_eq!(of("rejected").len(), 1, "256 sequences do not fit into 64 tokens");
-    assert_eq!(of("rejected")[0]["reason_code"], "R2");
+    assert_eq!(trials.len(), 6, "256 sequences do not fit into 64 tokens, each other configuration has an outcome");
     assert_eq!(of("measured").len(), 6, "{trials:#?}");
     for trial in of("measured") {
         assert_eq!(trial["metrics"]["completed"], 64);

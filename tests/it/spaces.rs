@@ -3,11 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use setpoint::config::{Config, Value};
 use setpoint::document::Document;
-use setpoint::facts::ModelShape;
+use setpoint::facts::{Device, ModelShape};
 use setpoint::flag::{FlagTable, Kind};
 use setpoint::job::Job;
-use setpoint::space::{Domain, SpaceFile, built_in};
+use setpoint::rule::{Facts, narrow, rejection};
+use setpoint::space::{Domain, Space, SpaceFile, built_in};
 
 use crate::support::root;
 
@@ -16,28 +20,102 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-#[test]
-fn every_space_loads_and_names_flags_that_exist_in_its_releases_with_values_that_they_take() {
+/// Every space that ships, resolved for the example model, with its place in the project.
+fn spaces() -> Vec<(String, SpaceFile)> {
     let model = ModelShape::read(&root().join("examples/models/qwen3-8b")).unwrap();
-    let files = files(&root().join("search_spaces"));
-    assert!(files.len() >= 3);
-    for path in files {
-        let document = Document::read(&path).unwrap();
-        let file = document.parse(|section| SpaceFile::read(section, &model)).unwrap();
-        let newest = FlagTable::newest_release();
-        for version in [file.first_version.unwrap_or(newest), file.last_version.unwrap_or(newest)] {
+    let paths = files(&root().join("search_spaces"));
+    assert!(paths.len() >= 3);
+    let read = |path: PathBuf| {
+        let file = Document::read(&path).unwrap().parse(|section| SpaceFile::read(section, &model)).unwrap();
+        (path.strip_prefix(root()).unwrap().display().to_string(), file)
+    };
+    paths.into_iter().map(read).collect()
+}
+
+#[test]
+fn every_parameter_exists_in_all_releases_of_its_space_has_a_help_line_and_values_that_they_take() {
+    for (path, file) in spaces() {
+        let releases: Vec<_> = FlagTable::releases(file.first_version, file.last_version).collect();
+        assert!(!releases.is_empty() && file.first_version.is_some() && !file.description.is_empty(), "{path}");
+        for version in releases {
             let table = FlagTable::for_version(version);
             for parameter in &file.space.parameters {
-                let place = format!("{}: {} in {version}", path.display(), parameter.name);
+                let place = format!("{path}: {} in {version}", parameter.name);
                 let flag = table.find(&parameter.name);
                 let flag = flag.unwrap_or_else(|| panic!("{place}: {}", table.unknown(&parameter.name)));
-                assert_eq!(matches!(parameter.domain, Domain::Bool), flag.kind() == Kind::Bool, "{place}");
-                assert!(parameter.help.is_some(), "{place} has no help");
+                assert_eq!(flag.name, parameter.name, "{place}: an alias");
+                let help = parameter.help.as_deref().unwrap_or_default();
+                assert!(help.len() >= 20 && help.len() <= 160 && help.ends_with('.'), "{place}: {help:?}");
                 for value in parameter.domain.values(1000).unwrap_or_default() {
+                    assert_eq!(value.as_bool().is_some(), flag.kind() == Kind::Bool, "{place}");
                     flag.check_choice(&value).unwrap_or_else(|error| panic!("{place}: {error}"));
+                }
+                for condition in &parameter.when {
+                    let parent = file.space.parameters.iter().find(|parent| parent.name == condition.parameter);
+                    let possible = parent.unwrap().domain.values(1000).unwrap();
+                    let known = |value: &Value| possible.contains(value);
+                    assert!(condition.values.iter().all(known), "{place}: a condition that never holds");
                 }
             }
         }
+    }
+}
+
+/// The corners of the space at which all parameters but one have their first or all have their last value.
+fn corners(space: &Space) -> Vec<Config> {
+    let last = 1.0 - f64::EPSILON;
+    let ends = [(0.0, last), (last, 0.0)].into_iter();
+    let but_one = ends.flat_map(|(most, one)| {
+        (0..=space.dimensions()).map(move |odd| (0..space.dimensions()).map(move |i| if i == odd { one } else { most }))
+    });
+    but_one.map(|point| space.decode(&point.collect::<Vec<_>>())).collect()
+}
+
+#[test]
+fn corners_of_every_space_are_arguments_that_its_releases_parse_to_the_same_configuration() {
+    for (path, file) in spaces() {
+        for version in FlagTable::releases(file.first_version, file.last_version) {
+            let table = FlagTable::for_version(version);
+            for config in corners(&file.space) {
+                let arguments = table.render(&config).unwrap_or_else(|error| panic!("{path} in {version}: {error}"));
+                let parsed = table.parse(&arguments).unwrap_or_else(|error| panic!("{path} in {version}: {error}"));
+                // A release that can only switch something on says nothing where it is off.
+                let said = config.without(&parsed).iter().all(|(_, value)| *value == Value::Bool(false));
+                assert!(said, "{path} in {version}: {config}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_space_has_configurations_that_work_and_loses_none_of_them_when_it_is_narrowed() {
+    let model = ModelShape::read(&root().join("examples/models/qwen3-8b")).unwrap();
+    for (path, file) in spaces() {
+        let on_cpu = path.ends_with("cpu.toml");
+        let device = if on_cpu { Device::Cpu } else { Device::UNKNOWN_GPU };
+        let facts = Facts::new(&model, file.first_version.unwrap(), device);
+        let (narrowed, _) = narrow(&file.space, &Config::new(), &facts);
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let mut valid = 0;
+        for _ in 0..100 {
+            let point: Vec<f64> = (0..file.space.dimensions()).map(|_| rng.random()).collect();
+            let config = file.space.decode(&point);
+            if rejection(&config, &facts).is_some() {
+                continue;
+            }
+            valid += 1;
+            for parameter in &narrowed.parameters {
+                let Some(value) = config.get(&parameter.name) else { continue };
+                let held = match &parameter.domain {
+                    Domain::Bool => true,
+                    Domain::Categorical(values) => values.contains(value),
+                    Domain::Int { low, high, .. } => value.as_i64().is_some_and(|n| (*low..=*high).contains(&n)),
+                    Domain::Float { low, high, .. } => value.as_f64().is_some_and(|n| (*low..=*high).contains(&n)),
+                };
+                assert!(held, "{path}: {} {value} is used by {config}", parameter.name);
+            }
+        }
+        assert!(valid >= 2, "{path}: {valid} of 100");
     }
 }
 

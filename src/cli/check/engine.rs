@@ -38,14 +38,14 @@ pub(super) async fn ask(job: &Job, installed: &Installed, findings: Vec<Finding>
     let setup = match preflight_setup(job, installed, Path::new("")) {
         Ok(Some(setup)) => Setup { marker: marker(), ..setup },
         Ok(None) => return Ok(None),
-        Err(reason) => return Ok(Some(reason)),
+        Err(reason) => return Ok(Some(format!("none: {reason}"))),
     };
     let preflight = Preflight::start(setup);
     let ready = preflight.ready().await;
     preflight.stop().await;
     let engine = match ready {
         Ok(engine) => engine,
-        Err(error) => return Ok(Some(format!("no preflight: {error}"))),
+        Err(error) => return Ok(Some(format!("none: {error}"))),
     };
     job.check_installed(&engine)?;
     let (_, disagreement) = judge(findings, &engine.warm_up);
@@ -58,5 +58,5 @@ pub(super) async fn ask(job: &Job, installed: &Installed, findings: Vec<Finding>
         Some(Disagreement::FalseRejection(finding)) => format!("; rule {} is wrong here", finding.rule),
         Some(Disagreement::FalseAcceptance(_)) => "; no rule knows that".to_owned(),
     };
-    Ok(Some(format!("preflight     {verdict} (vLLM {}, as installed){disagreement}", engine.version)))
+    Ok(Some(format!("{verdict} (vLLM {}, as installed){disagreement}", engine.version)))
 }

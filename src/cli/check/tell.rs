@@ -1,0 +1,249 @@
+//! What `check` found out about a study, as text and as JSON.
+
+use serde_json::{Value as Json, json};
+
+use super::study::Checked;
+use crate::cli::progress::coarse;
+use crate::facts::Device;
+use crate::rule::{Finding, Narrowing};
+use crate::space::{Condition, Domain, Parameter};
+use crate::tuner::{Estimate, Installed, Source};
+
+/// Characters of a line, its label of [`LABEL`] characters included.
+const WIDTH: usize = 80;
+const LABEL: usize = 14;
+
+/// Lines of a label and a text, which goes on below itself.
+struct Page(Vec<String>);
+
+impl Page {
+    fn add(&mut self, label: &str, text: &str) {
+        let mut label = label.to_owned();
+        let mut line = String::new();
+        for word in text.split(' ') {
+            if !line.is_empty() && LABEL + line.chars().count() + 1 + word.chars().count() > WIDTH {
+                self.0.push(format!("{label:<LABEL$}{line}"));
+                label.clear();
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        self.0.push(format!("{label:<LABEL$}{line}"));
+    }
+}
+
+/// For people, 80 columns wide as far as words allow.
+pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
+    let (job, search) = (checked.job, &checked.search);
+    let fixed = &search.space.fixed;
+    let mut page = Page(Vec::new());
+    page.add("study", &job.name);
+    page.add("engine", &format!("{} {}", job.engine.engine.kind(), describe(&checked.installed)));
+    let length = job.model.shape.max_model_len(checked.installed.version);
+    page.add("model", &format!("{} (length {length})", job.model.argument));
+    page.add("fixed", &if fixed.is_empty() { "nothing".to_owned() } else { fixed.to_string() });
+    for parameter in &search.space.parameters {
+        page.add("parameter", &format!("{}: {}{}", parameter.name, parameter.domain, when(parameter)));
+        if let Some(narrowing) = search.narrowings.iter().find(|narrowing| narrowing.parameter == parameter.name) {
+            page.add("", &format!("narrowed from {}, by {}", narrowing.before, reasons(narrowing)));
+        }
+        if explain && let Some(help) = &parameter.help {
+            page.add("", help);
+        }
+    }
+    add_removal(&mut page, checked);
+    page.add("defaults", &defaults(checked.defaults.as_ref()));
+    if let Some(preflight) = &checked.preflight {
+        page.add("preflight", preflight);
+    }
+    for (index, what) in checked.unchecked.iter().enumerate() {
+        page.add(if index == 0 { "not checked" } else { "" }, what);
+    }
+    page.add("duration", &duration(&checked.estimate));
+    page.0.join("\n")
+}
+
+fn add_removal(page: &mut Page, checked: &Checked<'_>) {
+    let removal = &checked.removal;
+    let of = if removal.complete { "" } else { "a sample of " };
+    let remaining = percent(removal.remaining_share());
+    let text = format!("{remaining} of {of}{} configurations pass the rules", removal.configurations);
+    page.add("space", &text);
+    for removed in &removal.rules {
+        let share = percent(removal.share(removed.configurations));
+        page.add("", &format!("{share} removed by {}: {}", removed.rule, removed.holds));
+        if removal.remaining == 0 {
+            page.add("", &format!("  for instance: {}", removed.example));
+        }
+    }
+}
+
+/// Of a share from 0 to 1. A few are not none.
+fn percent(share: f64) -> String {
+    if share > 0.0 && share < 0.001 { "less than 0.1 %".to_owned() } else { format!("{:.1} %", 100.0 * share) }
+}
+
+fn defaults(finding: Option<&Finding>) -> String {
+    match finding {
+        None => "accepted".to_owned(),
+        Some(finding) if !finding.severity.rejects() => format!("warning {}: {}", finding.rule, finding.message),
+        Some(finding) => format!("rejected by {}: {}", finding.rule, finding.message),
+    }
+}
+
+fn reasons(narrowing: &Narrowing) -> String {
+    // What follows the first sentence is advice for another place.
+    let first = |message: &str| message.split(". ").next().unwrap_or_default().trim_end_matches('.').to_owned();
+    let reasons = narrowing.reasons.iter().map(|(rule, message)| format!("{rule}: {}", first(message)));
+    reasons.collect::<Vec<_>>().join("; ")
+}
+
+/// `, only while enable-chunked-prefill is true`.
+fn when(parameter: &Parameter) -> String {
+    let condition = |condition: &Condition| {
+        let values: Vec<_> = condition.values.iter().map(ToString::to_string).collect();
+        format!(", only while {} is {}", condition.parameter, values.join(" or "))
+    };
+    parameter.when.iter().map(condition).collect()
+}
+
+fn duration(estimate: &Estimate) -> String {
+    let spell = |seconds: f64| coarse(std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    let total = estimate.total_s().map_or_else(|| "unlimited".to_owned(), |total| format!("about {}", spell(total)));
+    let launches = estimate.launches.map_or_else(String::new, |launches| format!(" for {launches} launches"));
+    let limit = estimate.limit_s.map_or_else(String::new, |limit| format!(", within budget.time of {}", spell(limit)));
+    let share = estimate.startup_share();
+    let (largest, what) = if share >= 0.5 { (share, "start-up") } else { (1.0 - share, "load") };
+    let source = match estimate.source {
+        Source::Study(trials) => format!("the median of {trials} trials of this study"),
+        Source::Model(trials) => format!("the median of {trials} trials of other studies with this model"),
+        Source::Guess => "a guess from rough figures: no earlier trial with this model is in the database".to_owned(),
+    };
+    format!(
+        "{total}{launches}{limit}: {:.1} s of start-up and {:.1} s under load each, {:.0} % of it {what}; {source}",
+        estimate.startup_s,
+        estimate.load_s,
+        100.0 * largest
+    )
+}
+
+fn describe(installed: &Installed) -> String {
+    let device = match installed.device {
+        Device::Cpu => "on the CPU".to_owned(),
+        Device::Cuda(gpu) => {
+            let what = match gpu.count {
+                None => "a GPU".to_owned(),
+                Some(1) => "1 GPU".to_owned(),
+                Some(count) => format!("{count} GPUs"),
+            };
+            let memory = gpu.memory.map_or("unknown memory".to_owned(), |memory| format!("{} GiB", memory >> 30));
+            let capability = gpu.capability.map(|(major, minor)| format!(", compute capability {major}.{minor}"));
+            let reason = installed.undetected.as_ref().map(|reason| format!(" ({reason})"));
+            format!("on {what} of {memory}{}{}", capability.unwrap_or_default(), reason.unwrap_or_default())
+        }
+    };
+    let assumed = if installed.assumed { " (assumed: neither the study nor the engine says it)" } else { "" };
+    format!("{}{assumed} {device}", installed.version)
+}
+
+/// For programs: one document.
+pub(super) fn as_json(checked: &Checked<'_>) -> Json {
+    let (job, search, removal) = (checked.job, &checked.search, &checked.removal);
+    let narrowings = &search.narrowings;
+    let parameter = |parameter: &Parameter| {
+        let narrowing = narrowings.iter().find(|narrowing| narrowing.parameter == parameter.name);
+        let when = parameter.when.iter().map(|c| (c.parameter.clone(), json!(c.values)));
+        json!({
+            "name": parameter.name,
+            "range": range(&parameter.domain),
+            "narrowed_from": narrowing.map(|narrowing| range(&narrowing.before)),
+            "narrowed_by": narrowing.map(|narrowing| {
+                let reason = |(rule, message): &(&str, String)| json!({"rule": rule, "message": message});
+                narrowing.reasons.iter().map(reason).collect::<Vec<_>>()
+            }),
+            "when": when.collect::<serde_json::Map<_, _>>(),
+            "help": parameter.help,
+        })
+    };
+    let rules = removal.rules.iter().map(|removed| {
+        let share = removal.share(removed.configurations);
+        json!({"rule": removed.rule, "holds": removed.holds, "removed_share": share, "example": removed.example})
+    });
+    let verdict = |finding: &Finding| if finding.severity.rejects() { "reject" } else { "warn" };
+    let gpu = checked.installed.device.gpu();
+    json!({
+        "study": job.name,
+        "engine": {
+            "kind": job.engine.engine.kind(),
+            "version": checked.installed.version.to_string(),
+            "version_assumed": checked.installed.assumed,
+            "device": if gpu.is_some() { "cuda" } else { "cpu" },
+            "gpu_memory_bytes": gpu.and_then(|gpu| gpu.memory),
+        },
+        "model": {
+            "name": job.model.argument,
+            "max_model_len": job.model.shape.max_model_len(checked.installed.version),
+        },
+        "fixed": search.space.fixed,
+        "parameters": search.space.parameters.iter().map(parameter).collect::<Vec<_>>(),
+        "space": {
+            "configurations": removal.complete.then_some(removal.configurations),
+            "looked_at": removal.configurations,
+            "remaining_share": removal.remaining_share(),
+            "rules": rules.collect::<Vec<_>>(),
+        },
+        "defaults": {
+            "verdict": checked.defaults.as_ref().map_or("accept", verdict),
+            "rule": checked.defaults.as_ref().map(|finding| finding.rule),
+            "message": checked.defaults.as_ref().map(|finding| &finding.message),
+        },
+        "preflight": checked.preflight,
+        "not_checked": checked.unchecked,
+        "duration": duration_json(&checked.estimate),
+    })
+}
+
+fn duration_json(estimate: &Estimate) -> Json {
+    let (source, trials) = match estimate.source {
+        Source::Study(trials) => ("study", trials),
+        Source::Model(trials) => ("model", trials),
+        Source::Guess => ("guess", 0),
+    };
+    json!({
+        "total_s": estimate.total_s(),
+        "launches": estimate.launches,
+        "startup_s": estimate.startup_s,
+        "load_s": estimate.load_s,
+        "limit_s": estimate.limit_s,
+        "source": source,
+        "source_trials": trials,
+    })
+}
+
+fn range(domain: &Domain) -> Json {
+    let text = domain.to_string();
+    match domain {
+        Domain::Bool => json!({"text": text, "values": [false, true]}),
+        Domain::Categorical(values) => json!({"text": text, "values": values}),
+        Domain::Int { low, high, .. } => json!({"text": text, "low": low, "high": high}),
+        Domain::Float { low, high, .. } => json!({"text": text, "low": low, "high": high}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_go_on_below_themselves_and_a_few_are_not_none() {
+        let mut page = Page(Vec::new());
+        page.add("label", &"word ".repeat(20));
+        assert_eq!(page.0.len(), 2);
+        assert!(page.0.iter().all(|line| line.chars().count() <= WIDTH), "{:?}", page.0);
+        assert!(page.0[1].starts_with("              word"), "{:?}", page.0);
+        assert_eq!([0.0, 0.0002, 0.2].map(percent), ["0.0 %", "less than 0.1 %", "20.0 %"]);
+    }
+}

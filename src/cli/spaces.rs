@@ -1,0 +1,62 @@
+//! `spaces`: the search spaces that ship with the program.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use super::failure::{Failure, INVALID};
+use super::output::{print, print_json};
+use super::{Format, Global};
+use crate::document::{Document, nearest};
+use crate::facts::{EngineVersion, ModelShape};
+use crate::report::spaces_table;
+use crate::space::{SpaceFile, built_in, built_in_paths};
+
+#[derive(Debug, Args)]
+pub(super) struct Spaces {
+    /// Print this space, as it can be saved and changed.
+    space: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "space")]
+    format: Format,
+}
+
+impl Spaces {
+    pub(super) fn run(&self, _: &Global) -> Result<(), Failure> {
+        if let Some(path) = &self.space {
+            return match built_in(path) {
+                Some(text) => print(text),
+                None => Err(unknown(path)),
+            };
+        }
+        // Ranges may depend on the model; what is listed does not.
+        let model = ModelShape::from_json(&json!({}));
+        let read = |path: &str| Document::from_text(path, built_in(std::path::Path::new(path)).unwrap_or_default());
+        let spaces: Vec<_> = built_in_paths()
+            .map(|path| Ok((path, read(path).parse(|root| SpaceFile::read(root, &model))?)))
+            .collect::<Result<_, Failure>>()?;
+        match self.format {
+            Format::Table => print(&spaces_table(&spaces)),
+            Format::Json => {
+                let version = |version: Option<EngineVersion>| version.map(|version| version.to_string());
+                let one = |(path, file): &(&str, SpaceFile)| {
+                    json!({
+                        "file": path, "engine": file.engine, "description": file.description,
+                        "first_version": version(file.first_version), "last_version": version(file.last_version),
+                        "parameters": file.space.parameters.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(),
+                    })
+                };
+                print_json(&spaces.iter().map(one).collect())
+            }
+        }
+    }
+}
+
+fn unknown(path: &std::path::Path) -> Failure {
+    let name = path.display().to_string();
+    let failure = Failure::new(INVALID, format!("{name} is not a space that ships with setpoint"));
+    match nearest(&name, built_in_paths()) {
+        Some(near) => failure.with_hint(format!("did you mean {near}? `setpoint spaces` lists them")),
+        None => failure.with_hint("`setpoint spaces` lists them"),
+    }
+}

@@ -1,0 +1,77 @@
+//! What a study can try: its space without what the rules know cannot work on this engine, model and device.
+
+use super::Job;
+use crate::config::Config;
+use crate::facts::{Device, EngineVersion};
+use crate::memory::Learned;
+use crate::rule::{self, Facts, Finding, Narrowing, Removal};
+use crate::sampler::{self, Ask, Past};
+use crate::space::Space;
+
+/// The space of a study, seen with the facts.
+#[derive(Clone, Debug)]
+pub struct Search<'a> {
+    job: &'a Job,
+    pub facts: Facts<'a>,
+    /// What the study's own arguments set in every launch.
+    arguments: Config,
+    /// The study's space with narrowed ranges.
+    pub space: Space,
+    pub narrowings: Vec<Narrowing>,
+}
+
+impl Job {
+    /// The search space of this study for an engine's release and a device.
+    #[must_use]
+    pub fn search(&self, version: EngineVersion, device: Device, host_memory: Option<u64>) -> Search<'_> {
+        let (facts, arguments) = (self.facts(version, device, host_memory), self.engine.arguments(version));
+        let (space, narrowings) = rule::narrow(self.parameters(), &arguments, &facts);
+        Search { job: self, facts, arguments, space, narrowings }
+    }
+}
+
+impl<'a> Search<'a> {
+    /// The same with what starts have taught of the memory. Ranges stay as they were narrowed without it, so that the
+    /// sampler's sequence goes on.
+    #[must_use]
+    pub fn knowing<'b>(&self, learned: &'b Learned) -> Search<'b>
+    where
+        'a: 'b,
+    {
+        let mut search: Search<'b> = self.clone();
+        search.facts.memory = Some(learned);
+        search
+    }
+
+    /// What the rules say of a configuration together with the study's own arguments, the most severe first.
+    #[must_use]
+    pub fn findings(&self, config: &Config) -> Vec<Finding> {
+        rule::check(&config.merged(&self.arguments), &self.facts)
+    }
+
+    /// Why a launch of this configuration would be wasted.
+    #[must_use]
+    pub fn rejection(&self, config: &Config) -> Option<Finding> {
+        rule::rejection(&config.merged(&self.arguments), &self.facts)
+    }
+
+    /// What the rules remove from the space as the study states it.
+    #[must_use]
+    pub fn removal(&self) -> Removal {
+        rule::removal(self.job.parameters(), &self.arguments, &self.facts)
+    }
+
+    /// The next configuration and who proposes it. All but the first, the engine's defaults, pass the rules.
+    #[must_use]
+    pub fn next(&self, history: &[Past]) -> Option<(&'static str, Config)> {
+        let allowed = |config: &Config| self.rejection(config).is_none();
+        sampler::next(self.job.sampler, &Ask { space: &self.space, history, seed: self.job.seed, allowed: &allowed })
+    }
+
+    /// Whether the rules reject every configuration that the space, which has parameters, could propose.
+    #[must_use]
+    pub fn is_empty(&self, removal: &Removal) -> bool {
+        let defaults = Past { proposed_by: sampler::BASELINE.to_owned(), config: self.space.fixed.clone() };
+        !self.space.parameters.is_empty() && removal.remaining == 0 && self.next(&[defaults]).is_none()
+    }
+}

@@ -1,0 +1,333 @@
+//! Ranges without the values that no configuration of the space could use.
+//!
+//! A value is dropped only when one rule rejects it whatever the other parameters are. Which of them the rule looks at is
+//! found by changing each and comparing the verdict and its message, which names the numbers that decide. Over those the
+//! rule is asked for every combination of their ends, middles and round values, and of every choice. Where there are too
+//! many combinations to ask for, or rules reject a value only together, it stays: then proposals are checked one by one.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Facts, Finding, check};
+use crate::config::{Config, Value};
+use crate::space::{Domain, Scale, Space};
+
+/// One range that became smaller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Narrowing {
+    pub parameter: String,
+    pub before: Domain,
+    pub after: Domain,
+    /// The rule that rejects what was dropped, and what it says of one of the values: for each rule one entry.
+    pub reasons: Vec<(&'static str, String)>,
+}
+
+/// Configurations of the other parameters that are tried first: a value that one of them can use is kept at once.
+const TRIED_FIRST: usize = 64;
+/// Configurations at which is found out what a rule looks at.
+const BASES: usize = 4;
+/// Combinations of the parameters that a rule looks at, which are all tried.
+const MOST_COMBINATIONS: usize = 4096;
+/// Ranges of more values are looked at from their ends.
+const MOST_VALUES: usize = 64;
+/// A range that shrank may let another one shrink.
+const ROUNDS: usize = 3;
+
+/// The space without values that cannot be used, and what was dropped. `arguments` are set over every configuration.
+///
+/// A parameter that would keep no value stays as it is.
+#[must_use]
+pub fn narrow(space: &Space, arguments: &Config, facts: &Facts<'_>) -> (Space, Vec<Narrowing>) {
+    let mut narrowed = space.clone();
+    let mut reasons: Vec<Vec<(&'static str, String)>> = vec![Vec::new(); space.parameters.len()];
+    for _ in 0..ROUNDS {
+        let before = narrowed.clone();
+        for (index, why) in reasons.iter_mut().enumerate() {
+            let mut search = Search { space: &before, arguments, facts, index, reasons: Vec::new() };
+            if let Some(domain) = search.shrink(&before.parameters[index].domain) {
+                narrowed.parameters[index].domain = domain;
+                search.reasons.retain(|(rule, _)| !why.iter().any(|(known, _)| known == rule));
+                why.append(&mut search.reasons);
+            }
+        }
+        if narrowed == before {
+            break;
+        }
+    }
+    let changed = space.parameters.iter().zip(&narrowed.parameters).zip(reasons).filter(|((old, new), _)| old != new);
+    let narrowings = changed.map(|((old, new), reasons)| Narrowing {
+        parameter: old.name.clone(),
+        before: old.domain.clone(),
+        after: new.domain.clone(),
+        reasons,
+    });
+    let narrowings = narrowings.collect();
+    (narrowed, narrowings)
+}
+
+/// The search for values of one parameter that cannot be used.
+struct Search<'a> {
+    space: &'a Space,
+    arguments: &'a Config,
+    facts: &'a Facts<'a>,
+    index: usize,
+    reasons: Vec<(&'static str, String)>,
+}
+
+impl Search<'_> {
+    /// The domain without its unusable values, where there are some and others are left.
+    fn shrink(&mut self, domain: &Domain) -> Option<Domain> {
+        let shrunk = match domain {
+            Domain::Bool => {
+                let usable = self.usable(vec![Value::Bool(false), Value::Bool(true)]);
+                if usable.len() == 2 { Domain::Bool } else { Domain::Categorical(usable) }
+            }
+            Domain::Categorical(values) => Domain::Categorical(self.usable(values.clone())),
+            Domain::Int { scale, multiple_of, .. } => {
+                let probes = domain.values(MOST_VALUES).unwrap_or_else(|| probes(domain));
+                let (low, high) = self.ends(&probes, |dead, alive| {
+                    let (Value::Int(dead), Value::Int(alive)) = (dead, alive) else { return None };
+                    let steps = (alive - dead) / multiple_of;
+                    let halves = *scale != Scale::PowerOfTwo && steps.abs() > 1;
+                    halves.then(|| Value::Int(dead + steps / 2 * multiple_of))
+                })?;
+                Domain::Int { low: low.as_i64()?, high: high.as_i64()?, scale: *scale, multiple_of: *multiple_of }
+            }
+            Domain::Float { log, low, high } => {
+                let finest = (high - low) / 1e6;
+                let (low, high) = self.ends(&probes(domain), |dead, alive| {
+                    let (dead, alive) = (dead.as_f64()?, alive.as_f64()?);
+                    ((alive - dead).abs() > finest).then(|| Value::Float(f64::midpoint(dead, alive)))
+                })?;
+                Domain::Float { low: low.as_f64()?, high: high.as_f64()?, log: *log }
+            }
+        };
+        (!shrunk.is_empty() && shrunk != *domain).then_some(shrunk)
+    }
+
+    fn usable(&mut self, values: Vec<Value>) -> Vec<Value> {
+        values.into_iter().filter(|value| !self.is_dead(value)).collect()
+    }
+
+    /// The usable ends of ascending probes. `between` gives a value between a dead and a usable neighbour, until they
+    /// are close enough.
+    fn ends(&mut self, probes: &[Value], between: impl Fn(&Value, &Value) -> Option<Value>) -> Option<(Value, Value)> {
+        let mut end = |probes: &[&Value]| {
+            let first = probes.iter().position(|probe| !self.is_dead(probe))?;
+            let mut alive = probes[first].clone();
+            if first > 0 {
+                let mut dead = probes[first - 1].clone();
+                while let Some(value) = between(&dead, &alive) {
+                    if self.is_dead(&value) { dead = value } else { alive = value }
+                }
+                if let (Value::Float(dead), Value::Float(usable)) = (&dead, &alive) {
+                    alive = Value::Float(round_between(*dead, *usable).unwrap_or(*usable));
+                }
+            }
+            Some(alive)
+        };
+        let ascending: Vec<_> = probes.iter().collect();
+        let descending: Vec<_> = probes.iter().rev().collect();
+        Some((end(&ascending)?, end(&descending)?))
+    }
+
+    /// Whether one rule rejects this value whatever the others are; the rule is kept as a reason.
+    fn is_dead(&mut self, value: &Value) -> bool {
+        let reason = self.blamed(value);
+        let dead = reason.is_some();
+        self.reasons.extend(reason.filter(|(rule, _)| !self.reasons.iter().any(|(known, _)| known == rule)));
+        dead
+    }
+
+    fn blamed(&self, value: &Value) -> Option<(&'static str, String)> {
+        let choices: Vec<_> = self.space.parameters.iter().map(|parameter| telling(&parameter.domain)).collect();
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut bases = Vec::new();
+        let mut suspects: Option<Vec<Finding>> = None;
+        for _ in 0..TRIED_FIRST {
+            let picks: Vec<usize> = choices.iter().map(|values| rng.random_range(0..values.len())).collect();
+            let Some(findings) = self.findings(value, &choices, &picks) else { continue };
+            let held = |known: &Finding| findings.iter().any(|finding| finding.rule == known.rule);
+            let left: Vec<_> = match suspects {
+                Some(known) => known.into_iter().filter(held).collect(),
+                None => findings,
+            };
+            if left.is_empty() {
+                return None;
+            }
+            suspects = Some(left);
+            bases.push(picks);
+        }
+        bases.truncate(BASES);
+        let suspects = suspects?;
+        let guilty = suspects.into_iter().find(|suspect| self.always(suspect.rule, value, &choices, &bases));
+        guilty.map(|finding| (finding.rule, finding.message))
+    }
+
+    /// Whether the rule rejects the value in every combination of what the rule looks at.
+    fn always(&self, rule: &str, value: &Value, choices: &[Vec<Value>], bases: &[Vec<usize>]) -> bool {
+        let verdict = |picks: &[usize]| match self.findings(value, choices, picks) {
+            // Where the parameter is not active its value does not matter.
+            None => Some(None),
+            Some(findings) => findings.into_iter().find(|finding| finding.rule == rule).map(|f| Some(f.message)),
+        };
+        let mut looked_at = vec![false; choices.len()];
+        for base in bases {
+            let Some(usual) = verdict(base) else { return false };
+            for (other, values) in choices.iter().enumerate() {
+                for pick in 0..values.len() {
+                    let mut picks = base.clone();
+                    picks[other] = pick;
+                    match verdict(&picks) {
+                        None => return false,
+                        Some(message) => looked_at[other] |= message != usual,
+                    }
+                }
+            }
+        }
+        let axes: Vec<usize> = (0..choices.len()).filter(|other| looked_at[*other]).collect();
+        let combinations = axes.iter().try_fold(1_usize, |n, other| n.checked_mul(choices[*other].len()));
+        if combinations.is_none_or(|combinations| combinations > MOST_COMBINATIONS) {
+            return false;
+        }
+        let Some(base) = bases.first() else { return false };
+        (0..combinations.unwrap_or(0)).all(|mut number| {
+            let mut picks = base.clone();
+            for other in &axes {
+                picks[*other] = number % choices[*other].len();
+                number /= choices[*other].len();
+            }
+            verdict(&picks).is_some()
+        })
+    }
+
+    /// The rejections of a configuration with this value, or `None` where the parameter is not active in it.
+    fn findings(&self, value: &Value, choices: &[Vec<Value>], picks: &[usize]) -> Option<Vec<Finding>> {
+        let choose =
+            |other: usize| if other == self.index { value.clone() } else { choices[other][picks[other]].clone() };
+        let config = self.space.assemble(|other| Some(choose(other)));
+        config.get(&self.space.parameters[self.index].name)?;
+        let findings = check(&config.merged(self.arguments), self.facts).into_iter();
+        Some(findings.filter(|finding| finding.severity.rejects()).collect())
+    }
+}
+
+/// Choices beyond so many are told by some of them.
+const MOST_CHOICES: usize = 12;
+
+/// The values that tell most of a domain: all of few, else the ends, the middle and the roundest.
+fn telling(domain: &Domain) -> Vec<Value> {
+    if let Some(values) = domain.values(MOST_CHOICES) {
+        return values;
+    }
+    let mut values = vec![domain.decode(0.0), domain.decode(0.5), domain.decode(1.0)];
+    match domain {
+        Domain::Int { low, high, .. } => values.extend(roundest(*low, *high).map(Value::Int)),
+        // Every choice counts: a rule may ask for one of them.
+        Domain::Categorical(choices) => values.clone_from(choices),
+        Domain::Float { .. } | Domain::Bool => {}
+    }
+    values.dedup();
+    values
+}
+
+/// The number of a range that the highest power of two divides.
+fn roundest(low: i64, high: i64) -> Option<i64> {
+    let steps = (0..i64::BITS - 2).rev().map(|exponent| 1_i64 << exponent);
+    steps.map(|step| high.div_euclid(step) * step).find(|round| (low..=high).contains(round) && *round > 0)
+}
+
+/// Ascending values over a whole range, both ends and the powers of two included.
+fn probes(domain: &Domain) -> Vec<Value> {
+    const STEPS: u32 = 32;
+    let mut values: Vec<_> = (0..=STEPS).map(|step| domain.decode(f64::from(step) / f64::from(STEPS))).collect();
+    if let Domain::Int { low, high, multiple_of, .. } = domain {
+        let powers = (0..i64::BITS - 2).map(|exponent| 1_i64 << exponent);
+        let powers = powers.filter(|power| (low..=high).contains(&power) && power % multiple_of == 0);
+        values.extend(powers.map(Value::Int));
+        values.sort_by_key(Value::as_i64);
+    }
+    values.dedup();
+    values
+}
+
+/// The shortest decimal number between a dead value and a usable one, which may be the usable one.
+fn round_between(dead: f64, usable: f64) -> Option<f64> {
+    (0..12).find_map(|digits| {
+        let scale = 10_f64.powi(digits);
+        let round = (usable * scale).round() / scale;
+        let between = if dead < usable { round > dead && round <= usable } else { round < dead && round >= usable };
+        between.then_some(round)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Device, EngineVersion, Gpu, ModelShape};
+    use crate::space::{Condition, Parameter};
+
+    fn parameter(name: &str, domain: Domain) -> Parameter {
+        Parameter { name: name.to_owned(), domain, when: vec![], help: None }
+    }
+
+    /// What is left of each parameter, as text, on a model with 4 heads, 2 KV heads and length 4096.
+    fn narrowed(version: (u32, u32, u32), parameters: Vec<Parameter>, fixed: Config) -> Vec<String> {
+        let model = ModelShape::from_json(&serde_json::json!({
+            "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "max_position_embeddings": 4096, "vocab_size": 4096, "intermediate_size": 512
+        }));
+        let version = EngineVersion::new(version.0, version.1, version.2);
+        let facts = Facts::new(&model, version, Device::Cuda(Gpu { memory: Some(80 << 30), ..Gpu::default() }));
+        let (space, changes) = narrow(&Space { parameters, fixed }, &Config::new(), &facts);
+        let text = |parameter: &Parameter| {
+            let change = changes.iter().find(|change| change.parameter == parameter.name);
+            let rules: Vec<_> = change.into_iter().flat_map(|c| c.reasons.iter().map(|(rule, _)| *rule)).collect();
+            format!("{} {}", parameter.domain, rules.join(",")).trim_end().to_owned()
+        };
+        space.parameters.iter().map(text).collect()
+    }
+
+    const NEW: (u32, u32, u32) = (0, 32, 0);
+
+    #[test]
+    fn values_that_the_model_or_the_kernel_refuses_are_dropped_with_the_rule() {
+        let parallel = Domain::int(1, 16, Scale::PowerOfTwo, 1);
+        let length = Domain::int(1, 100_000, Scale::Log, 1);
+        let blocks = Domain::Categorical([8_i64, 16, 24, 32].map(Value::Int).to_vec());
+        let share = Domain::Float { low: 0.5, high: 1.2, log: false };
+        for (name, domain, expected) in [
+            ("tensor-parallel-size", parallel, "1 to 4, powers of two R8"),
+            ("max-model-len", length, "1 to 4096, logarithmic R11"),
+            ("block-size", blocks, "16, 32 R15a"),
+            ("gpu-memory-utilization", share, "0.5 to 0.996875 R4a,R5b"),
+            ("enable-prefix-caching", Domain::Bool, "true or false"),
+        ] {
+            assert_eq!(narrowed(NEW, vec![parameter(name, domain)], Config::new()), [expected], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_value_stays_as_long_as_one_value_of_another_parameter_makes_it_valid() {
+        let sequences = |high| parameter("max-num-seqs", Domain::int(1, high, Scale::Linear, 1));
+        let tokens = |low, high| parameter("max-num-batched-tokens", Domain::int(low, high, Scale::Log, 1));
+        let both = narrowed(NEW, vec![sequences(100_000), tokens(2, 5000)], Config::new());
+        assert_eq!(both, ["1 to 5000 R2", "2 to 5000, logarithmic"]);
+        let chunked = parameter("enable-chunked-prefill", Domain::Bool);
+        let short = narrowed(NEW, vec![chunked.clone(), tokens(2, 4095)], Config::new());
+        assert_eq!(short, ["true R1", "2 to 4095, logarithmic"]);
+        let long = narrowed(NEW, vec![chunked, tokens(2, 4096)], Config::new());
+        assert_eq!(long, ["true or false", "2 to 4096, logarithmic"]);
+    }
+
+    #[test]
+    fn a_parameter_without_a_usable_value_stays_and_a_conditional_one_counts_only_where_it_is_active() {
+        let hopeless = narrowed(NEW, vec![parameter("block-size", Domain::int(8, 8, Scale::Linear, 1))], Config::new());
+        assert_eq!(hopeless, ["8 to 8"]);
+        let when = vec![Condition { parameter: "enable-chunked-prefill".to_owned(), values: vec![Value::Bool(false)] }];
+        let tokens = Domain::int(1, 8192, Scale::PowerOfTwo, 1);
+        let child = Parameter { when, ..parameter("max-num-batched-tokens", tokens) };
+        let space = vec![parameter("enable-chunked-prefill", Domain::Bool), child];
+        assert_eq!(narrowed(NEW, space, Config::new()), ["true or false", "4096 to 8192, powers of two R1"]);
+    }
+}

@@ -1,0 +1,138 @@
+//! How much of a search space the rules leave.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Facts, check, rules};
+use crate::config::Config;
+use crate::space::Space;
+
+/// What the rules remove from a space.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Removal {
+    /// Configurations that were looked at.
+    pub configurations: usize,
+    /// Whether these are all that the space holds, or a uniform sample.
+    pub complete: bool,
+    /// Those that no rule rejects.
+    pub remaining: usize,
+    /// The rules that reject some, the most effective first. A configuration may break several.
+    pub rules: Vec<Removed>,
+}
+
+/// What one rule removes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Removed {
+    pub rule: &'static str,
+    /// What must hold.
+    pub holds: &'static str,
+    pub configurations: usize,
+    /// What the rule says of the first of them.
+    pub example: String,
+}
+
+impl Removal {
+    /// The share of the space that is left, from 0 to 1.
+    #[must_use]
+    pub fn remaining_share(&self) -> f64 {
+        self.share(self.remaining)
+    }
+
+    /// `R2 30.1 %, R1 2.0 %`: the share that each rule rejects.
+    #[must_use]
+    pub fn by_rule(&self) -> String {
+        let one = |removed: &Removed| format!("{} {:.1} %", removed.rule, 100.0 * self.share(removed.configurations));
+        self.rules.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The share that so many configurations are, from 0 to 1.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "counts of some thousands")]
+    pub fn share(&self, configurations: usize) -> f64 {
+        configurations as f64 / self.configurations.max(1) as f64
+    }
+}
+
+/// Configurations that are drawn where the space holds more.
+const SAMPLED: usize = 10_000;
+
+/// Looks at every configuration of a small space, and at a uniform sample of another. `arguments` are set over each. The
+/// same space and facts give the same answer.
+#[must_use]
+pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal {
+    let whole = space.enumerate(SAMPLED);
+    let complete = whole.is_some();
+    let configs = whole.unwrap_or_else(|| {
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut point = || (0..space.dimensions()).map(|_| rng.random()).collect::<Vec<f64>>();
+        (0..SAMPLED).map(|_| space.decode(&point())).collect()
+    });
+    let mut removal = Removal { configurations: configs.len(), complete, remaining: 0, rules: Vec::new() };
+    for config in configs {
+        let findings = check(&config.merged(arguments), facts);
+        let mut rejecting = findings.into_iter().filter(|finding| finding.severity.rejects()).peekable();
+        removal.remaining += usize::from(rejecting.peek().is_none());
+        for finding in rejecting {
+            match removal.rules.iter_mut().find(|removed| removed.rule == finding.rule) {
+                Some(removed) => removed.configurations += 1,
+                None => removal.rules.push(Removed {
+                    rule: finding.rule,
+                    holds: holds(finding.rule, facts),
+                    configurations: 1,
+                    example: finding.message,
+                }),
+            }
+        }
+    }
+    removal.rules.sort_by_key(|removed| std::cmp::Reverse(removed.configurations));
+    removal
+}
+
+/// What a rule demands in the release at hand.
+fn holds(id: &str, facts: &Facts<'_>) -> &'static str {
+    rules().find(|rule| rule.id == id && rule.releases.contain(facts.version)).map_or("", |rule| rule.holds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Device, EngineVersion, ModelShape};
+    use crate::space::{Domain, Parameter, Scale};
+
+    fn parameter(name: &str, domain: Domain) -> Parameter {
+        Parameter { name: name.to_owned(), domain, when: vec![], help: None }
+    }
+
+    fn of(space: &Space, arguments: &Config) -> Removal {
+        let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": 4096}));
+        removal(space, arguments, &Facts::new(&model, EngineVersion::new(0, 32, 0), Device::UNKNOWN_GPU))
+    }
+
+    #[test]
+    fn a_small_space_is_counted_whole_with_the_rules_that_remove_something() {
+        let space = Space {
+            parameters: vec![
+                parameter("max-num-seqs", Domain::int(64, 256, Scale::PowerOfTwo, 1)),
+                parameter("max-num-batched-tokens", Domain::int(64, 256, Scale::PowerOfTwo, 1)),
+            ],
+            fixed: Config::new(),
+        };
+        let removal = of(&space, &Config::new());
+        assert_eq!((removal.configurations, removal.complete, removal.remaining), (9, true, 6));
+        assert_eq!((removal.rules[0].rule, removal.rules[0].configurations), ("R2", 3));
+        assert_eq!(removal.rules[0].holds, "the token budget holds one token of every sequence");
+        // Without chunked prefill no budget of the space holds the model's length.
+        let nothing = of(&space, &Config::new().with("enable-chunked-prefill", false));
+        assert_eq!((nothing.remaining, nothing.rules[0].rule), (0, "R1"));
+    }
+
+    #[test]
+    fn an_endless_space_is_sampled_and_the_sample_is_always_the_same() {
+        let parameters = vec![parameter("gpu-memory-utilization", Domain::Float { low: 0.5, high: 1.5, log: false })];
+        let space = Space { parameters, fixed: Config::new() };
+        let removal = of(&space, &Config::new());
+        assert!((removal.configurations, removal.complete) == (SAMPLED, false));
+        assert!((0.48..0.52).contains(&removal.remaining_share()), "{}", removal.remaining_share());
+        assert_eq!(removal, of(&space, &Config::new()));
+    }
+}

@@ -1,0 +1,62 @@
+//! What the rules cannot judge, because a fact is not known.
+
+use super::Facts;
+use crate::facts::Device;
+use crate::space::Space;
+
+/// What of a space is not checked with these facts, and why: one sentence each, without a full stop.
+#[must_use]
+pub fn unchecked(space: &Space, facts: &Facts<'_>) -> Vec<String> {
+    let mut list: Vec<_> = facts.model.unread.iter().map(|key| format!("what depends on the model's {key}")).collect();
+    let shapes = [
+        ("attention heads", facts.model.attention_heads, "tensor parallelism"),
+        ("key/value heads", facts.model.kv_heads, "tensor parallelism"),
+        ("vocabulary size", facts.model.vocab_size, "memory"),
+        ("hidden size", facts.model.hidden_size, "memory"),
+    ];
+    list.extend(
+        shapes
+            .into_iter()
+            .filter(|(_, value, _)| value.is_none())
+            .map(|(name, _, what)| format!("{what}: the model's config.json does not say its {name}")),
+    );
+    if let Device::Cuda(gpu) = facts.device {
+        if gpu.memory.is_none() {
+            list.push(
+                "defaults that depend on the GPU's memory, and what fits into it: the memory is not known".into(),
+            );
+        }
+        let sizes = || space.parameters.iter().map(|p| p.name.as_str()).chain(space.fixed.iter().map(|(name, _)| name));
+        if gpu.count.is_none() && sizes().any(|name| name.ends_with("parallel-size")) {
+            list.push("whether there are GPUs enough for the parallel sizes: their number is not known".to_owned());
+        }
+        if gpu.capability.is_none() {
+            list.push("number formats and kernels: the GPU's compute capability is not known".to_owned());
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{EngineVersion, Gpu, ModelShape};
+
+    #[test]
+    fn each_unknown_fact_is_named_once() {
+        let known = serde_json::json!({
+            "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4096
+        });
+        let version = EngineVersion::new(0, 32, 0);
+        let fixed = crate::config::Config::new().with("tensor-parallel-size", 2_i64);
+        let parallel = Space { parameters: vec![], fixed };
+        let of = |json: &serde_json::Value, device| {
+            unchecked(&parallel, &Facts::new(&ModelShape::from_json(json), version, device)).len()
+        };
+        assert_eq!(of(&known, Device::Cpu), 0);
+        assert_eq!(of(&known, Device::UNKNOWN_GPU), 3);
+        let gpu = Gpu { memory: Some(80 << 30), count: Some(8), capability: Some((9, 0)), a100: false };
+        assert_eq!(of(&known, Device::Cuda(gpu)), 0);
+        assert_eq!(of(&serde_json::json!({"hidden_size": -5}), Device::Cpu), 5);
+    }
+}

@@ -1,0 +1,163 @@
+//! How long a study will take, from earlier trials with the same model or else from rough figures.
+
+use crate::facts::Device;
+use crate::job::Job;
+use crate::store::{Scored, Store, StoreError};
+
+/// What a study will cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Launches still to come, where the budget or the space limits them.
+    pub launches: Option<u32>,
+    /// Seconds of one launch until the engine is ready.
+    pub startup_s: f64,
+    /// Seconds of one launch from then on: warm-up, measured requests and stop.
+    pub load_s: f64,
+    /// The budget's time, in seconds.
+    pub limit_s: Option<f64>,
+    pub source: Source,
+}
+
+/// Where the figures of an estimate come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The median of so many measured trials of this study.
+    Study(usize),
+    /// The median of so many measured trials of other studies with this model and engine; the time under load is scaled by
+    /// the number of requests.
+    Model(usize),
+    /// Rough figures of the engine and the device.
+    Guess,
+}
+
+impl Estimate {
+    /// Seconds in all, where anything limits them.
+    #[must_use]
+    pub fn total_s(&self) -> Option<f64> {
+        let launches = self.launches.map(|launches| f64::from(launches) * (self.startup_s + self.load_s));
+        match (launches, self.limit_s) {
+            // The last trial begins within the limit and is finished.
+            (Some(launches), Some(limit)) => Some(launches.min(limit + self.startup_s + self.load_s)),
+            (launches, limit) => launches.or(limit),
+        }
+    }
+
+    /// The share of a launch that is start-up, from 0 to 1.
+    #[must_use]
+    pub fn startup_share(&self) -> f64 {
+        self.startup_s / (self.startup_s + self.load_s).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Seconds of start-up and under load.
+type Cost = (f64, f64);
+
+/// Estimates what is left of a study. `configurations` is how many the space holds, where they can be counted; `store`
+/// is the database, where there is one.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn estimate(
+    job: &Job,
+    device: Device,
+    configurations: Option<usize>,
+    store: Option<&Store>,
+) -> Result<Estimate, StoreError> {
+    let (mut own, mut others, mut launched) = (Vec::new(), Vec::new(), 0_u32);
+    if let Some(store) = store {
+        let definition = job.definition();
+        for (study, counts) in store.studies().await? {
+            let same = |key: &str| study.definition.pointer(key) == definition.pointer(key);
+            if study.definition == definition && study.name == job.name {
+                launched = u32::try_from(counts.measured + counts.failed).unwrap_or(u32::MAX);
+                own = costs(&store.trials(&study).await?, 1.0);
+            } else if same("/model") && same("/engine/kind") {
+                let count = |key: &str| study.definition.pointer(key).and_then(serde_json::Value::as_f64);
+                let requests = count("/load/requests").zip(count("/load/warmup")).map(|(a, b)| a + b);
+                let scale = requests.map_or(1.0, |then| f64::from(requests_of(job)) / then.max(1.0));
+                others.append(&mut costs(&store.trials(&study).await?, scale));
+            }
+        }
+    }
+    let (source, (startup_s, load_s)) = match (median(&own), median(&others)) {
+        (Some(cost), _) => (Source::Study(own.len()), cost),
+        (None, Some(cost)) => (Source::Model(others.len()), cost),
+        (None, None) => (Source::Guess, guess(job, device)),
+    };
+    // The defaults come on top of the space, and the confirmation measures two of them again.
+    let most = configurations.map(|count| u32::try_from(count + 1).unwrap_or(u32::MAX));
+    let most = most.map(|count| count.saturating_add(2 * job.budget.confirmations()));
+    let launches = match (job.budget.trials, most) {
+        (Some(trials), Some(most)) => Some(trials.min(most)),
+        (trials, most) => trials.or(most),
+    };
+    let launches = launches.map(|launches| launches.saturating_sub(launched));
+    let limit_s = job.budget.time.map(|time| time.as_secs_f64());
+    Ok(Estimate { launches, startup_s, load_s, limit_s, source })
+}
+
+fn requests_of(job: &Job) -> u32 {
+    job.load.requests.saturating_add(job.load.warmup)
+}
+
+fn costs(trials: &[Scored], scale: f64) -> Vec<Cost> {
+    let measured = trials.iter().map(|scored| &scored.trial).filter(|trial| trial.outcome.measurement().is_some());
+    measured
+        .filter_map(|trial| trial.startup_s.map(|startup| (startup, (trial.elapsed_s - startup).max(0.0) * scale)))
+        .collect()
+}
+
+fn median(costs: &[Cost]) -> Option<Cost> {
+    let middle = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    };
+    Some((middle(costs.iter().map(|cost| cost.0).collect())?, middle(costs.iter().map(|cost| cost.1).collect())?))
+}
+
+/// Seconds until an engine is ready, and seconds for each token of a stream: rough figures for a model of some billion
+/// weights on a present GPU, and for a small one on a CPU.
+const ROUGH_GPU: (f64, f64) = (90.0, 0.025);
+const ROUGH_CPU: (f64, f64) = (45.0, 0.1);
+/// The simulated engine starts at once; a token takes what it takes its smallest device, busy with a model that fits.
+const ROUGH_SIM: (f64, f64) = (0.5, 0.1);
+
+fn guess(job: &Job, device: Device) -> Cost {
+    let simulated = job.engine.engine.kind() == "sim";
+    let (startup, token) = match device {
+        _ if simulated => ROUGH_SIM,
+        Device::Cpu => ROUGH_CPU,
+        Device::Cuda(_) => ROUGH_GPU,
+    };
+    // What the study asks of the simulated engine is known.
+    let given = |name: &str| {
+        let mut words = job.engine.args.iter().skip_while(|word| *word != name);
+        words.nth(1).and_then(|value| value.parse::<f64>().ok()).filter(|_| simulated)
+    };
+    let startup = given("--sim-startup-s").unwrap_or(startup);
+    let token = token / given("--sim-time-scale").unwrap_or(1.0).max(f64::MIN_POSITIVE);
+    let rounds = requests_of(job).div_ceil(job.load.concurrency.max(1));
+    (startup, f64::from(rounds) * f64::from(job.workload.output_len) * token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_what_limits_first_and_the_last_trial_is_finished() {
+        let estimate = |launches, limit_s| {
+            Estimate { launches, startup_s: 30.0, load_s: 10.0, limit_s, source: Source::Guess }.total_s()
+        };
+        assert_eq!(estimate(Some(10), None), Some(400.0));
+        assert_eq!(estimate(Some(10), Some(100.0)), Some(140.0));
+        assert_eq!(estimate(Some(10), Some(1000.0)), Some(400.0));
+        assert_eq!(estimate(None, Some(1000.0)), Some(1000.0));
+    }
+
+    #[test]
+    fn a_median_is_no_mean() {
+        assert_eq!(median(&[(1.0, 9.0), (2.0, 8.0), (60.0, 7.0)]), Some((2.0, 8.0)));
+        assert_eq!(median(&[]), None);
+    }
+}
