@@ -45,6 +45,9 @@ pub(super) struct Check {
     /// Memory of one device.
     #[arg(long, value_name = "X", requires = "args_file")]
     gpu_memory_gib: Option<f64>,
+    /// Number of devices.
+    #[arg(long, value_name = "N", requires = "args_file")]
+    gpus: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -70,7 +73,7 @@ impl Check {
         let memory = self.gpu_memory_gib.map(|gib| (gib.max(0.0) * f64::from(1 << 30)) as u64);
         let device = match self.device {
             DeviceKind::Cpu => Device::Cpu,
-            DeviceKind::Cuda => Device::Cuda(Gpu { memory, ..Gpu::default() }),
+            DeviceKind::Cuda => Device::Cuda(Gpu { memory, count: self.gpus, ..Gpu::default() }),
         };
         let facts = Facts::new(&model, version, device);
         let unreadable =
@@ -143,7 +146,7 @@ async fn check_study(file: &std::path::Path, explain: bool) -> Result<(), Failur
     if let Some(configs) = space.enumerate(1_000_000) {
         lines.push(format!("configurations {}", configs.len()));
     }
-    let facts = job.facts(installed.version, installed.device);
+    let facts = job.facts(installed.version, installed.device, installed.host_memory);
     let findings = rule::check(&job.with_arguments(&space.fixed, installed.version), &facts);
     lines.push(match findings.first() {
         None => "defaults      accepted".to_owned(),
@@ -162,8 +165,17 @@ async fn check_study(file: &std::path::Path, explain: bool) -> Result<(), Failur
 fn describe(installed: &crate::tuner::Installed) -> String {
     let device = match installed.device {
         Device::Cpu => "on the CPU".to_owned(),
-        Device::Cuda(Gpu { memory: None, .. }) => "on a GPU of unknown memory".to_owned(),
-        Device::Cuda(Gpu { memory: Some(memory), .. }) => format!("on a GPU of {} GiB", memory >> 30),
+        Device::Cuda(gpu) => {
+            let what = match gpu.count {
+                None => "a GPU".to_owned(),
+                Some(1) => "1 GPU".to_owned(),
+                Some(count) => format!("{count} GPUs"),
+            };
+            let memory = gpu.memory.map_or("unknown memory".to_owned(), |memory| format!("{} GiB", memory >> 30));
+            let capability = gpu.capability.map(|(major, minor)| format!(", compute capability {major}.{minor}"));
+            let reason = installed.undetected.as_ref().map(|reason| format!(" ({reason})"));
+            format!("on {what} of {memory}{}{}", capability.unwrap_or_default(), reason.unwrap_or_default())
+        }
     };
     let assumed = if installed.assumed { " (assumed: neither the study nor the engine says it)" } else { "" };
     format!("{}{assumed} {device}", installed.version)

@@ -182,7 +182,7 @@ async fn nothing_measured(store: &Store, study: &Study) -> Result<Failure, Failu
 
 /// What a fresh study would launch first.
 fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure> {
-    let facts = job.facts(installed.version, installed.device);
+    let facts = job.facts(installed.version, installed.device, installed.host_memory);
     let mut history: Vec<Past> = Vec::new();
     let mut shown = 0;
     while shown < DRY_RUN_COMMANDS && history.len() < 1000 {

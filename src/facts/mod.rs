@@ -1,11 +1,13 @@
 //! What is true here and no configuration can change: the model's shape, the engine's version, the device, the host.
 
 mod device;
+mod gpu;
 mod host;
 mod model;
 mod version;
 
 pub use device::{Device, Gpu};
+pub use gpu::GpuError;
 pub use host::Host;
 pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape};
 pub use version::{EngineVersion, VersionError};

@@ -17,6 +17,7 @@ pub(super) const RECORDED: EngineVersion = EngineVersion::new(0, 32, 0);
 #[derive(Debug, Deserialize)]
 pub(super) struct Entry {
     pub(super) present: String,
+    pub(super) replaced_by: Option<String>,
     #[serde(default)]
     kind: Kind,
     /// Whether the elements of a list are integers.
@@ -102,9 +103,8 @@ pub(super) fn columns() -> &'static [Column] {
     &COLUMNS
 }
 
-/// Which releases have the flag, one character for each; `x` means present.
-pub(super) fn presence(name: &str) -> Option<&'static str> {
-    BOOK.flags.get(name).map(|entry| entry.present.as_str())
+pub(super) fn entry(name: &str) -> Option<&'static Entry> {
+    BOOK.flags.get(name)
 }
 
 pub(super) fn release_name(column: usize) -> &'static str {
@@ -164,6 +164,18 @@ mod tests {
         }
         for name in FORMS.keys() {
             assert!(BOOK.flags.contains_key(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_flag_that_is_gone_says_what_to_do_instead() {
+        for (name, entry) in &BOOK.flags {
+            assert_ne!(entry.present.ends_with('x'), entry.replaced_by.is_some(), "{name}");
+            let words = entry.replaced_by.iter().flat_map(|instead| instead.split_whitespace());
+            for other in words.filter_map(|word| word.strip_prefix("--")) {
+                let known = &BOOK.flags[other].present;
+                assert!(known[entry.present.rfind('x').unwrap() + 1..].contains('x'), "{name}: --{other}");
+            }
         }
     }
 }

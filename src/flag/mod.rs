@@ -2,7 +2,8 @@
 //!
 //! The facts lie in `vllm.json`, one line a flag: `present` has one character for each release of `versions`, and
 //! `bool_style`, `choices` and `bounds` are stated where they change. A release between two of them is read as the
-//! older one. `forms.json` has the fields of JSON flags.
+//! older one. `replaced_by` says what to do instead of a flag that later releases do not have. `forms.json` has the
+//! fields of JSON flags.
 
 mod book;
 mod form;
@@ -136,14 +137,19 @@ impl FlagTable {
         self.column.by_name.get(dashed(name).as_ref()).map(|known| Flag::of(known))
     }
 
-    /// The error for a flag that this release does not have: it says which releases had it, or the nearest name.
+    /// The error for a flag that this release does not have: it says which releases had it and what to do
+    /// instead, or the nearest name.
     #[must_use]
     pub fn unknown(self, name: &str) -> FlagError {
-        let elsewhere = book::presence(&dashed(name)).map(|present| match (present.find('x'), present.rfind('x')) {
-            (_, Some(last)) if last < self.index => format!("last seen in vLLM {}", book::release_name(last)),
-            (Some(first), _) => format!("first seen in vLLM {}", book::release_name(first)),
-            _ => "in no covered release of vLLM".to_owned(),
-        });
+        let elsewhere =
+            book::entry(&dashed(name)).map(|entry| match (entry.present.find('x'), entry.present.rfind('x')) {
+                (_, Some(last)) if last < self.index => {
+                    let instead = entry.replaced_by.iter().map(|instead| format!("; {instead}"));
+                    format!("last seen in vLLM {}{}", book::release_name(last), instead.collect::<String>())
+                }
+                (Some(first), _) => format!("first seen in vLLM {}", book::release_name(first)),
+                _ => "in no covered release of vLLM".to_owned(),
+            });
         let hint = elsewhere.or_else(|| self.nearest(name).map(|near| format!("did you mean --{near}?")));
         FlagError::Unknown { name: name.to_owned(), hint }
     }
@@ -212,7 +218,8 @@ mod tests {
         assert!(table("0.11.0")?.find("scheduler_delay_factor").is_some(), "read as 0.10.2");
         assert!(table("0.32.0")?.find("scheduler-delay-factor").is_none());
         let error = table("0.32.0")?.unknown("scheduler-delay-factor").to_string();
-        assert_eq!(error, "unrecognized arguments: --scheduler-delay-factor (last seen in vLLM 0.10.2)");
+        let hint = "last seen in vLLM 0.10.2; only the V0 engine delayed prompts";
+        assert_eq!(error, format!("unrecognized arguments: --scheduler-delay-factor ({hint})"));
         Ok(())
     }
 

@@ -347,7 +347,7 @@ mod tests {
             ("--max-num-seqs", "argument --max-num-seqs: expected one argument"),
             ("--kv-cache-dtype int3", "argument --kv-cache-dtype: invalid choice: 'int3' (choose from "),
             ("--enable-chunked-prefill=False", "argument --enable-chunked-prefill: ignored explicit argument 'False'"),
-            ("--use-v2-block-manager", "unrecognized arguments: --use-v2-block-manager (last seen in vLLM 0.8.5)"),
+            ("--use-v2-block-manager", "unrecognized arguments: --use-v2-block-manager (last seen in vLLM 0.8.5; "),
             ("--quantizatio fp8", "ambiguous option: --quantizatio could match --quantization, --quantization-config"),
             ("seven", "unexpected argument \"seven\""),
         ] {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::device;
 use super::paths::Paths;
 use crate::config::Config;
 use crate::document::{DocumentError, Section};
@@ -22,6 +23,7 @@ pub struct EngineJob {
     pub env: BTreeMap<String, String>,
     /// The release, where the study states it.
     pub version: Option<EngineVersion>,
+    /// The device, as far as the study describes it.
     pub device: Option<Device>,
     pub startup_timeout: Duration,
     /// How long a server may take to end after TERM.
@@ -63,12 +65,7 @@ impl EngineJob {
         let version = version.map(|text| {
             text.parse().map_err(|error: crate::facts::VersionError| section.error("version", error.to_string(), None))
         });
-        let device = match section.optional::<String>("device")?.as_deref() {
-            None => None,
-            Some("cpu") => Some(Device::Cpu),
-            Some("cuda") => Some(Device::UNKNOWN_GPU),
-            Some(other) => return Err(section.error("device", format!("{other:?} is not one of cpu, cuda"), None)),
-        };
+        let device = device::read(section)?;
         let args: Vec<String> = section.optional("args")?.unwrap_or_default();
         // `--api-key` of the engine, or `HF_TOKEN=...` behind `env`.
         let secret = |word: &&String| (word.starts_with('-') || word.contains('=')) && is_secret(word);

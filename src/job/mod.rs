@@ -1,6 +1,7 @@
 //! The study file, resolved and validated: what `setpoint tune STUDY.toml` is to do.
 
 mod definition;
+mod device;
 mod engine;
 mod model;
 mod objective;
@@ -112,12 +113,13 @@ impl Job {
         Ok(Self { file: file.to_owned(), name, seed, sampler, engine, model, space, workload, load, objective, budget })
     }
 
-    /// What rules look at, once the engine's release is known.
+    /// What rules look at, once the engine's release is known. `host_memory`: bytes.
     #[must_use]
-    pub fn facts(&self, version: EngineVersion, device: Device) -> Facts<'_> {
+    pub fn facts(&self, version: EngineVersion, device: Device, host_memory: Option<u64>) -> Facts<'_> {
         Facts {
             env: &self.engine.env,
             longest_request: Some(self.workload.longest()),
+            host_memory,
             ..Facts::new(&self.model.shape, version, device)
         }
     }

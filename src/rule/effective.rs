@@ -3,9 +3,13 @@
 //! Many failures come from one explicit value against a defaulted one, and the defaults depend on the release, the
 //! device and the device's memory. Sources: `vllm/config`, `vllm/engine/arg_utils.py` of the releases in `flag`.
 
+mod class;
+pub(super) mod engine;
+
 use super::Facts;
 use crate::config::Config;
-use crate::facts::{Device, EngineVersion, Gpu};
+use crate::facts::{Device, EngineVersion};
+use class::Class;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effective {
@@ -38,10 +42,11 @@ impl Effective {
     pub fn resolve(config: &Config, facts: &Facts<'_>) -> Self {
         let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
         let version = facts.version;
-        let v0 = runs_v0(config, facts);
+        let v0 = engine::runs_v0(config, facts);
         // From 0.20 on, -1 asks for as much as fits.
-        let max_model_len =
-            number("max-model-len").filter(|length| *length > 0).unwrap_or_else(|| facts.model.max_model_len(version));
+        let max_model_len = number("max-model-len")
+            .filter(|length| *length > 0)
+            .unwrap_or_else(|| super::length::lengths(config, facts).0);
         let tensor_parallel_size = number("tensor-parallel-size").unwrap_or(1);
         let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
         let chunked_prefill = chunks(config, facts, v0, max_model_len);
@@ -53,8 +58,7 @@ impl Effective {
         let default_tokens = class.tokens.saturating_mul(scale);
         let max_num_batched_tokens = number("max-num-batched-tokens").unwrap_or_else(|| {
             let tokens = match (v0, chunked_prefill) {
-                (true, true) => return if version < V0_8 { 512 } else { 2048 },
-                (true, false) => return max_model_len.max(2048),
+                (true, _) => return v0_tokens(config, facts, chunked_prefill, max_model_len),
                 (false, true) => default_tokens,
                 (false, false) => default_tokens.max(max_model_len),
             };
@@ -69,13 +73,10 @@ impl Effective {
             max_model_len,
             max_num_batched_tokens,
             max_num_seqs,
-            block_size: number("block-size").unwrap_or(if facts.device == Device::Cpu && version >= V0_12 {
-                128
-            } else {
-                16
-            }),
+            block_size: block_size(config, facts),
             chunked_prefill,
-            prefix_caching: config.get_bool("enable-prefix-caching").unwrap_or(!v0),
+            // V0 has none for multimodal models, even where it is asked for.
+            prefix_caching: config.get_bool("enable-prefix-caching").unwrap_or(!v0) && !(v0 && facts.model.multimodal),
             scheduler_delay_factor: config.get_f64("scheduler-delay-factor").unwrap_or(0.0),
             gpu_memory_utilization: config.get_f64("gpu-memory-utilization").unwrap_or(if version >= V0_20 {
                 0.92
@@ -88,71 +89,71 @@ impl Effective {
     }
 }
 
-/// From 0.8 to 0.11 both engines exist, and some flags, devices and models silently select the old one.
-fn runs_v0(config: &Config, facts: &Facts<'_>) -> bool {
-    let version = facts.version;
-    if version < V0_8 || version >= V0_12 {
-        return version < V0_8;
-    }
-    let other_than = |name: &str, value: i64| config.get_i64(name).is_some_and(|given| given != value);
-    let cpu = facts.device == Device::Cpu;
-    let by_platform = if version < V0_10 { cpu } else { cpu && facts.model.sliding_window.is_some() };
-    let by_policy = version < V0_10 && config.get_str("scheduling-policy").is_some_and(|policy| policy != "fcfs");
-    facts.env.get("VLLM_USE_V1").is_some_and(|value| value == "0")
-        || by_platform
-        || by_policy
-        || config.get_f64("scheduler-delay-factor").is_some_and(|factor| factor != 0.0)
-        || config.get_str("preemption-mode").is_some()
-        || config.get_bool("disable-async-output-proc") == Some(true)
-        || ["num-scheduler-steps", "max-num-partial-prefills", "max-long-partial-prefills"]
-            .into_iter()
-            .any(|name| other_than(name, 1))
-}
-
 /// Above this length the V0 engine turns chunked prefill on by itself.
 const V0_CHUNKS_ABOVE: u64 = 32_768;
+
+/// Tokens that the V0 engine's budget has at least where nothing says otherwise.
+const V0_TOKENS: u64 = 2048;
+
+/// The same for a multimodal model: `_MULTIMODAL_MODEL_MAX_NUM_BATCHED_TOKENS`.
+const V0_MULTIMODAL_TOKENS: u64 = 5120;
+
+fn is_on(config: &Config, name: &str) -> bool {
+    config.get_bool(name) == Some(true)
+}
 
 fn chunks(config: &Config, facts: &Facts<'_>, v0: bool, max_model_len: u64) -> bool {
     let asked = config.get_bool("enable-chunked-prefill");
     if v0 {
         let by_itself = max_model_len > V0_CHUNKS_ABOVE
             && facts.device != Device::Cpu
-            && facts.model.sliding_window.is_none()
+            && !engine::uses_window(config, facts)
+            && !facts.model.multimodal
+            && !(facts.version >= V0_8 && facts.model.latent.is_some())
             && config.get("speculative-model").is_none()
-            && config.get_bool("enable-lora") != Some(true);
+            && config.get("speculative-config").is_none()
+            && !is_on(config, "enable-lora")
+            && !is_on(config, "enable-prompt-adapter");
         return asked.unwrap_or(by_itself);
     }
     // V1 ignores the flag before 0.12.
     facts.version < V0_12 || asked.unwrap_or(true)
 }
 
-/// Defaults of the token budget and the batch, which depend on the device.
-struct Class {
-    tokens: u64,
-    seqs: u64,
+/// The budget that V0 takes where none is given: `SchedulerConfig` of 0.6.3 and 0.8.5.
+fn v0_tokens(config: &Config, facts: &Facts<'_>, chunked_prefill: bool, max_model_len: u64) -> u64 {
+    // Several steps at once do not split prompts.
+    let splits = chunked_prefill && config.get_i64("num-scheduler-steps").is_none_or(|steps| steps <= 1);
+    let tokens = match splits {
+        true if facts.version < V0_8 => 512,
+        true => V0_TOKENS,
+        false => max_model_len.max(V0_TOKENS),
+    };
+    if facts.model.multimodal { tokens.max(V0_MULTIMODAL_TOKENS) } else { tokens }
 }
 
-impl Class {
-    fn of(facts: &Facts<'_>, v0: bool, workers: u64) -> Self {
-        const GIB: u64 = 1 << 30;
-        match facts.device {
-            _ if v0 => Self { tokens: 0, seqs: 256 },
-            Device::Cpu => Self { tokens: workers.saturating_mul(2048), seqs: workers.saturating_mul(128) },
-            // Of an unknown memory assume what refuses least: many tokens and few sequences.
-            Device::Cuda(Gpu { memory: None, .. }) => {
-                Self { tokens: if facts.version >= V0_32 { 16_384 } else { 8192 }, seqs: 256 }
-            }
-            Device::Cuda(Gpu { memory: Some(memory), .. }) if memory >= 160 * GIB && facts.version >= V0_32 => {
-                Self { tokens: 16_384, seqs: 1024 }
-            }
-            // From 0.10 an A100 counts as a smaller device.
-            Device::Cuda(Gpu { memory: Some(memory), a100, .. })
-                if memory >= 70 * GIB && !(a100 && facts.version >= V0_10) =>
-            {
-                Self { tokens: 8192, seqs: 1024 }
-            }
-            Device::Cuda(_) => Self { tokens: 2048, seqs: 256 },
-        }
+/// Tokens in one KV block. Kernels for multi-head latent attention force theirs until 0.20; before 0.12 also over a
+/// given size that is a multiple of it (`check_and_update_config` in `vllm/platforms/cuda.py`).
+fn block_size(config: &Config, facts: &Facts<'_>) -> u64 {
+    let given = config.get_i64("block-size").and_then(|size| u64::try_from(size).ok());
+    let default = if facts.device == Device::Cpu && facts.version >= V0_12 { 128 } else { 16 };
+    let size = given.unwrap_or(default);
+    match forced_block_size(facts) {
+        Some(forced) if facts.version < V0_12 || !size.is_multiple_of(forced) => forced,
+        _ => size,
+    }
+}
+
+/// The block size that a kernel for multi-head latent attention forces, in tokens.
+pub(super) fn forced_block_size(facts: &Facts<'_>) -> Option<u64> {
+    let capability = facts.device.gpu()?.capability?;
+    let covered = (V0_8..V0_20).contains(&facts.version) && facts.model.latent.is_some();
+    let backend = facts.env.get("VLLM_ATTENTION_BACKEND").map(String::as_str);
+    match (backend, capability.0) {
+        _ if !covered => None,
+        (None | Some("FLASHMLA"), 9) => Some(64),
+        (None | Some("CUTLASS_MLA"), 10) if facts.version >= V0_10 => Some(128),
+        _ => None,
     }
 }
 
@@ -201,15 +202,45 @@ mod tests {
     }
 
     #[test]
-    fn the_old_engine_runs_where_the_new_one_does_not_support_the_device_or_a_flag() {
-        let v0 = |version: &str, device, config: &Config| effective(version, device, 4096, config).v0;
-        let (gpu, none) = (Device::gpu_of(24 << 30), Config::new());
-        assert!(v0("0.8.5", Device::Cpu, &none) && !v0("0.10.2", Device::Cpu, &none));
-        assert!(!v0("0.8.5", gpu, &none));
-        let partial = Config::new().with("max-num-partial-prefills", 2_i64);
-        assert!(v0("0.10.2", gpu, &partial) && !v0("0.12.0", gpu, &partial));
-        let priority = Config::new().with("scheduling-policy", "priority");
-        assert!(v0("0.8.5", gpu, &priority) && !v0("0.10.2", gpu, &priority));
+    fn the_old_engines_budget_depends_on_steps_and_on_the_model() {
+        let config = Config::new().with("enable-chunked-prefill", true);
+        let steps = config.clone().with("num-scheduler-steps", 8_i64);
+        let gpu = Device::gpu_of(24 << 30);
+        assert_eq!(resolve("0.6.3", gpu, 4096, &config).0, 512);
+        assert_eq!(resolve("0.6.3", gpu, 4096, &steps).0, 4096);
+        assert_eq!(resolve("0.8.5", gpu, 4096, &steps).0, 4096);
+        let shape = serde_json::json!({"max_position_embeddings": 65_536, "vision_config": {}});
+        let model = ModelShape::from_json(&shape);
+        let facts = Facts::new(&model, EngineVersion::new(0, 6, 3), gpu);
+        let asked = Config::new().with("enable-prefix-caching", true).with("max-model-len", 1024_i64);
+        let effective = Effective::resolve(&asked, &facts);
+        assert_eq!((effective.max_num_batched_tokens, effective.prefix_caching), (5120, false));
+        assert!(!Effective::resolve(&Config::new(), &facts).chunked_prefill, "long, but multimodal");
+    }
+
+    #[test]
+    fn an_a100_has_the_defaults_of_a_smaller_device_from_0_10_on() {
+        let a100 = Device::Cuda(crate::facts::Gpu { memory: Some(80 << 30), a100: true, ..Default::default() });
+        let none = Config::new();
+        assert_eq!(resolve("0.8.5", a100, 4096, &none), (8192, 1024, true));
+        assert_eq!(resolve("0.10.2", a100, 4096, &none), (2048, 256, true));
+        assert_eq!(resolve("0.32.0", a100, 4096, &none), (2048, 256, true));
+    }
+
+    #[test]
+    fn latent_attention_forces_block_sizes_on_the_devices_of_its_kernels() {
+        let model = ModelShape::from_json(&serde_json::json!({"kv_lora_rank": 512, "qk_rope_head_dim": 64}));
+        let size = |version: &str, capability, given: i64| {
+            let device = Device::Cuda(crate::facts::Gpu { capability, ..Default::default() });
+            let facts = Facts::new(&model, version.parse().unwrap(), device);
+            Effective::resolve(&Config::new().with("block-size", given), &facts).block_size
+        };
+        assert_eq!(size("0.8.5", Some((9, 0)), 128), 64);
+        assert_eq!(size("0.12.0", Some((9, 0)), 128), 128);
+        assert_eq!(size("0.12.0", Some((9, 0)), 32), 64);
+        assert_eq!((size("0.8.5", Some((10, 0)), 32), size("0.10.2", Some((10, 0)), 32)), (32, 128));
+        assert_eq!((size("0.8.5", Some((8, 0)), 32), size("0.8.5", None, 32)), (32, 32));
+        assert_eq!(size("0.20.2", Some((9, 0)), 32), 32);
     }
 
     #[test]

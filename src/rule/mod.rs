@@ -4,24 +4,35 @@
 //! engine has any. Each family of rules is one file.
 
 mod arguments;
+mod attention;
 mod block;
 mod candidate;
 mod data_parallel;
+mod device;
 mod effective;
 mod executor;
 mod expert_parallel;
 mod feature;
 mod frontend;
 mod graphs;
+mod host;
 mod length;
 mod lora;
 mod memory;
+mod multi_step;
 mod multimodal;
 mod offload;
 mod parallel;
+mod pipeline;
+mod possible;
+mod precision;
+mod prefill;
+#[cfg(test)]
+mod properties;
 mod quantization;
 mod scheduler;
 mod speculative;
+mod v0;
 
 use std::collections::BTreeMap;
 
@@ -60,6 +71,12 @@ pub struct Candidate<'a> {
     pub config: &'a Config,
     pub facts: &'a Facts<'a>,
     pub effective: Effective,
+}
+
+impl<'a> Candidate<'a> {
+    fn new(config: &'a Config, facts: &'a Facts<'a>) -> Self {
+        Self { config, facts, effective: Effective::resolve(config, facts) }
+    }
 }
 
 /// When and how the engine would object.
@@ -186,6 +203,7 @@ impl Violation {
 const FAMILIES: &[&[Rule]] = &[
     arguments::RULES,
     frontend::RULES,
+    v0::RULES,
     length::RULES,
     quantization::RULES,
     feature::RULES,
@@ -195,10 +213,17 @@ const FAMILIES: &[&[Rule]] = &[
     executor::RULES,
     speculative::RULES,
     scheduler::RULES,
+    prefill::RULES,
     lora::RULES,
     graphs::RULES,
     offload::RULES,
+    multi_step::RULES,
     parallel::RULES,
+    device::RULES,
+    pipeline::RULES,
+    host::RULES,
+    precision::RULES,
+    attention::RULES,
     block::RULES,
     memory::RULES,
 ];
@@ -208,17 +233,29 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// Everything that the rules have to say of a configuration, the most severe first.
+/// Everything that the rules have to say of a configuration, the most severe first. Where the device is not known, what
+/// holds on every one that it could be.
 #[must_use]
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
-    let candidate = Candidate { config, facts, effective: Effective::resolve(config, facts) };
-    let mut findings: Vec<_> = rules()
+    let candidate = Candidate::new(config, facts);
+    let mut broken: Vec<_> = rules()
         .filter(|rule| rule.releases.contain(facts.version))
-        .filter_map(|rule| {
-            let Violation { message, changes } = (rule.check)(&candidate)?;
-            Some(Finding { rule: rule.id, severity: rule.severity, message, changes })
-        })
+        .filter_map(|rule| Some((rule, (rule.check)(&candidate)?)))
         .collect();
+    if !broken.is_empty() {
+        for device in possible::devices(facts) {
+            let facts = Facts { device, ..*facts };
+            let candidate = Candidate::new(config, &facts);
+            broken.retain(|(rule, _)| (rule.check)(&candidate).is_some());
+        }
+    }
+    let finding = |(rule, violation): (&Rule, Violation)| Finding {
+        rule: rule.id,
+        severity: rule.severity,
+        message: violation.message,
+        changes: violation.changes,
+    };
+    let mut findings: Vec<_> = broken.into_iter().map(finding).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
 }

@@ -40,8 +40,9 @@ fn kv_heads_divide(candidate: &Candidate<'_>) -> Option<Violation> {
 
 /// The largest divisor of `heads` that is not above `most`.
 fn largest_divisor(heads: u64, most: u64) -> i64 {
-    let divisor = (1..=most.min(heads)).rev().find(|size| heads.is_multiple_of(*size)).unwrap_or(1);
-    i64::try_from(divisor).unwrap_or(1)
+    let small = (1..=heads.isqrt()).filter(|size| heads.is_multiple_of(*size));
+    let divisor = small.flat_map(|size| [size, heads / size]).filter(|size| *size <= most).max();
+    divisor.and_then(|size| i64::try_from(size).ok()).unwrap_or(1)
 }
 
 #[cfg(test)]

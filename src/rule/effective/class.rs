@@ -1,0 +1,37 @@
+//! Defaults of the token budget and of the batch, which depend on the engine, the device and its memory.
+
+use super::{V0_10, V0_32};
+use crate::facts::{Device, Gpu};
+use crate::rule::Facts;
+
+const GIB: u64 = 1 << 30;
+
+pub(super) struct Class {
+    /// Tokens in one step.
+    pub tokens: u64,
+    /// Sequences in one batch.
+    pub seqs: u64,
+}
+
+impl Class {
+    pub(super) fn of(facts: &Facts<'_>, v0: bool, workers: u64) -> Self {
+        match facts.device {
+            _ if v0 => Self { tokens: 0, seqs: 256 },
+            Device::Cpu => Self { tokens: workers.saturating_mul(2048), seqs: workers.saturating_mul(128) },
+            // Of an unknown memory assume what refuses least: many tokens and few sequences.
+            Device::Cuda(Gpu { memory: None, .. }) => {
+                Self { tokens: if facts.version >= V0_32 { 16_384 } else { 8192 }, seqs: 256 }
+            }
+            Device::Cuda(Gpu { memory: Some(memory), .. }) if memory >= 160 * GIB && facts.version >= V0_32 => {
+                Self { tokens: 16_384, seqs: 1024 }
+            }
+            // From 0.10 an A100 counts as a smaller device.
+            Device::Cuda(Gpu { memory: Some(memory), a100, .. })
+                if memory >= 70 * GIB && !(a100 && facts.version >= V0_10) =>
+            {
+                Self { tokens: 8192, seqs: 1024 }
+            }
+            Device::Cuda(_) => Self { tokens: 2048, seqs: 256 },
+        }
+    }
+}
