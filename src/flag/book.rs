@@ -50,6 +50,7 @@ struct Book {
 
 /// What one release knows of a flag.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts of the book, independent of each other")]
 pub(super) struct Known {
     pub(super) name: &'static str,
     pub(super) release: EngineVersion,

@@ -15,7 +15,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R20f",
         holds: "a model family that overflows in float16 is not run in it",
-        releases: Releases::between(V0_10, V0_32),
+        releases: Releases::from(V0_10),
         severity: Severity::Configuration,
         check: family_takes_float16,
     },
@@ -69,6 +69,10 @@ const NO_FLOAT16: [&str; 5] = ["gemma2", "gemma3", "gemma3_text", "glm4", "plamo
 fn family_takes_float16(candidate: &Candidate<'_>) -> Option<Violation> {
     let asked = candidate.config.get_str("dtype").filter(|dtype| ["half", "float16"].contains(dtype))?;
     let family = candidate.facts.model.model_type.as_deref().filter(|family| NO_FLOAT16.contains(family))?;
+    // 0.32 lets this family run.
+    if family == "plamo2" && candidate.facts.version >= V0_32 {
+        return None;
+    }
     let message = format!(
         "The model type '{family}' does not support float16. Reason: Numerical instability. Please use bfloat16 or \
          float32 instead. (dtype is {asked})"
@@ -97,13 +101,11 @@ fn least_capability(method: &str, version: EngineVersion) -> Option<u64> {
         "gguf" | "gptq" => 60,
         "bitsandbytes" | "compressed-tensors" | "moe_wna16" => 70,
         "awq" | "torchao" => 75,
-        "awq_marlin" | "fp8" | "gptq_marlin" if version >= V0_20 => 75,
-        "awq_marlin" | "experts_int8" | "fbgemm_fp8" | "fp8" | "gptq_marlin" | "mxfp4" => 80,
+        "awq_marlin" | "fp8" | "gptq_marlin" | "modelopt_fp4" if version >= V0_20 => 75,
         "modelopt" if version < V0_10 => 89,
-        "modelopt_fp4" if version < V0_10 => 100,
-        "modelopt_fp4" if version < V0_20 => 80,
-        "modelopt_fp4" => 75,
         "fp_quant" => 100,
+        "modelopt_fp4" if version < V0_10 => 100,
+        "awq_marlin" | "experts_int8" | "fbgemm_fp8" | "fp8" | "gptq_marlin" | "modelopt_fp4" | "mxfp4" => 80,
         _ => return None,
     })
 }
@@ -221,7 +223,7 @@ mod tests {
         let half = |version: &str| id(version, None, gemma, "--dtype half");
         assert_eq!(
             (half("0.8.5"), half("0.10.2"), half("0.20.2"), half("0.32.0")),
-            (None, Some("R20f"), Some("R20f"), None)
+            (None, Some("R20f"), Some("R20f"), Some("R20f"))
         );
         assert_eq!(id("0.12.0", None, r#"{"model_type": "qwen2"}"#, "--dtype half"), None);
         assert_eq!(id("0.12.0", None, gemma, "--dtype bfloat16"), None);

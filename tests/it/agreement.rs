@@ -24,11 +24,11 @@ const VERSION: EngineVersion = EngineVersion::new(0, 32, 0);
 /// The engine's verdict on each argument list, in order.
 #[expect(clippy::disallowed_methods, reason = "asks the real engine, beside the program under test")]
 fn ask_engine(installation: &Path, lists: &[Vec<String>]) -> Vec<Json> {
-    let requests: String =
-        lists.iter().enumerate().map(|(id, list)| format!("{}\n", json!({"id": id, "args": list}))).collect();
+    let requests: Vec<_> =
+        lists.iter().enumerate().map(|(id, list)| json!({"id": id, "args": list}).to_string()).collect();
     let directory = tempfile::tempdir().unwrap();
     let requests_file = directory.path().join("requests.jsonl");
-    std::fs::File::create(&requests_file).unwrap().write_all(requests.as_bytes()).unwrap();
+    std::fs::File::create(&requests_file).unwrap().write_all(requests.join("\n").as_bytes()).unwrap();
     let output = Command::new(installation.join("bin/python"))
         .arg(root().join("src/preflight/helper.py"))
         .envs([("HF_HUB_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1")])

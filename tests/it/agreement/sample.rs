@@ -84,7 +84,7 @@ impl Pool {
         let models: Vec<_> = self.models.keys().collect();
         (0..count)
             .map(|_| {
-                let model = models.choose(&mut random).unwrap().to_string();
+                let model = (*models.choose(&mut random).unwrap()).clone();
                 let mut chosen: Vec<&str> = Vec::new();
                 let wanted = *[1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 7, 8, 10, 12].choose(&mut random).unwrap();
                 while chosen.len() < wanted {
