@@ -18,7 +18,7 @@ pub(super) const RECORDED: EngineVersion = EngineVersion::new(0, 32, 0);
 pub(super) struct Entry {
     pub(super) present: String,
     /// What to do instead, where later releases do not have the flag.
-    replaced_by: Option<String>,
+    pub(super) replaced_by: Option<String>,
     #[serde(default)]
     kind: Kind,
     /// Whether the elements of a list are integers.
@@ -51,6 +51,7 @@ struct Book {
 
 /// What one release knows of a flag.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts of the book, independent of each other")]
 pub(super) struct Known {
     pub(super) name: &'static str,
     pub(super) release: EngineVersion,
@@ -104,14 +105,8 @@ pub(super) fn columns() -> &'static [Column] {
     &COLUMNS
 }
 
-/// Which releases have the flag, one character for each; `x` means present.
-pub(super) fn presence(name: &str) -> Option<&'static str> {
-    BOOK.flags.get(name).map(|entry| entry.present.as_str())
-}
-
-/// What to do instead of a flag that later releases do not have.
-pub(super) fn replacement(name: &str) -> Option<&'static str> {
-    BOOK.flags.get(name)?.replaced_by.as_deref()
+pub(super) fn entry(name: &str) -> Option<&'static Entry> {
+    BOOK.flags.get(name)
 }
 
 pub(super) fn release_name(column: usize) -> &'static str {
@@ -176,9 +171,8 @@ mod tests {
 
     #[test]
     fn a_flag_that_is_gone_says_what_to_do_instead() {
-        let newest = BOOK.versions.len() - 1;
         for (name, entry) in &BOOK.flags {
-            assert_ne!(entry.present.as_bytes()[newest] == b'x', entry.replaced_by.is_some(), "{name}");
+            assert_ne!(entry.present.ends_with('x'), entry.replaced_by.is_some(), "{name}");
             let words = entry.replaced_by.iter().flat_map(|instead| instead.split_whitespace());
             for other in words.filter_map(|word| word.strip_prefix("--")) {
                 let known = &BOOK.flags[other].present;

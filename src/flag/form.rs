@@ -143,7 +143,7 @@ fn as_bool(value: &Json) -> bool {
     const WORDS: [&str; 12] = ["0", "off", "f", "false", "n", "no", "1", "on", "t", "true", "y", "yes"];
     match value {
         Json::Bool(_) => true,
-        Json::Number(number) => number.as_f64().is_some_and(|number| number == 0.0 || number == 1.0),
+        Json::Number(number) => number.as_f64().is_some_and(|number| [0.0, 1.0].contains(&number)),
         Json::String(text) => WORDS.iter().any(|word| word.eq_ignore_ascii_case(text)),
         _ => false,
     }
@@ -171,6 +171,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    #[expect(clippy::needless_pass_by_value, reason = "what `json!` makes is handed over")]
     fn refuse(form: Json, value: Json) -> Option<String> {
         serde_json::from_value::<Form>(form).unwrap().refuse(&value)
     }

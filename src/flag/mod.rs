@@ -150,15 +150,15 @@ impl FlagTable {
     /// instead, or the nearest name.
     #[must_use]
     pub fn unknown(self, name: &str) -> FlagError {
-        let elsewhere = book::presence(&dashed(name)).map(|present| match (present.find('x'), present.rfind('x')) {
-            (_, Some(last)) if last < self.index => {
-                let instead =
-                    book::replacement(&dashed(name)).map(|instead| format!("; {instead}")).unwrap_or_default();
-                format!("last seen in vLLM {}{instead}", book::release_name(last))
-            }
-            (Some(first), _) => format!("first seen in vLLM {}", book::release_name(first)),
-            _ => "in no covered release of vLLM".to_owned(),
-        });
+        let elsewhere =
+            book::entry(&dashed(name)).map(|entry| match (entry.present.find('x'), entry.present.rfind('x')) {
+                (_, Some(last)) if last < self.index => {
+                    let instead = entry.replaced_by.iter().map(|instead| format!("; {instead}"));
+                    format!("last seen in vLLM {}{}", book::release_name(last), instead.collect::<String>())
+                }
+                (Some(first), _) => format!("first seen in vLLM {}", book::release_name(first)),
+                _ => "in no covered release of vLLM".to_owned(),
+            });
         let hint = elsewhere.or_else(|| self.nearest(name).map(|near| format!("did you mean --{near}?")));
         FlagError::Unknown { name: name.to_owned(), hint }
     }

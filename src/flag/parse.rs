@@ -49,8 +49,8 @@ impl FlagTable {
         let mut dotted = Dotted::default();
         let mut rest = Words { table: self, rest: arguments };
         while let Some(argument) = rest.next() {
-            if let Some(error) = dotted.take(argument, &mut rest) {
-                error.map_or(Ok(()), |error| take(Err(error)))?;
+            if is_dotted(argument) {
+                dotted.take(argument, &mut rest).or_else(|error| take(Err(error)))?;
                 continue;
             }
             match self.option(argument) {
@@ -217,19 +217,14 @@ fn is_dotted(argument: &str) -> bool {
 }
 
 impl Dotted {
-    /// Whether the argument is a field: then `Some`, with what is wrong with it.
-    fn take(&mut self, argument: &str, rest: &mut Words<'_>) -> Option<Option<FlagError>> {
-        if !is_dotted(argument) {
-            return None;
-        }
+    /// Takes a field and its value, which stands behind `=` or follows.
+    fn take(&mut self, argument: &str, rest: &mut Words<'_>) -> Result<(), FlagError> {
+        let missing = || FlagError::MissingValue(key_name(argument).to_owned());
         let (key, text) = match argument.split_once('=') {
             Some((key, text)) => (key, text),
-            None => match rest.next() {
-                Some(text) => (argument, text.as_str()),
-                None => return Some(Some(FlagError::MissingValue(key_name(argument).to_owned()))),
-            },
+            None => (argument, rest.next().ok_or_else(missing)?.as_str()),
         };
-        let (flag, path) = key.split_once('.')?;
+        let (flag, path) = key.split_once('.').ok_or_else(missing)?;
         let flag = if flag.starts_with("--") { flag.replace('_', "-") } else { flag.to_owned() };
         let (path, value) = match path.strip_suffix('+') {
             Some(path) => (path, text.split(',').map(|item| Json::String(item.to_owned())).collect()),
@@ -240,7 +235,7 @@ impl Dotted {
             self.values.len() - 1
         });
         insert(&mut self.values[index].1, path, value);
-        Some(None)
+        Ok(())
     }
 }
 

@@ -27,7 +27,8 @@ impl Flag {
     /// When the text has the wrong form or is not one of the choices.
     pub fn read(&self, text: &str) -> Result<Value, FlagError> {
         let wrong = |expected| FlagError::WrongType { name: self.name.to_owned(), expected, value: text.to_owned() };
-        if self.is_unset(text) {
+        // An element of a list of numbers cannot be left out.
+        if self.is_unset(text) && !self.known.of_integers {
             return Ok(Value::Text(text.to_owned()));
         }
         let value = match self.kind() {
@@ -64,12 +65,11 @@ impl Flag {
     /// When it has the wrong type or form, or is not one of the choices.
     pub fn check(&self, value: &Value) -> Result<(), FlagError> {
         match (self.kind(), value) {
-            (Kind::Bool, Value::Bool(_)) => Ok(()),
+            // The form of a switch may not be recorded.
+            (Kind::Bool | Kind::Other, Value::Bool(_)) => Ok(()),
             (Kind::Int, Value::Int(_)) | (Kind::Float, Value::Float(_)) => self.check_choice(value),
             (Kind::Bool, _) => Err(FlagError::ExplicitBool { name: self.name.to_owned(), value: value.to_string() }),
             (_, Value::Text(text)) => self.read(text).map(drop),
-            // A switch whose form is not recorded.
-            (Kind::Other, Value::Bool(_)) => Ok(()),
             (_, Value::Bool(true)) if self.known.bare => Ok(()),
             (_, Value::Bool(_)) => Err(FlagError::MissingValue(self.name.to_owned())),
             _ => self.read(&value.to_string()).map(drop),

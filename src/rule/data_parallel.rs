@@ -37,7 +37,7 @@ const FLAGS: [&str; 9] = [
 ];
 
 fn launch(candidate: &Candidate<'_>) -> Option<Violation> {
-    let given = |name: &&str| candidate.has(name);
+    let given = |name: &&str| candidate.config.get(name).is_some();
     if !FLAGS.iter().any(given) && !candidate.has("fault-tolerance-config") {
         return None;
     }

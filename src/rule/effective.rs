@@ -44,8 +44,9 @@ impl Effective {
         let version = facts.version;
         let v0 = engine::runs_v0(config, facts);
         // From 0.20 on, -1 asks for as much as fits.
-        let max_model_len =
-            number("max-model-len").filter(|length| *length > 0).unwrap_or_else(|| facts.model.max_model_len(version));
+        let max_model_len = number("max-model-len")
+            .filter(|length| *length > 0)
+            .unwrap_or_else(|| super::length::lengths(config, facts).0);
         let tensor_parallel_size = number("tensor-parallel-size").unwrap_or(1);
         let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
         let chunked_prefill = chunks(config, facts, v0, max_model_len);

@@ -61,6 +61,7 @@ fn observability(candidate: &Candidate<'_>) -> Option<Violation> {
 
 /// A version as Python packages have them: `v1!2.3rc1.post4.dev5+local`.
 fn is_version(text: &str) -> bool {
+    const SUFFIXES: [&str; 11] = ["alpha", "beta", "preview", "post", "dev", "rev", "pre", "rc", "a", "b", "c"];
     let text = text.trim().to_lowercase();
     let text = text.strip_prefix('v').unwrap_or(&text);
     let public = text.split_once('+').map_or(text, |(public, _)| public);
@@ -73,7 +74,6 @@ fn is_version(text: &str) -> bool {
     let (numbers, suffix) = release.split_at(end);
     let numbers = if suffix.is_empty() { numbers } else { numbers.strip_suffix('.').unwrap_or(numbers) };
     let whole = !numbers.is_empty() && numbers.split('.').all(|part| !part.is_empty());
-    const SUFFIXES: [&str; 11] = ["alpha", "beta", "preview", "post", "dev", "rev", "pre", "rc", "a", "b", "c"];
     let known =
         suffix.is_empty() || SUFFIXES.iter().any(|name| suffix.trim_start_matches(['-', '_']).starts_with(name));
     whole && known

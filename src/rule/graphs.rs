@@ -98,7 +98,8 @@ fn largest(candidate: &Candidate<'_>) -> Option<Violation> {
         return None;
     }
     let fields = candidate.fields("compilation-config").unwrap_or_default();
-    let eager = fields.get("cudagraph_mode").is_some_and(|mode| *mode == Json::from("NONE") || *mode == Json::from(0));
+    let eager =
+        fields.get("cudagraph_mode").is_some_and(|mode| mode.as_str() == Some("NONE") || mode.as_i64() == Some(0));
     let sizes = sizes(candidate, &fields).filter(|_| !eager)?;
     if sizes.is_empty() {
         let message = "cudagraph_capture_sizes should contain at least one element when using cuda graph.";

@@ -1,6 +1,7 @@
 //! The longest sequence: what the model was made for and what the workload asks for.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
+use crate::config::Config;
 use crate::facts::EngineVersion;
 
 pub(super) const RULES: &[Rule] = &[
@@ -28,8 +29,8 @@ fn model_holds(candidate: &Candidate<'_>) -> Option<Violation> {
         let message = format!("max_model_len must be at least 1, not {given}");
         return Some(Violation::new(message).unset("max-model-len"));
     }
-    let (asked, derived) =
-        (candidate.effective.max_model_len, candidate.facts.model.max_model_len(candidate.facts.version));
+    let asked = candidate.number("max-model-len").and_then(|asked| u64::try_from(asked).ok())?;
+    let derived = lengths(candidate.config, candidate.facts).1;
     let allowed = candidate.facts.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN").is_some_and(|value| value == "1");
     (asked > derived && !allowed).then(|| {
         let message = format!(
@@ -38,6 +39,31 @@ fn model_holds(candidate: &Candidate<'_>) -> Option<Violation> {
         );
         Violation::new(message).unset("max-model-len")
     })
+}
+
+/// The length that the engine takes where none is given, and the longest that it allows, in tokens.
+pub(super) fn lengths(config: &Config, facts: &Facts<'_>) -> (u64, u64) {
+    let (model, version) = (facts.model, facts.version);
+    let narrow = model.sliding_window.filter(|_| config.get_bool("disable-sliding-window") == Some(true));
+    let overridden = overridden(config);
+    if narrow.is_none() && overridden.is_none() {
+        return (model.lengths.usual(version), model.lengths.longest(version));
+    }
+    let mut lengths = model.lengths.clone();
+    lengths.stated = overridden.or(lengths.stated);
+    // Without the window every layer looks as far back as the window did.
+    lengths.stated = match (lengths.stated, narrow) {
+        (Some(stated), Some(window)) => Some(stated.min(window)),
+        (stated, narrow) => stated.or(narrow),
+    };
+    (lengths.usual(version), lengths.longest(version))
+}
+
+/// The length that `--hf-overrides` puts into the model's configuration.
+fn overridden(config: &Config) -> Option<u64> {
+    let text = config.get_str("hf-overrides")?;
+    let fields: serde_json::Value = serde_json::from_str(text).ok()?;
+    fields.get("text_config").unwrap_or(&fields).get("max_position_embeddings")?.as_u64()
 }
 
 fn workload_fits(candidate: &Candidate<'_>) -> Option<Violation> {

@@ -1,4 +1,4 @@
-//! LoRA adapters (`LoRAConfig` in vLLM).
+//! Adapters for low-rank adaptation (`LoRAConfig` in vLLM).
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;

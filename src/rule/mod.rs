@@ -228,6 +228,7 @@ const FAMILIES: &[&[Rule]] = &[
     lora::RULES,
     graphs::RULES,
     offload::RULES,
+    multi_step::RULES,
     parallel::RULES,
     device::RULES,
     pipeline::RULES,

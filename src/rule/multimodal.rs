@@ -127,11 +127,12 @@ fn transport(candidate: &Candidate<'_>) -> Option<Violation> {
     None
 }
 
+/// The kinds of torch devices that people name.
+const KINDS: [&str; 9] = ["cpu", "cuda", "xpu", "mps", "hpu", "meta", "mtia", "xla", "npu"];
+
 fn processor_device(candidate: &Candidate<'_>) -> Option<Violation> {
     let fields = candidate.fields("mm-processor-kwargs").filter(|_| candidate.facts.model.multimodal)?;
     let device = fields.get("device")?.as_str()?;
-    // The kinds of torch that people name.
-    const KINDS: [&str; 9] = ["cpu", "cuda", "xpu", "mps", "hpu", "meta", "mtia", "xla", "npu"];
     let kind = device.split(':').next().unwrap_or(device);
     (!KINDS.contains(&kind)).then(|| {
         let message = format!("Invalid \"device\" in mm_processor_kwargs: '{device}'.");

@@ -13,6 +13,13 @@ const V0_32: EngineVersion = EngineVersion::new(0, 32, 0);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
+        id: "R20f",
+        holds: "a model family that overflows in float16 is not run in it",
+        releases: Releases::from(V0_10),
+        severity: Severity::Configuration,
+        check: family_takes_float16,
+    },
+    Rule {
         id: "R20g",
         holds: "bfloat16 runs on GPUs of compute capability 8.0 or more",
         releases: Releases::ALL,
@@ -56,6 +63,23 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// Families with `Numerical instability` in `_FLOAT16_NOT_SUPPORTED_MODELS`.
+const NO_FLOAT16: [&str; 5] = ["gemma2", "gemma3", "gemma3_text", "glm4", "plamo2"];
+
+fn family_takes_float16(candidate: &Candidate<'_>) -> Option<Violation> {
+    let asked = candidate.config.get_str("dtype").filter(|dtype| ["half", "float16"].contains(dtype))?;
+    let family = candidate.facts.model.model_type.as_deref().filter(|family| NO_FLOAT16.contains(family))?;
+    // 0.32 lets this family run.
+    if family == "plamo2" && candidate.facts.version >= V0_32 {
+        return None;
+    }
+    let message = format!(
+        "The model type '{family}' does not support float16. Reason: Numerical instability. Please use bfloat16 or \
+         float32 instead. (dtype is {asked})"
+    );
+    Some(Violation::new(message).unset("dtype"))
+}
+
 fn gpu_takes_bfloat16(candidate: &Candidate<'_>) -> Option<Violation> {
     let (major, minor) = candidate.facts.device.gpu()?.capability.filter(|known| known.0 < 8)?;
     let asked = candidate.config.get_str("dtype").filter(|dtype| *dtype != "auto");
@@ -77,13 +101,11 @@ fn least_capability(method: &str, version: EngineVersion) -> Option<u64> {
         "gguf" | "gptq" => 60,
         "bitsandbytes" | "compressed-tensors" | "moe_wna16" => 70,
         "awq" | "torchao" => 75,
-        "awq_marlin" | "fp8" | "gptq_marlin" if version >= V0_20 => 75,
-        "awq_marlin" | "experts_int8" | "fbgemm_fp8" | "fp8" | "gptq_marlin" | "mxfp4" => 80,
+        "awq_marlin" | "fp8" | "gptq_marlin" | "modelopt_fp4" if version >= V0_20 => 75,
         "modelopt" if version < V0_10 => 89,
-        "modelopt_fp4" if version < V0_10 => 100,
-        "modelopt_fp4" if version < V0_20 => 80,
-        "modelopt_fp4" => 75,
         "fp_quant" => 100,
+        "modelopt_fp4" if version < V0_10 => 100,
+        "awq_marlin" | "experts_int8" | "fbgemm_fp8" | "fp8" | "gptq_marlin" | "modelopt_fp4" | "mxfp4" => 80,
         _ => return None,
     })
 }
@@ -193,6 +215,18 @@ mod tests {
             assert_eq!(id(version, Some((7, 5)), model, "").is_none(), falls_back, "{version}");
             assert_eq!(id(version, Some((7, 5)), model, "--dtype half"), None, "{version}");
         }
+    }
+
+    #[test]
+    fn families_that_overflow_are_not_run_in_float16() {
+        let gemma = r#"{"model_type": "gemma2"}"#;
+        let half = |version: &str| id(version, None, gemma, "--dtype half");
+        assert_eq!(
+            (half("0.8.5"), half("0.10.2"), half("0.20.2"), half("0.32.0")),
+            (None, Some("R20f"), Some("R20f"), Some("R20f"))
+        );
+        assert_eq!(id("0.12.0", None, r#"{"model_type": "qwen2"}"#, "--dtype half"), None);
+        assert_eq!(id("0.12.0", None, gemma, "--dtype bfloat16"), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Quantization methods and data types that a model's configuration takes (`ModelConfig` in vLLM).
+//! Quantization methods that a model's configuration takes (`ModelConfig` in vLLM 0.32).
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
@@ -12,13 +12,6 @@ pub(super) const RULES: &[Rule] = &[
         releases: V0_32,
         severity: Severity::Configuration,
         check: method,
-    },
-    Rule {
-        id: "R20d",
-        holds: "models that lose too much in float16 do not run in it",
-        releases: Releases::from(EngineVersion::new(0, 10, 0)),
-        severity: Severity::Configuration,
-        check: float16,
     },
     Rule {
         id: "R20e",
@@ -108,21 +101,6 @@ fn dtype<'a>(candidate: &'a Candidate<'_>) -> Option<&'a str> {
         "half" => "float16",
         "float" => "float32",
         other => other,
-    })
-}
-
-/// `_FLOAT16_NOT_SUPPORTED_MODELS` in vLLM.
-const NOT_IN_FLOAT16: [&str; 4] = ["gemma2", "gemma3", "gemma3_text", "glm4"];
-
-fn float16(candidate: &Candidate<'_>) -> Option<Violation> {
-    let asked = matches!(candidate.text("dtype")?, "half" | "float16");
-    let model = candidate.facts.model.model_type.as_deref().filter(|kind| NOT_IN_FLOAT16.contains(kind))?;
-    asked.then(|| {
-        let message = format!(
-            "The model type '{model}' does not support float16. Reason: Numerical instability. Please use bfloat16 or \
-             float32 instead."
-        );
-        Violation::new(message).unset("dtype")
     })
 }
 

@@ -30,9 +30,8 @@ fn refused(message: impl Into<String>) -> Violation {
 /// The fields, from both kinds of flags.
 fn fields(candidate: &Candidate<'_>) -> Option<Result<Map<String, Json>, Violation>> {
     let whole = match candidate.json(WHOLE) {
-        None => Map::new(),
+        None | Some(Json::Null) => Map::new(),
         Some(Json::Object(fields)) => fields,
-        Some(Json::Null) => Map::new(),
         Some(other) => return Some(Err(refused(format!("speculative_config must be an object, not {other}")))),
     };
     let mut given = candidate.has(WHOLE) && candidate.json(WHOLE) != Some(Json::Null);
@@ -60,7 +59,8 @@ const MODELLESS: [&str; 5] = ["ngram", "[ngram]", "ngram_gpu", "suffix", "extrac
 
 /// Methods with which the next step may be scheduled before this one's drafts are known, beside those that end in
 /// `mtp`.
-const ASYNCHRONOUS: [&str; 6] = ["eagle", "eagle3", "ngram_gpu", "draft_model", "dspark", "dflash"];
+const ASYNCHRONOUS: [&str; 7] =
+    ["eagle", "eagle3", "extract_hidden_states", "ngram_gpu", "draft_model", "dspark", "dflash"];
 
 fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
     let fields = match fields(candidate)? {
@@ -78,27 +78,8 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
     let model = text("model");
     let named = text("method").map(|method| if method.ends_with("_mtp") { "mtp" } else { method });
     let method = named.or_else(|| model.filter(|model| MODELLESS.contains(model)));
-    match (method, model) {
-        (Some("mtp"), None) if tokens.is_some() && !predicts_several_tokens(candidate) => {
-            return Some(refused("Unsupported speculative method: 'mtp'"));
-        }
-        (Some("custom_class"), None) if tokens.is_some() => {
-            return Some(refused(
-                "method='custom_class' requires 'model' to contain the custom proposer module path (e.g., \
-                 'my_module.MyProposer').",
-            ));
-        }
-        (Some("suffix"), _) if candidate.on_cpu() => {
-            return Some(refused(
-                "Arctic Inference is required for suffix decoding. Install via `pip install arctic-inference==0.1.1`.",
-            ));
-        }
-        (Some("mtp" | "dspark"), None) => {}
-        (Some(method), None) if MODELLESS.contains(&method) => {}
-        (_, None) if tokens.is_some() => {
-            return Some(refused("num_speculative_tokens was provided but without speculative model."));
-        }
-        _ => {}
+    if let Some(violation) = source(candidate, method, model, tokens) {
+        return Some(violation);
     }
     if matches!(method, Some("ngram" | "[ngram]" | "ngram_gpu")) {
         let (fewest, most) = (number("prompt_lookup_min"), number("prompt_lookup_max"));
@@ -107,6 +88,15 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
         {
             return Some(refused(format!("prompt_lookup_min={fewest} must be <= prompt_lookup_max={most}")));
         }
+    }
+    let tensor = candidate.number_or("tensor-parallel-size", 1);
+    if let Some(own) = number("draft_tensor_parallel_size").filter(|own| *own != 1 && *own != tensor)
+        && model.is_some_and(|model| !MODELLESS.contains(&model))
+    {
+        return Some(refused(format!(
+            "speculative_draft_tensor_parallel_size={own} cannot be other value than 1 or target model \
+             tensor_parallel_size ({tensor})"
+        )));
     }
     if set("tensor_parallel_size") {
         return Some(refused(
@@ -162,6 +152,38 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
         }
     }
     budget(candidate, method, tokens, set("parallel_drafting"))
+}
+
+/// Where the drafts come from must exist.
+fn source(
+    candidate: &Candidate<'_>,
+    method: Option<&str>,
+    model: Option<&str>,
+    tokens: Option<i64>,
+) -> Option<Violation> {
+    match (method, model) {
+        (Some("mtp"), None) if tokens.is_some() && !predicts_several_tokens(candidate) => {
+            return Some(refused("Unsupported speculative method: 'mtp'"));
+        }
+        (Some("custom_class"), None) if tokens.is_some() => {
+            return Some(refused(
+                "method='custom_class' requires 'model' to contain the custom proposer module path (e.g., \
+                 'my_module.MyProposer').",
+            ));
+        }
+        (Some("suffix"), _) if candidate.on_cpu() => {
+            return Some(refused(
+                "Arctic Inference is required for suffix decoding. Install via `pip install arctic-inference==0.1.1`.",
+            ));
+        }
+        (Some("mtp" | "dspark"), None) => {}
+        (Some(method), None) if MODELLESS.contains(&method) => {}
+        (_, None) if tokens.is_some() => {
+            return Some(refused("num_speculative_tokens was provided but without speculative model."));
+        }
+        _ => {}
+    }
+    None
 }
 
 /// The steps must have room for the drafts.

@@ -1,7 +1,5 @@
 //! The longest sequence that a model was made for, as vLLM derives it (`_get_and_verify_max_len` in `vllm/config`).
 
-use std::path::Path;
-
 use serde_json::Value as Json;
 
 use super::json::Keys;
@@ -26,16 +24,13 @@ const FALLBACK: u64 = 2048;
 /// Positions that are stretched further are a mistake.
 const LARGEST_FACTOR: f64 = 1e6;
 
-/// Tokenizers that know no limit state 10^30.
-const UNLIMITED: f64 = 1e12;
-
 /// What the length is derived from, in tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lengths {
     /// The smallest length that `config.json` states.
     pub stated: Option<u64>,
-    /// `model_max_length` of `tokenizer_config.json`.
-    pub tokenizer: Option<u64>,
+    /// `original_max_position_embeddings`, beside the other lengths.
+    pub original: Option<u64>,
     pub scaling: Option<RopeScaling>,
 }
 
@@ -58,25 +53,36 @@ impl Lengths {
     pub(super) fn read(text: &Json, keys: &Keys<'_>) -> Self {
         let stated = keys.smallest(&KEYS);
         let scaling = ["rope_scaling", "rope_parameters"].iter().find_map(|key| {
-            let scaling = text.get(key).filter(|scaling| scaling.is_object())?;
+            // Gemma 3 states a length that is stretched already.
+            let gemma3 = text.get("model_type").and_then(Json::as_str).is_some_and(|kind| kind.contains("gemma3"));
+            let scaling = text.get(key).filter(|scaling| scaling.is_object() && !gemma3)?;
             let kind = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Json::as_str)?;
             let factor = scaling.get("factor").and_then(Json::as_f64).filter(|f| *f > 0.0 && *f <= LARGEST_FACTOR);
             let original = Keys::new(scaling).size(&["original_max_position_embeddings"]);
             Some(RopeScaling { kind: kind.to_owned(), factor: factor.unwrap_or(1.0), original })
         });
-        Self { stated, tokenizer: None, scaling }
+        let original = text.get("original_max_position_embeddings").and_then(Json::as_u64);
+        Self { stated, original, scaling }
     }
 
     /// What a release derives, in tokens.
     #[must_use]
     pub fn longest(&self, version: EngineVersion) -> u64 {
         let Some(stated) = self.stated else { return FALLBACK };
-        let scaled = self.scaling.as_ref().map_or(stated, |scaling| scaling.stretch(stated, version));
-        // From 0.10 the tokenizer's limit counts as well.
-        let tokenizer = self.tokenizer.filter(|_| version >= EngineVersion::new(0, 10, 0));
-        tokenizer.map_or(scaled, |limit| scaled.min(limit))
+        self.scaling.as_ref().map_or(stated, |scaling| scaling.stretch(stated, version))
+    }
+
+    /// What a release takes where the length is not given, in tokens.
+    #[must_use]
+    pub fn usual(&self, version: EngineVersion) -> u64 {
+        let long = self.scaling.as_ref().filter(|scaling| scaling.kind == "longrope" && version >= SHORT_AT_FIRST);
+        let original = long.and_then(|scaling| self.original.or(scaling.original));
+        original.unwrap_or_else(|| self.longest(version))
     }
 }
+
+/// From here on a model with `longrope` runs at the length before stretching, which it does better.
+const SHORT_AT_FIRST: EngineVersion = EngineVersion::new(0, 20, 0);
 
 impl RopeScaling {
     fn stretch(&self, stated: u64, version: EngineVersion) -> u64 {
@@ -99,16 +105,6 @@ impl RopeScaling {
     }
 }
 
-/// `model_max_length` beside the model, where it is a limit.
-pub(super) fn of_tokenizer(directory: &Path) -> Option<u64> {
-    let text = std::fs::read_to_string(directory.join("tokenizer_config.json")).ok()?;
-    let json: Json = serde_json::from_str(&text).ok()?;
-    let length = json.get("model_max_length").and_then(Json::as_f64).filter(|n| *n >= 1.0 && *n < UNLIMITED)?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and 10^12")]
-    let length = length as u64;
-    Some(length)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,10 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn the_tokenizers_limit_counts_from_0_10() {
-        let lengths = Lengths { tokenizer: Some(1024), ..Lengths::of(4096) };
-        let at = |version: &str| lengths.longest(version.parse().unwrap());
-        assert_eq!((at("0.8.5"), at("0.10.2")), (4096, 1024));
+    fn longrope_may_be_stretched_and_is_not_by_itself() {
+        let scaling = json!({"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]});
+        let config = json!({
+            "max_position_embeddings": 16384, "original_max_position_embeddings": 2048, "rope_scaling": scaling
+        });
+        let lengths = Lengths::read(&config, &Keys::new(&config));
+        let at = |version: &str| version.parse().map(|version| (lengths.usual(version), lengths.longest(version)));
+        assert_eq!((at("0.12.0"), at("0.32.0")), (Ok((16384, 16384)), Ok((2048, 16384))));
     }
 
     #[test]

@@ -125,7 +125,7 @@ pub enum ModelError {
 }
 
 impl ModelShape {
-    /// Reads `directory/config.json` and, where they are, the length that the tokenizer states and the weights' sizes.
+    /// Reads `directory/config.json` and, where they are, the weights' sizes.
     ///
     /// # Errors
     /// When the file is absent, unreadable or not a JSON object.
@@ -145,7 +145,6 @@ impl ModelShape {
         }
         let mut shape = Self::from_json(&json);
         shape.checkpoint_bytes = weights::checkpoint_bytes(directory);
-        shape.lengths.tokenizer = length::of_tokenizer(directory);
         Ok(shape)
     }
 
