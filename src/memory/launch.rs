@@ -53,6 +53,8 @@ pub struct Launch {
     pub concurrent_batches: u64,
     /// Devices among which one sequence's context is divided.
     pub context_parallel_size: u64,
+    /// Whether releases that can do so subtract an estimate of the graphs from the cache.
+    pub estimates_graphs: bool,
     /// Bytes of the weights that stay in the host's memory, on each device.
     pub offloaded: u64,
 }
@@ -96,6 +98,7 @@ impl Launch {
                 .unwrap_or(1)
                 .saturating_mul(number("prefill-context-parallel-size").filter(|_| since(12)).unwrap_or(1))
                 .max(1),
+            estimates_graphs: env.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS").is_none_or(|value| value != "0"),
             offloaded: config
                 .get_f64("cpu-offload-gb")
                 .filter(|gib| gib.is_finite() && *gib > 0.0)

@@ -135,13 +135,19 @@ fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
     let length = prediction.max_model_len;
     let needed = memory::gib(prediction.layout.bytes_needed(length));
     let largest = prediction.largest_length();
-    let message = format!(
-        "To serve at least one request with the model's max seq len ({length}), {needed:.2} GiB KV cache is needed, \
-         which is larger than the available KV cache memory ({:.2} GiB{}). Based on the available memory, the \
-         estimated maximum model length is {largest}.",
-        prediction.cache_gib,
-        deviation(&prediction),
-    );
+    let available = format!("{:.2} GiB{}", prediction.cache_gib, deviation(&prediction));
+    let message = if candidate.effective.v0 {
+        format!(
+            "The model's max seq len ({length}) is larger than the maximum number of tokens that can be stored in KV \
+             cache ({largest}): it needs {needed:.2} GiB, available are {available}."
+        )
+    } else {
+        format!(
+            "To serve at least one request with the model's max seq len ({length}), {needed:.2} GiB KV cache is \
+             needed, which is larger than the available KV cache memory ({available}). Based on the available memory, \
+             the estimated maximum model length is {largest}."
+        )
+    };
     let violation = Violation::new(message);
     let careful = prediction.careful_length();
     let requests_fit = candidate.facts.longest_request.is_none_or(|longest| longest <= careful);
@@ -237,6 +243,9 @@ mod tests {
         assert_eq!(rule("0.32.0", &format!("{line} 896")), None);
         assert_eq!(rule("0.32.0", &format!("{line} 897")), Some("R6"));
         assert_eq!(rule("0.12.0", &format!("{line} 1024")), None);
+        let old = "--num-gpu-blocks-override 8 --block-size 16 --max-model-len";
+        assert_eq!(rule("0.6.3", &format!("{old} 128")), None);
+        assert_eq!(rule("0.6.3", &format!("{old} 129")), Some("R6"));
     }
 
     #[test]

@@ -74,8 +74,13 @@ fn real() -> Vec<Json> {
     all
 }
 
+/// `PROPTEST_CASES`, or few, because each goes through every release and device.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn no_json_makes_anything_panic(json in anything()) {
