@@ -36,8 +36,8 @@ impl Layout {
     /// `None` where the shape lacks a size, or where more is cached than keys and values.
     #[must_use]
     pub fn new(model: &ModelShape, launch: &Launch) -> Option<Self> {
-        // What an encoder or a recurrent layer keeps is not counted here.
-        if model.encoder_decoder || model.recurrent {
+        // What an encoder, a recurrent layer or a cache of an unknown type takes is not counted here.
+        if model.encoder_decoder || model.irregular_cache || launch.unknown_cache {
             return None;
         }
         let resolved = &launch.resolved;

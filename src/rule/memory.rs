@@ -77,9 +77,13 @@ pub fn launch(config: &Config, facts: &Facts<'_>, effective: &super::Effective) 
 }
 
 /// What the memory of a launch will be spent on, from the facts and the starts that they know of; `None` where too
-/// little is known of the model or of the device.
+/// little is known of the model or of the device. Its failure probability is the risk of a launch that no rule rejects.
 #[must_use]
 pub fn predict_memory(config: &Config, facts: &Facts<'_>) -> Option<Prediction> {
+    // Overrides may change the shape.
+    if config.get("hf-overrides").is_some() {
+        return None;
+    }
     let effective = super::Effective::resolve(config, facts);
     let launch = launch(config, facts, &effective);
     let nothing = Learned::default();
