@@ -49,10 +49,10 @@ pub(super) const RULES: &[Rule] = &[
 /// A start that fails with at least this probability is not worth a launch; likelier ones are the optimizer's to judge.
 const CERTAIN: f64 = 0.99;
 
-/// A CUDA context takes at least this much in GiB (0.25 to 0.6 on devices since Ampere).
+/// A CUDA context takes more than this, in GiB: about 0.45 on an L40S (what V1 of 0.9 counts there and V0 does not).
 const DRIVER_GIB: f64 = 0.25;
 
-/// The largest share that a repair asks for: what vLLM's own documentation names as high.
+/// The largest share that a repair asks for: graphs, and what else lives on the device, need some beside it.
 const HIGH_SHARE: f64 = 0.95;
 
 /// What the memory of a launch depends on. `effective` are the resolved values of `config`.
@@ -250,6 +250,19 @@ mod tests {
         let old = "--num-gpu-blocks-override 8 --block-size 16 --max-model-len";
         assert_eq!(rule("0.6.3", &format!("{old} 128")), None);
         assert_eq!(rule("0.6.3", &format!("{old} 129")), Some("R6"));
+    }
+
+    #[test]
+    fn the_length_that_fits_is_the_one_that_the_real_0_32_names() {
+        for (line, length) in [
+            ("--kv-cache-memory-bytes 5000000", 2304),
+            ("--num-gpu-blocks-override 8 --block-size 128 --max-model-len 1024", 896),
+        ] {
+            let (rule, rejects, message) = crate::rule::tests::verdict("0.32.0", Device::Cpu, line).unwrap();
+            assert!(rule == "R6" && rejects, "{line}: {rule}");
+            let words = format!("the estimated maximum model length is {length}.");
+            assert!(message.contains(&words), "{message}");
+        }
     }
 
     #[test]
