@@ -12,10 +12,10 @@ pub fn observe(log: &str) -> Observed {
         // V0, V1.
         let weights = size("Loading model weights took ").or_else(|| size("Model loading took "));
         keep(&mut seen.weights_gib, weights, f64::max);
-        // V1 from 0.10, V0, and the refusal of a length.
+        // V1 from 0.10, V0, and the refusal of a length, which is all that V1 before 0.10 tells.
         let cache = after("Available KV cache memory: ")
             .or_else(|| after("the rest of the memory reserved for KV Cache is "))
-            .or_else(|| after("larger than the available KV cache memory ("));
+            .or_else(|| after("larger than the available KV cache memory (").filter(|_| seen.cache_gib.is_none()));
         keep(&mut seen.cache_gib, cache, f64::min);
         let blocks = size("num_gpu_blocks is: ").or_else(|| v0_blocks(line)).map(whole);
         keep(&mut seen.blocks, blocks, u64::min);

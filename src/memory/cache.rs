@@ -36,8 +36,8 @@ impl Layout {
     /// `None` where the shape lacks a size, or where more is cached than keys and values.
     #[must_use]
     pub fn new(model: &ModelShape, launch: &Launch) -> Option<Self> {
-        // What an encoder or a recurrent layer keeps is not counted here.
-        if model.encoder_decoder || model.recurrent {
+        // What an encoder, a recurrent layer or a cache of an unknown type takes is not counted here.
+        if model.encoder_decoder || model.irregular_cache || launch.unknown_cache {
             return None;
         }
         let resolved = &launch.resolved;
@@ -213,6 +213,8 @@ mod tests {
         let whole = layout(128, 4096);
         assert_eq!((whole.blocks(1 << 30), whole.tokens(4096, 4096)), (4096, 524_288));
         assert_eq!((whole.largest_length(8, 4096), whole.holds(8, 896), whole.holds(8, 897)), (896, true, false));
+        let wide = layout(96, 1000);
+        assert_eq!((wide.blocks(1 << 30), wide.tokens(5461, 1000)), (5461, 496_454));
         let odd = layout(48, 512);
         assert_eq!((odd.blocks(1 << 30), odd.tokens(10_922, 512)), (10_922, 508_369));
         assert_eq!(odd.blocks_of_tokens(508_369, 512), 10_921, "the log's number is rounded down");

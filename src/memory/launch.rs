@@ -37,6 +37,10 @@ pub struct Launch {
     pub compiled: bool,
     /// Bytes of one cached element; `None` is the model's own.
     pub cache_dtype_bytes: Option<u64>,
+    /// Whether the cache has a type of which the size is not known here.
+    pub unknown_cache: bool,
+    /// Replicas among which a layer's experts are divided.
+    pub data_parallel_size: u64,
     /// Whether latent attention is cached as `fp8_ds_mla`.
     pub deepseek_cache: bool,
     /// Bytes of one activation and of one unquantised weight; `None` is the checkpoint's own.
@@ -53,6 +57,8 @@ pub struct Launch {
     pub concurrent_batches: u64,
     /// Devices among which one sequence's context is divided.
     pub context_parallel_size: u64,
+    /// Whether releases that can do so subtract an estimate of the graphs from the cache.
+    pub estimates_graphs: bool,
     /// Bytes of the weights that stay in the host's memory, on each device.
     pub offloaded: u64,
 }
@@ -81,12 +87,15 @@ impl Launch {
             eager,
             compiled: if resolved.v0 { level(config).is_some_and(|level| level > 0) } else { !eager },
             cache_dtype_bytes: element_bytes(cache_dtype),
+            unknown_cache: cache_dtype != "auto" && element_bytes(cache_dtype).is_none(),
+            data_parallel_size: number("data-parallel-size").unwrap_or(1).max(1),
             deepseek_cache: cache_dtype == "fp8_ds_mla",
             dtype_bytes: config.get_str("dtype").and_then(element_bytes),
             quantization: config.get_str("quantization").map(str::to_lowercase),
-            cache_memory: number("kv-cache-memory-bytes")
-                .filter(|bytes| *bytes > 0)
-                .or_else(|| Some(space?.saturating_mul(1 << 30))),
+            // The variable wins over the flag.
+            cache_memory: space
+                .map(|gib| gib.saturating_mul(1 << 30))
+                .or_else(|| number("kv-cache-memory-bytes").filter(|bytes| *bytes > 0)),
             blocks: number("num-gpu-blocks-override"),
             // Up to 0.9 every layer counts as one that attends to everything.
             hybrid: !resolved.v0 && since(10) && !on("disable-hybrid-kv-cache-manager").unwrap_or(false),
@@ -96,6 +105,7 @@ impl Launch {
                 .unwrap_or(1)
                 .saturating_mul(number("prefill-context-parallel-size").filter(|_| since(12)).unwrap_or(1))
                 .max(1),
+            estimates_graphs: env.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS").is_none_or(|value| value != "0"),
             offloaded: config
                 .get_f64("cpu-offload-gb")
                 .filter(|gib| gib.is_finite() && *gib > 0.0)
@@ -142,7 +152,9 @@ mod tests {
         assert_eq!(launch(true, &none, None).cache_memory, None);
         assert_eq!(launch(false, &none, Some("2")).cache_memory, None);
         let flag = Config::new().with("kv-cache-memory-bytes", 7_i64);
-        assert_eq!(launch(true, &flag, Some("2")).cache_memory, Some(7));
+        let sizes = [(true, Some("2")), (true, None), (false, Some("2"))];
+        let sizes = sizes.map(|(cpu, space)| launch(cpu, &flag, space).cache_memory);
+        assert_eq!(sizes, [Some(2 << 30), Some(7), Some(7)], "as seen with the real 0.32.0");
     }
 
     #[test]
@@ -150,6 +162,8 @@ mod tests {
         let config = Config::new().with("kv-cache-dtype", "fp8_e5m2").with("compilation-config", "{\"level\": 0}");
         let launch = launch(false, &config, None);
         assert_eq!((launch.cache_dtype_bytes, launch.eager, launch.compiled), (Some(1), true, false));
-        assert_eq!(element_bytes("auto"), None);
+        assert!(!launch.unknown_cache);
+        let strange = Config::new().with("kv-cache-dtype", "nvfp4");
+        assert!(Launch::new(test_launch().resolved, &strange, &BTreeMap::new()).unknown_cache);
     }
 }

@@ -131,21 +131,17 @@ fn strangeness(past: &Launch, launch: &Launch) -> (f64, f64) {
 
 /// GiB of the cache that a start has found; `None` where its size was set, which tells nothing of the rest.
 fn cache_gib(model: &ModelShape, launch: &Launch, observed: &Observed) -> Option<f64> {
-    if launch.cache_memory.is_some() {
+    if launch.cache_memory.is_some() || launch.blocks.is_some() {
         return None;
     }
     let layout = Layout::new(model, launch)?;
     let length = launch.resolved.max_model_len;
-    let of_blocks = |blocks: u64| gib(blocks.saturating_mul(layout.block_bytes));
     // Blocks are exact, the rest is rounded.
-    let blocks = observed.blocks.or_else(|| Some(layout.blocks_of_tokens(observed.tokens?, length)));
-    let blocks = blocks.or_else(|| Some(whole(observed.concurrency? * whole_blocks(&layout, length))));
-    match (blocks, observed.cache_gib) {
-        (_, Some(cache)) if launch.blocks.is_some() => Some(cache),
-        (Some(blocks), _) if launch.blocks.is_none() => Some(of_blocks(blocks)),
-        (None, cache) => cache,
-        _ => None,
-    }
+    let blocks = observed
+        .blocks
+        .or_else(|| Some(layout.blocks_of_tokens(observed.tokens?, length)))
+        .or_else(|| Some(whole(observed.concurrency? * whole_blocks(&layout, length))));
+    blocks.map(|blocks| gib(blocks.saturating_mul(layout.block_bytes))).or(observed.cache_gib)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a number of blocks, of which 53 bits are more than enough")]
@@ -203,10 +199,13 @@ mod tests {
 
     #[test]
     fn a_cache_of_a_set_size_tells_nothing() {
-        let mut observation = start(8192, 1024);
-        observation.launch.cache_memory = Some(1 << 30);
+        let set = |change: fn(&mut Launch)| {
+            let mut observation = start(8192, 1024);
+            change(&mut observation.launch);
+            observation
+        };
+        let learned = Learned::new(vec![set(|l| l.cache_memory = Some(1 << 30)), set(|l| l.blocks = Some(8))]);
         let other = start(4096, 64);
-        let learned = Learned::new(vec![observation]);
         assert_eq!(
             predict(&test_model(), &other.launch, &learned),
             predict(&test_model(), &other.launch, &Learned::default())

@@ -35,7 +35,13 @@ pub(super) fn weights(model: &ModelShape, launch: &Launch) -> Option<Weights> {
         (Some(bytes), None) => Weights { gib: gib(bytes), doubt: 0.08 },
         (None, None) => return None,
     };
-    let share = stage / resolved.tensor_parallel_size.max(1) as f64;
+    // All replicas together hold one copy of the experts.
+    let spread = launch.data_parallel_size as f64;
+    let kept = match expert_share(model).filter(|_| spread > 1.0) {
+        Some(share) => 1.0 - share + share / spread,
+        None => 1.0,
+    };
+    let share = kept * stage / resolved.tensor_parallel_size.max(1) as f64;
     // Stages have the embeddings on one end or the other, and norms and small projections are copied.
     let uneven = if share < 1.0 { 0.01 } else { 0.0 } + if resolved.pipeline_parallel_size > 1 { 0.05 } else { 0.0 };
     let gib = (estimate.gib * share - gib(launch.offloaded)).max(0.0);
@@ -94,6 +100,15 @@ fn parts(model: &ModelShape) -> Option<(f64, f64)> {
     };
     let copies = if model.tied_embeddings { 1.0 } else { 2.0 };
     Some((all, copies * model.hidden_size? as f64 * model.vocab_size? as f64))
+}
+
+/// Which part of the weights the routed experts are.
+#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
+fn expert_share(model: &ModelShape) -> Option<f64> {
+    let experts = model.experts?;
+    let (matrices, embeddings) = parts(model)?;
+    let layers = model.layers?.saturating_sub(experts.dense_layers) as f64;
+    Some((layers * expert_weights(model)? / (matrices + embeddings)).min(1.0))
 }
 
 /// Attention of one layer.
@@ -199,7 +214,7 @@ mod tests {
     fn devices_share_the_weights() {
         let launch = test_launch();
         let resolved = Resolved { tensor_parallel_size: 4, pipeline_parallel_size: 2, ..launch.resolved };
-        let share = weights(&test_model(), &Launch { resolved, ..launch }).unwrap().gib;
+        let share = weights(&test_model(), &Launch { resolved, data_parallel_size: 2, ..launch }).unwrap().gib;
         assert!((share - 14.99 / 8.0).abs() < 0.01, "{share}");
     }
 }

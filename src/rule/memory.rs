@@ -49,10 +49,10 @@ pub(super) const RULES: &[Rule] = &[
 /// A start that fails with at least this probability is not worth a launch; likelier ones are the optimizer's to judge.
 const CERTAIN: f64 = 0.99;
 
-/// A CUDA context takes at least this much in GiB (0.25 to 0.6 on devices since Ampere).
+/// A CUDA context takes more than this, in GiB: about 0.45 on an L40S (what V1 of 0.9 counts there and V0 does not).
 const DRIVER_GIB: f64 = 0.25;
 
-/// The largest share that a repair asks for: what vLLM's own documentation names as high.
+/// The largest share that a repair asks for: graphs, and what else lives on the device, need some beside it.
 const HIGH_SHARE: f64 = 0.95;
 
 /// What the memory of a launch depends on. `effective` are the resolved values of `config`.
@@ -77,9 +77,13 @@ pub fn launch(config: &Config, facts: &Facts<'_>, effective: &super::Effective) 
 }
 
 /// What the memory of a launch will be spent on, from the facts and the starts that they know of; `None` where too
-/// little is known of the model or of the device.
+/// little is known of the model or of the device. Its failure probability is the risk of a launch that no rule rejects.
 #[must_use]
 pub fn predict_memory(config: &Config, facts: &Facts<'_>) -> Option<Prediction> {
+    // Overrides may change the shape.
+    if config.get("hf-overrides").is_some() {
+        return None;
+    }
     let effective = super::Effective::resolve(config, facts);
     let launch = launch(config, facts, &effective);
     let nothing = Learned::default();
@@ -136,13 +140,19 @@ fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
     let length = prediction.max_model_len;
     let needed = memory::gib(prediction.layout.bytes_needed(length));
     let largest = prediction.largest_length();
-    let message = format!(
-        "To serve at least one request with the model's max seq len ({length}), {needed:.2} GiB KV cache is needed, \
-         which is larger than the available KV cache memory ({:.2} GiB{}). Based on the available memory, the \
-         estimated maximum model length is {largest}.",
-        prediction.cache_gib,
-        deviation(&prediction),
-    );
+    let available = format!("{:.2} GiB{}", prediction.cache_gib, deviation(&prediction));
+    let message = if candidate.effective.v0 {
+        format!(
+            "The model's max seq len ({length}) is larger than the maximum number of tokens that can be stored in KV \
+             cache ({largest}): it needs {needed:.2} GiB, available are {available}."
+        )
+    } else {
+        format!(
+            "To serve at least one request with the model's max seq len ({length}), {needed:.2} GiB KV cache is \
+             needed, which is larger than the available KV cache memory ({available}). Based on the available memory, \
+             the estimated maximum model length is {largest}."
+        )
+    };
     let violation = Violation::new(message);
     let careful = prediction.careful_length();
     let requests_fit = candidate.facts.longest_request.is_none_or(|longest| longest <= careful);
@@ -238,6 +248,22 @@ mod tests {
         assert_eq!(rule("0.32.0", &format!("{line} 896")), None);
         assert_eq!(rule("0.32.0", &format!("{line} 897")), Some("R6"));
         assert_eq!(rule("0.12.0", &format!("{line} 1024")), None);
+        let old = "--num-gpu-blocks-override 8 --block-size 16 --max-model-len";
+        assert_eq!(rule("0.6.3", &format!("{old} 128")), None);
+        assert_eq!(rule("0.6.3", &format!("{old} 129")), Some("R6"));
+    }
+
+    #[test]
+    fn the_length_that_fits_is_the_one_that_the_real_0_32_names() {
+        for (line, length) in [
+            ("--kv-cache-memory-bytes 5000000", 2304),
+            ("--num-gpu-blocks-override 8 --block-size 128 --max-model-len 1024", 896),
+        ] {
+            let (rule, rejects, message) = crate::rule::tests::verdict("0.32.0", Device::Cpu, line).unwrap();
+            assert!(rule == "R6" && rejects, "{line}: {rule}");
+            let words = format!("the estimated maximum model length is {length}.");
+            assert!(message.contains(&words), "{message}");
+        }
     }
 
     #[test]

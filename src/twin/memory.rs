@@ -24,7 +24,7 @@ pub fn kv_blocks(model: &ModelShape, device: &DevicePreset, launch: &Launch) -> 
     let resolved = Resolved { device_memory: Some(device.memory), ..launch.resolved };
     let launch = Launch { resolved, ..launch.clone() };
     let prediction = memory::predict(model, &launch, &Learned::default());
-    let prediction = prediction.ok_or(IncompleteShape("all sizes of its layers"))?;
+    let prediction = prediction.ok_or(IncompleteShape("sizes from which those of its cache follow"))?;
     Ok(MemoryPlan {
         weights: memory::bytes(prediction.weights_gib),
         cache: memory::bytes(prediction.cache_gib),

@@ -1,8 +1,21 @@
-//! Observed starts: every launch is remembered with what its log tells of the memory.
+//! Observed starts: every launch is remembered with what its log tells of the memory, and later checks learn from it.
 
 use setpoint::memory::Observed;
 
 use super::support::{Workplace, fast_study};
+
+/// Runs a query on the database of a workplace.
+fn query<T>(workplace: &Workplace, sql: &'static str) -> Vec<T>
+where
+    T: for<'r> sqlx::FromRow<'r, sqlx::sqlite::SqliteRow> + Send + Unpin,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(workplace.path("setpoint.db"));
+        let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
+        sqlx::query_as(sql).fetch_all(&pool).await.unwrap()
+    })
+}
 
 #[test]
 fn every_launch_that_tells_of_its_memory_is_remembered() {
@@ -10,12 +23,8 @@ fn every_launch_that_tells_of_its_memory_is_remembered() {
     let ended = workplace.run(&["tune", "study.toml", "--quiet"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let launched = workplace.trials().iter().filter(|trial| trial["state"] != "rejected").count();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let starts: Vec<(String, String, String)> = runtime.block_on(async {
-        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(workplace.path("setpoint.db"));
-        let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
-        sqlx::query_as("SELECT device, config, observed FROM starts ORDER BY number").fetch_all(&pool).await.unwrap()
-    });
+    let starts: Vec<(String, String, String)> =
+        query(&workplace, "SELECT device, config, observed FROM starts ORDER BY number");
     assert_eq!(starts.len(), launched);
     for (device, config, observed) in starts {
         let observed: Observed = serde_json::from_str(&observed).unwrap();
@@ -23,4 +32,21 @@ fn every_launch_that_tells_of_its_memory_is_remembered() {
         assert!(config.contains("max-model-len"), "the fixed flags are stored as well: {config}");
         assert!(observed.weights_gib.is_some() && observed.cache_gib.is_some() && observed.tokens.is_some());
     }
+}
+
+#[test]
+fn another_study_is_checked_with_what_starts_have_shown() {
+    let workplace = Workplace::with_study(&fast_study());
+    let ended = workplace.run(&["tune", "study.toml", "--quiet", "--trials", "1"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // As if something had held so much of the device that nothing was left for the cache.
+    let changed = "UPDATE starts SET observed = '{\"weights_gib\": 15.0, \"cache_gib\": -9.5}' RETURNING observed";
+    assert_eq!(query::<(String,)>(&workplace, changed).len(), 1);
+    workplace.write("other.toml", &fast_study().replace("name = \"fast\"", "name = \"other\""));
+    workplace.run(&["tune", "other.toml", "--quiet"]);
+    let verdicts = "SELECT DISTINCT reason_code FROM trials WHERE state <> 'measured' AND study_id = 2";
+    let verdicts: Vec<(String,)> = query(&workplace, verdicts);
+    assert!(verdicts.contains(&("R7".to_owned(),)), "{verdicts:?}");
+    let launched: Vec<(i64,)> = query(&workplace, "SELECT count(*) FROM starts WHERE study_id = 2");
+    assert_eq!(launched, [(0,)]);
 }

@@ -29,23 +29,29 @@ pub(super) fn kv_heads(text: &Json, kind: Option<&str>, attention_heads: Option<
     (heads, keys.unread())
 }
 
-/// Whether some layers keep a state instead of keys and values.
-pub(super) fn is_recurrent(text: &Json, kind: Option<&str>) -> bool {
-    const KEYS: [&str; 7] = [
-        "mamba_d_state",
-        "ssm_cfg",
-        "state_size",
-        "attn_layer_period",
-        "hybrid_override_pattern",
-        "linear_num_value_heads",
-        "attn_type_list",
-    ];
-    let by_kind =
-        kind.is_some_and(|kind| ["mamba", "rwkv", "jamba", "recurrent"].iter().any(|part| kind.contains(part)));
+/// Keys of models whose layers keep a state, share one cache, attend in chunks, or have heads of several sizes.
+const IRREGULAR: [&str; 10] = [
+    "mamba_d_state",
+    "ssm_cfg",
+    "state_size",
+    "attn_layer_period",
+    "hybrid_override_pattern",
+    "linear_num_value_heads",
+    "attn_type_list",
+    "num_kv_shared_layers",
+    "attention_chunk_size",
+    "global_head_dim",
+];
+
+/// Whether some layers cache something else than keys and values of their own.
+pub(super) fn caches_otherwise(text: &Json, kind: Option<&str>) -> bool {
+    let parts = ["mamba", "rwkv", "jamba", "recurrent"];
+    let by_kind = kind.is_some_and(|kind| parts.iter().any(|part| kind.contains(part)));
     let of_layers = text.get("layer_types").and_then(Json::as_array).is_some_and(|kinds| {
-        kinds.iter().any(|kind| kind.as_str().is_some_and(|kind| kind.contains("linear") || kind.contains("mamba")))
+        kinds.iter().any(|kind| kind.as_str() != Some("sliding_attention") && kind.as_str() != Some("full_attention"))
     });
-    by_kind || of_layers || KEYS.iter().any(|key| text.get(key).is_some_and(|value| !value.is_null()))
+    let is_set = |key: &&str| text.get(key).is_some_and(|value| !value.is_null() && value.as_u64() != Some(0));
+    by_kind || of_layers || IRREGULAR.iter().any(is_set)
 }
 
 /// How many layers have the sliding window: named one by one, or every layer but each `sliding_window_pattern`-th.
@@ -108,8 +114,10 @@ mod tests {
 
     #[test]
     fn layers_that_keep_a_state_are_noticed() {
-        assert!(is_recurrent(&json!({"state_size": 16}), Some("mamba")));
-        assert!(is_recurrent(&json!({"layer_types": ["linear_attention", "full_attention"]}), Some("qwen3_next")));
-        assert!(!is_recurrent(&json!({"layer_types": ["sliding_attention"]}), Some("gpt_oss")));
+        assert!(caches_otherwise(&json!({"state_size": 16}), Some("mamba")));
+        assert!(caches_otherwise(&json!({"layer_types": ["linear_attention", "full_attention"]}), Some("qwen3_next")));
+        assert!(caches_otherwise(&json!({"num_kv_shared_layers": 20}), Some("gemma3n_text")));
+        let usual = json!({"layer_types": ["sliding_attention"], "num_kv_shared_layers": 0});
+        assert!(!caches_otherwise(&usual, Some("gpt_oss")));
     }
 }

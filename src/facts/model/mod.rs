@@ -55,8 +55,8 @@ pub struct ModelShape {
     pub quantization_bits: Option<u64>,
     pub multimodal: bool,
     pub encoder_decoder: bool,
-    /// Whether some layers keep a state instead of keys and values.
-    pub recurrent: bool,
+    /// Whether some layers cache something else than keys and values of their own.
+    pub irregular_cache: bool,
     /// Bytes of the checkpoint's weights, where they lie beside `config.json`.
     pub checkpoint_bytes: Option<u64>,
     pub lengths: Lengths,
@@ -217,7 +217,7 @@ impl ModelShape {
             quantization_bits: quantization.bits,
             multimodal: ["vision_config", "audio_config", "thinker_config"].iter().any(|key| json.get(key).is_some()),
             encoder_decoder: json.get("is_encoder_decoder").and_then(Json::as_bool).unwrap_or(false),
-            recurrent: attention::is_recurrent(text, kind),
+            irregular_cache: attention::caches_otherwise(text, kind),
             checkpoint_bytes: None,
             lengths: Lengths::read(text, &keys),
             model_type,

@@ -40,7 +40,7 @@ impl ModelShape {
         let mut unchecked: Vec<_> = checks.iter().filter_map(|(check, keys)| lacking(check, keys)).collect();
         let other = [
             (self.encoder_decoder, "encoder-decoder models also cache what the encoder says"),
-            (self.recurrent, "some layers keep a state instead of keys and values"),
+            (self.irregular_cache, "some layers cache something else than keys and values of their own"),
         ];
         unchecked.extend(
             other
