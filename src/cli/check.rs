@@ -48,6 +48,9 @@ pub(super) struct Check {
     /// Number of devices.
     #[arg(long, value_name = "N", requires = "args_file")]
     gpus: Option<u32>,
+    /// Compute capability of the devices, such as 9.0.
+    #[arg(long, value_name = "X.Y", requires = "args_file", value_parser = capability)]
+    compute_capability: Option<(u8, u8)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -73,7 +76,7 @@ impl Check {
         let memory = self.gpu_memory_gib.map(|gib| (gib.max(0.0) * f64::from(1 << 30)) as u64);
         let device = match self.device {
             DeviceKind::Cpu => Device::Cpu,
-            DeviceKind::Cuda => Device::Cuda(Gpu { memory, count: self.gpus, ..Gpu::default() }),
+            DeviceKind::Cuda => Device::Cuda(Gpu::described(memory, self.gpus, self.compute_capability)),
         };
         let facts = Facts::new(&model, version, device);
         let unreadable =
@@ -91,6 +94,10 @@ impl Check {
         }
         Ok(())
     }
+}
+
+fn capability(text: &str) -> Result<(u8, u8), String> {
+    Gpu::parse_capability(text).ok_or_else(|| "two numbers are expected, such as 9.0".to_owned())
 }
 
 #[derive(serde::Deserialize)]

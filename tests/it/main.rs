@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod bad_input;
+mod hardware;
 mod help;
 mod real_vllm;
 mod recorded_commands;

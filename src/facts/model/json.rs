@@ -10,7 +10,7 @@ const LARGEST_SIZE: u64 = 1 << 32;
 
 /// The part that describes the language model: multimodal models nest it.
 pub(super) fn language_model(json: &Json) -> &Json {
-    let nested = |json: &'_ Json, key: &str| json.get(key).filter(|nested| nested.is_object()).is_some();
+    let nested = |json: &'_ Json, key: &str| json.get(key).is_some_and(Json::is_object);
     let mut part = json;
     // `thinker_config` holds a `text_config` of its own.
     for key in ["thinker_config", "text_config", "llm_config", "language_config", "language_model"] {
