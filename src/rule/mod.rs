@@ -8,6 +8,7 @@ mod attention;
 mod block;
 mod device;
 mod effective;
+mod graph_memory;
 mod host;
 mod length;
 mod memory;
@@ -188,7 +189,7 @@ impl Violation {
 }
 
 /// In the order in which the engine would notice.
-const FAMILIES: [&[Rule]; 14] = [
+const FAMILIES: [&[Rule]; 15] = [
     arguments::RULES,
     v0::RULES,
     scheduler::RULES,
@@ -203,6 +204,7 @@ const FAMILIES: [&[Rule]; 14] = [
     attention::RULES,
     block::RULES,
     memory::RULES,
+    graph_memory::RULES,
 ];
 
 /// Every rule, in the order in which the engine would notice.
