@@ -54,6 +54,9 @@ pub(super) struct Check {
     /// Number of devices.
     #[arg(long, value_name = "N", requires = "args_file")]
     gpus: Option<u32>,
+    /// Compute capability of the devices, such as 9.0.
+    #[arg(long, value_name = "X.Y", requires = "args_file", value_parser = capability)]
+    compute_capability: Option<(u8, u8)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -87,7 +90,7 @@ impl Check {
         let on_cpu = installed.as_ref().is_some_and(|installed| installed.device == "cpu");
         let device = match self.device.unwrap_or(if on_cpu { DeviceKind::Cpu } else { DeviceKind::Cuda }) {
             DeviceKind::Cpu => Device::Cpu,
-            DeviceKind::Cuda => Device::Cuda(Gpu { memory, count: self.gpus, ..Gpu::default() }),
+            DeviceKind::Cuda => Device::Cuda(Gpu::described(memory, self.gpus, self.compute_capability)),
         };
         let facts = Facts::new(&model, version, device);
         let check = arguments::Check { facts: &facts, model: &name, preflight: preflight.as_ref() };
@@ -97,4 +100,8 @@ impl Check {
         }
         checked
     }
+}
+
+fn capability(text: &str) -> Result<(u8, u8), String> {
+    Gpu::parse_capability(text).ok_or_else(|| "two numbers are expected, such as 9.0".to_owned())
 }

@@ -20,6 +20,22 @@ pub struct Gpu {
     pub a100: bool,
 }
 
+impl Gpu {
+    /// GPUs that somebody describes, memory in bytes. vLLM knows an A100 by its name; without a name its capability
+    /// stands for it, which only it and its kin have.
+    #[must_use]
+    pub fn described(memory: Option<u64>, count: Option<u32>, capability: Option<(u8, u8)>) -> Self {
+        Self { memory, count, capability, a100: capability == Some((8, 0)) }
+    }
+
+    /// Reads a compute capability such as `9.0`.
+    #[must_use]
+    pub fn parse_capability(text: &str) -> Option<(u8, u8)> {
+        let (major, minor) = text.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
 impl Device {
     /// A GPU of which nothing is known.
     pub const UNKNOWN_GPU: Self = Self::Cuda(Gpu { memory: None, count: None, capability: None, a100: false });

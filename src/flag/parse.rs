@@ -309,7 +309,7 @@ mod tests {
         let config = parse(V32, "--max-num-seq 4 -O3 --kv-cache-memory 100M --max-model-len auto -n2")?;
         assert_eq!((config.get_i64("max-num-seqs"), config.get_i64("max-model-len")), (Some(4), Some(-1)));
         assert_eq!(config.get_i64("kv-cache-memory-bytes"), Some(100 << 20));
-        assert_eq!((config.get_str("optimization-level"), config.get_i64("nnodes")), (Some("3"), Some(2)));
+        assert_eq!((config.get_i64("optimization-level"), config.get_i64("nnodes")), (Some(3), Some(2)));
         assert_eq!(parse(EngineVersion::new(0, 10, 2), "-O3")?.get_str("compilation-config"), Some("3"));
         assert!(parse(V32, "--max-num 4").is_err(), "several flags begin so");
         assert!(parse(V06, "--max-model-len auto").is_err());

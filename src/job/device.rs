@@ -29,21 +29,14 @@ pub(super) fn read(section: &Section<'_>) -> Result<Option<Device>, DocumentErro
         return Err(section.error("gpu_memory_gib", format!("{gib} is not the memory of a GPU in GiB"), None));
     }
     let capability = capability.map(|text| {
-        parse_capability(&text).ok_or_else(|| {
+        Gpu::parse_capability(&text).ok_or_else(|| {
             let hint = "two numbers, such as \"9.0\" for an H100 or \"8.9\" for an L40S".to_owned();
             section.error("compute_capability", format!("{text:?} is not a compute capability"), Some(hint))
         })
     });
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size in bytes")]
     let memory = gib.map(|gib| (gib * f64::from(1 << 30)) as u64);
-    let capability = capability.transpose()?;
-    // vLLM decides by the name, which is not known here; only the A100 and its kin have this capability.
-    Ok(Some(Device::Cuda(Gpu { memory, count, capability, a100: capability == Some((8, 0)) })))
-}
-
-fn parse_capability(text: &str) -> Option<(u8, u8)> {
-    let (major, minor) = text.split_once('.')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
+    Ok(Some(Device::Cuda(Gpu::described(memory, count, capability.transpose()?))))
 }
 
 #[cfg(test)]

@@ -254,8 +254,9 @@ class Engine:
         stage = "arguments"
         try:
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                # A copy: some releases' parsers change the list that they are given.
-                arguments = self.parser.parse_args(list(request["args"]))
+                # Copies: some releases' parsers change the list that they are given, and all hand out the same default
+                # objects every time, which the configuration then changes.
+                arguments = copy.deepcopy(self.parser.parse_args(list(request["args"])))
                 stage = "configuration"
                 config = self.configure(arguments)
             return {"verdict": "accept", "resolved": resolved(config), "warnings": self.warnings.lines}

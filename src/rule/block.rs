@@ -47,7 +47,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// From 0.8 the V1 attention backends take multiples of 16, up to 0.20 with the exception of `FlexAttention`. Those for
+/// From 0.8 the V1 attention backends take multiples of 16, up to 0.20 with the exception of `FLEX_ATTENTION`. Those for
 /// latent attention have sizes of their own.
 fn gpu_multiple(candidate: &Candidate<'_>) -> Option<Violation> {
     let size = candidate.config.get_i64("block-size")?;

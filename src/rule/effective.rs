@@ -55,7 +55,8 @@ impl Effective {
         let scale = u64::from(version >= V0_20 && config.get_str("performance-mode") == Some("throughput")) + 1;
         let explicit_seqs = number("max-num-seqs");
         let default_seqs = class.seqs.saturating_mul(if v0 { 1 } else { scale });
-        let default_tokens = class.tokens.saturating_mul(scale);
+        let layout = if is_batched_layout(config, version) { BATCHED_LAYOUT_TOKENS } else { class.tokens };
+        let default_tokens = layout.saturating_mul(scale);
         let max_num_batched_tokens = number("max-num-batched-tokens").unwrap_or_else(|| {
             let tokens = match (v0, chunked_prefill) {
                 (true, _) => return v0_tokens(config, facts, chunked_prefill, max_model_len),
@@ -87,6 +88,19 @@ impl Effective {
             pipeline_parallel_size,
         }
     }
+}
+
+/// `DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP`.
+const BATCHED_LAYOUT_TOKENS: u64 = 256;
+
+/// Whether experts are spread over data-parallel engines by a kernel that takes batches of a fixed size:
+/// `use_batched_dp_moe` in `vllm/config/parallel.py`.
+fn is_batched_layout(config: &Config, version: EngineVersion) -> bool {
+    let kernel = config.get_str("all2all-backend");
+    version >= V0_20
+        && kernel.is_some_and(|name| ["deepep_low_latency", "nixl_ep"].contains(&name))
+        && is_on(config, "enable-expert-parallel")
+        && config.get_i64("data-parallel-size").is_some_and(|engines| engines > 1)
 }
 
 /// Above this length the V0 engine turns chunked prefill on by itself.
@@ -216,6 +230,18 @@ mod tests {
         let effective = Effective::resolve(&asked, &facts);
         assert_eq!((effective.max_num_batched_tokens, effective.prefix_caching), (5120, false));
         assert!(!Effective::resolve(&Config::new(), &facts).chunked_prefill, "long, but multimodal");
+    }
+
+    #[test]
+    fn experts_spread_in_fixed_batches_get_a_small_budget_from_0_20_on() {
+        let config = Config::new()
+            .with("all2all-backend", "deepep_low_latency")
+            .with("enable-expert-parallel", true)
+            .with("data-parallel-size", 2_i64);
+        let large = Device::gpu_of(80 << 30);
+        assert_eq!(resolve("0.20.2", large, 4096, &config), (256, 256, true));
+        assert_eq!(resolve("0.12.0", large, 4096, &config), (8192, 1024, true));
+        assert_eq!(resolve("0.20.2", large, 4096, &config.with("data-parallel-size", 1_i64)), (8192, 1024, true));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod executor;
 mod expert_parallel;
 mod feature;
 mod frontend;
+mod graph_memory;
 mod graphs;
 mod host;
 mod length;
@@ -228,7 +229,6 @@ const FAMILIES: &[&[Rule]] = &[
     lora::RULES,
     graphs::RULES,
     offload::RULES,
-    multi_step::RULES,
     parallel::RULES,
     device::RULES,
     pipeline::RULES,
@@ -237,6 +237,7 @@ const FAMILIES: &[&[Rule]] = &[
     attention::RULES,
     block::RULES,
     memory::RULES,
+    graph_memory::RULES,
 ];
 
 /// Every rule, in the order in which the engine would notice.

@@ -83,10 +83,10 @@ fn with_a_kernel(candidate: &Candidate<'_>) -> Option<Violation> {
     Some(Violation::new(message).unset("num-scheduler-steps"))
 }
 
-/// Head sizes of the `FlashAttention` kernels of the V0 engine.
+/// Head sizes of the `FLASH_ATTN` kernels of the V0 engine.
 const HEAD_SIZES: [u64; 8] = [32, 64, 96, 128, 160, 192, 224, 256];
 
-/// Why the V0 engine cannot take its `FlashAttention` kernel on this GPU, in its words.
+/// Why the V0 engine cannot take its `FLASH_ATTN` kernel on this GPU, in its words.
 pub(super) fn without_flash_attention(candidate: &Candidate<'_>) -> Option<String> {
     let (config, facts) = (candidate.config, candidate.facts);
     let capability = facts.device.gpu()?.capability;

@@ -2,6 +2,7 @@
 //!
 //! Sources: `get_pp_indices` in `vllm/distributed/utils.py`; `vllm/config/vllm.py` of 0.12, 0.20 and 0.32.
 
+use super::effective::engine::drafting_method;
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
@@ -38,6 +39,13 @@ pub(super) const RULES: &[Rule] = &[
         releases: Releases::between(V0_10, V0_32),
         severity: Severity::Configuration,
         check: async_with_its_executor,
+    },
+    Rule {
+        id: "R9d",
+        holds: "asynchronous scheduling comes without drafting that it cannot overlap",
+        releases: Releases::between(V0_10, V0_20),
+        severity: Severity::Configuration,
+        check: async_without_drafting,
     },
 ];
 
@@ -100,6 +108,22 @@ fn async_with_its_executor(candidate: &Candidate<'_>) -> Option<Violation> {
     refused.then(|| Violation::new(message).unset("async-scheduling"))
 }
 
+/// Methods that draft on the host, or with a model of their own.
+const NOT_OVERLAPPED: [&str; 5] = ["draft_model", "medusa", "mlp_speculator", "ngram", "suffix"];
+
+fn async_without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
+    let drafting = candidate.config.get_str("speculative-config").filter(|_| is_async(candidate))?;
+    if candidate.facts.version < V0_12 {
+        let message = "Currently, speculative decoding is not supported with async scheduling.";
+        return Some(Violation::new(message).unset("async-scheduling"));
+    }
+    let method = drafting_method(drafting).filter(|method| NOT_OVERLAPPED.contains(&method.as_str()))?;
+    let message = format!(
+        "Currently, async scheduling is only supported with EAGLE/MTP kind of speculative decoding, not with {method}"
+    );
+    Some(Violation::new(message).unset("async-scheduling"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -147,5 +171,14 @@ mod tests {
         assert_eq!((id("0.10.2", &with("ray")), id("0.12.0", &with("ray"))), (None, Some("R9c")));
         assert_eq!(id("0.20.2", &with("ray")), Some("R9c"));
         assert_eq!(verdict("0.20.2", Device::Cpu, &with("ray")), None);
+    }
+
+    #[test]
+    fn asynchronous_scheduling_overlaps_only_some_drafting() {
+        let with = |method: &str| format!("--async-scheduling --speculative-config {{\"method\":\"{method}\"}}");
+        let id = |version: &str, method: &str| rule(version, &with(method));
+        assert_eq!((id("0.10.2", "eagle"), id("0.12.0", "eagle")), (Some("R9d"), None));
+        assert_eq!((id("0.12.0", "ngram"), id("0.20.2", "ngram")), (Some("R9d"), None));
+        assert_eq!(rule("0.12.0", "--speculative-config {\"method\":\"ngram\"}"), None);
     }
 }

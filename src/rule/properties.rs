@@ -269,6 +269,30 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
+/// Plain models with few flags, near the limits that follow from defaults, in releases with two engines and later.
+fn plausible_case() -> impl Strategy<Value = Case> {
+    let numbers = [
+        ("max-num-seqs", vec![64_i64, 300, 1500, 3000, 9000, 20_000]),
+        ("max-num-batched-tokens", vec![128, 300, 512, 2048, 4096, 20_000]),
+        ("block-size", vec![8, 16, 64]),
+    ];
+    let number = prop::sample::select(numbers.to_vec()).prop_flat_map(|(name, values)| {
+        prop::sample::select(values).prop_map(move |value| (name.to_owned(), Value::from(value)))
+    });
+    let other = prop::sample::select(vec![
+        ("enable-chunked-prefill", Value::from(true)),
+        ("enable-prefix-caching", Value::from(true)),
+        ("kv-cache-dtype", Value::from("fp8")),
+    ]);
+    let flag = prop_oneof![3 => number, 1 => other.prop_map(|(name, value)| (name.to_owned(), value))];
+    let releases = prop::sample::select(&RELEASES[2..10]);
+    let parts = (prop::sample::select(models()), releases, device(), prop::collection::vec(flag, 1..4));
+    parts.prop_map(|(model, version, device, flags)| {
+        let (env, config) = (BTreeMap::new(), flags.into_iter().collect());
+        Case { model, version, device, env, longest_request: None, host_memory: None, config }
+    })
+}
+
 proptest! {
     #[test]
     fn checks_and_repairs_end_and_a_repair_is_accepted(case in case()) {
@@ -282,6 +306,13 @@ proptest! {
 
     #[test]
     fn nothing_is_refused_because_a_fact_is_unknown(case in case(), forgotten in any::<u16>()) {
+        let known = case.rejections();
+        let unknown = case.clone().forget(forgotten).rejections();
+        prop_assert!(unknown.is_subset(&known), "{:?} is not among {:?}", unknown, known);
+    }
+
+    #[test]
+    fn no_default_that_depends_on_an_unknown_device_refuses(case in plausible_case(), forgotten in any::<u16>()) {
         let known = case.rejections();
         let unknown = case.clone().forget(forgotten).rejections();
         prop_assert!(unknown.is_subset(&known), "{:?} is not among {:?}", unknown, known);

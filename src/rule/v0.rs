@@ -66,6 +66,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("R13n", "the block and the cache suit FlashAttention", ONLY_V0, Severity::Degraded, flash_attention),
     rule("R14a", "a CPU gets no chunked prefill", ONLY_V0, Severity::Overridden, no_chunks_on_cpu),
     rule("R14b", "a CPU gets no LoRA", ONLY_V0, Severity::Late, no_adapters_on_cpu),
+    rule("R14d", "a CPU does not compute in float16", ONLY_V0, Severity::Overridden, no_float16_on_cpu),
 ];
 
 /// Whether speculative decoding is asked for, in the words of any release.
@@ -214,6 +215,14 @@ fn no_adapters_on_cpu(candidate: &Candidate<'_>) -> Option<Violation> {
         .then(|| Violation::new("cpu backend doesn't support LoRA").unset("enable-lora"))
 }
 
+fn no_float16_on_cpu(candidate: &Candidate<'_>) -> Option<Violation> {
+    let asked = candidate.config.get_str("dtype").filter(|dtype| ["half", "float16"].contains(dtype))?;
+    (candidate.facts.device == Device::Cpu).then(|| {
+        let message = format!("float16 is not supported on CPU, casting to bfloat16: dtype is {asked}");
+        Violation::new(message).set("dtype", "bfloat16")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -307,6 +316,8 @@ mod tests {
         assert_eq!(on_cpu("0.6.3", "--enable-lora"), Some(("R14b", true)));
         assert_eq!(on_cpu("0.6.3", "--enable-chunked-prefill"), Some(("R14a", false)));
         assert_eq!(on_cpu("0.8.5", "--enable-lora"), None);
+        assert_eq!(on_cpu("0.6.3", "--dtype half"), Some(("R14d", false)));
+        assert_eq!(on_cpu("0.6.3", "--dtype bfloat16"), None);
     }
 
     #[test]

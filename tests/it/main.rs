@@ -6,6 +6,7 @@ mod agreement;
 mod bad_input;
 mod check;
 mod exercise;
+mod hardware;
 mod help;
 mod memory_model;
 mod model_shapes;

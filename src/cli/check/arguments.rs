@@ -125,19 +125,19 @@ impl Check<'_> {
         };
         let (config, findings) = self.findings(args);
         let engine = match self.preflight {
-            None => return Ok((self.describe(config.as_ref(), findings.first(), None).await, None)),
+            None => return Ok((self.describe(&config, findings.first(), None).await, None)),
             Some(preflight) => self.ask(preflight, args).await,
         };
         match engine {
             Err(error) if error.is_final() => Err(no_preflight(&error)),
             Err(error) => {
-                let mut answer = self.describe(config.as_ref(), findings.first(), None).await;
+                let mut answer = self.describe(&config, findings.first(), None).await;
                 answer["engine"] = json!({"verdict": null, "message": error.to_string()});
                 Ok((answer, None))
             }
             Ok(engine) => {
                 let (finding, disagreement) = judge(findings, &engine);
-                let mut answer = self.describe(config.as_ref(), finding.as_ref(), self.preflight).await;
+                let mut answer = self.describe(&config, finding.as_ref(), self.preflight).await;
                 answer["engine"] = match engine {
                     Verdict::Accept { warnings, .. } => {
                         json!({"verdict": "accept", "message": null, "warnings": warnings})
@@ -154,32 +154,24 @@ impl Check<'_> {
         }
     }
 
-    /// What the rules say; no configuration where they cannot read the arguments.
-    fn findings(self, args: &[String]) -> (Option<Config>, Vec<Finding>) {
-        match FlagTable::for_version(self.facts.version).parse(args) {
-            Ok(config) => {
-                let findings = rule::check(&config, self.facts);
-                (Some(config), findings)
-            }
-            Err(error) => {
-                let (severity, message) = (Severity::Arguments, error.to_string());
-                (None, vec![Finding { rule: "A1", severity, message, changes: Vec::new() }])
-            }
-        }
+    /// The configuration as far as the arguments can be read, and what the parser and the rules say of it.
+    fn findings(self, args: &[String]) -> (Config, Vec<Finding>) {
+        let (config, errors) = FlagTable::for_version(self.facts.version).parse_lenient(args);
+        let unreadable = errors.into_iter().map(|error| {
+            let (severity, message) = (Severity::Arguments, error.to_string());
+            Finding { rule: "A1", severity, message, changes: Vec::new() }
+        });
+        let findings = unreadable.chain(rule::check(&config, self.facts)).collect();
+        (config, findings)
     }
 
     /// The verdict, with a repair that the engine, where it is given, accepts.
-    async fn describe(self, config: Option<&Config>, finding: Option<&Finding>, engine: Option<&Preflight>) -> Json {
+    async fn describe(self, config: &Config, finding: Option<&Finding>, engine: Option<&Preflight>) -> Json {
         let Some(finding) = finding else {
             return json!({"verdict": "accept", "rule": null, "severity": null, "message": null, "repair": null});
         };
         let verdict = if finding.severity.rejects() { "reject" } else { "warn" };
-        let repair = match config {
-            Some(config) if finding.severity.rejects() => {
-                rule::repair(config, self.facts).filter(|repaired| repaired != config)
-            }
-            _ => None,
-        };
+        let repair = if finding.severity.rejects() { rule::repair(config, self.facts) } else { None };
         let repair = match (repair, engine) {
             (Some(repair), Some(engine)) => self.accepts(engine, &repair).await.then_some(repair),
             (repair, _) => repair,

@@ -162,7 +162,7 @@ fn by_model(config: &Config, facts: &Facts<'_>) -> Option<String> {
 }
 
 /// The method that the JSON of `--speculative-config` names, or the model in its place.
-fn drafting_method(json: &str) -> Option<String> {
+pub(in crate::rule) fn drafting_method(json: &str) -> Option<String> {
     let json: serde_json::Value = serde_json::from_str(json).ok()?;
     let text = |key: &str| json.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
     text("method").or_else(|| text("model"))

@@ -1,0 +1,48 @@
+//! Hardware that need not be present, as a study or an argument describes it.
+
+use serde_json::Value as Json;
+
+use crate::support::{Workplace, root, study_with};
+
+/// A study of the real engine, which `check` does not start.
+fn study(engine: &str) -> String {
+    let sim =
+        "kind = \"sim\"\nargs = [\"--sim-time-scale\", \"200\", \"--sim-startup-s\", \"0.02\", \"--sim-noise\", \"0\"]";
+    let vllm = "kind = \"vllm\"\ncommand = [\"/bin/true\"]\nversion = \"0.20.2\"";
+    let text = study_with(engine, "trials = 4");
+    assert!(text.contains(sim));
+    text.replace(sim, vllm).replace("max-model-len = 2048", "max-model-len = 2048, tensor-parallel-size = 4")
+}
+
+#[test]
+fn a_study_is_checked_against_the_gpus_that_it_describes() {
+    let workplace = Workplace::with_study(&study("gpus = 4\ngpu_memory_gib = 79.2\ncompute_capability = \"9.0\""));
+    let ended = workplace.run(&["check", "study.toml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let engine = "engine        vllm 0.20.2 on 4 GPUs of 79 GiB, compute capability 9.0\n";
+    assert!(ended.stdout.contains(engine), "{}", ended.stdout);
+    assert!(ended.stdout.contains("defaults      accepted"), "{}", ended.stdout);
+
+    let workplace = Workplace::with_study(&study("gpus = 2"));
+    let rejected = "defaults      rejected by R10: World size (4) is larger than the number";
+    let ended = workplace.run(&["check", "study.toml"]);
+    assert!(ended.stdout.contains(rejected), "{}", ended.stdout);
+}
+
+#[test]
+fn arguments_are_checked_against_the_described_gpus() {
+    let workplace = Workplace::new();
+    workplace.write("arguments.jsonl", "{\"args\": [\"--tensor-parallel-size\", \"2\"]}\n");
+    let model = root().join("examples/models/qwen3-8b");
+    let verdict = |more: &[&str]| -> Json {
+        let mut arguments = vec!["check", "--args-file", "arguments.jsonl", "--model", model.to_str().unwrap()];
+        arguments.extend(more);
+        workplace.json(&arguments)
+    };
+    assert_eq!(verdict(&["--gpus", "2"])["verdict"], "accept");
+    assert_eq!(verdict(&[])["verdict"], "accept", "nobody said how many there are");
+    let rejected = verdict(&["--gpus", "1", "--gpu-memory-gib", "80", "--compute-capability", "9.0"]);
+    assert_eq!((&rejected["verdict"], &rejected["rule"]), (&"reject".into(), &"R10".into()));
+    assert_eq!(rejected["repair"], serde_json::json!({"tensor-parallel-size": 1}));
+    assert_eq!(workplace.run(&["check", "--args-file", "arguments.jsonl", "--compute-capability", "x"]).code, Some(2));
+}
