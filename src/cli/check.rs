@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use super::failure::{Failure, INVALID};
 use super::{Format, Global};
 use crate::engine::ENGINES;
-use crate::facts::{Device, EngineVersion, Gpu, ModelShape};
+use crate::facts::{Device, EngineVersion, Gpu, HostLimits, ModelShape};
 use crate::flag::FlagTable;
 use crate::rule::Facts;
 
@@ -92,7 +92,11 @@ impl Check {
             DeviceKind::Cpu => Device::Cpu,
             DeviceKind::Cuda => Device::Cuda(Gpu::described(memory, self.gpus, self.compute_capability)),
         };
-        let facts = Facts::new(&model, version, device);
+        let mut facts = Facts::new(&model, version, device);
+        // The engine that is asked runs here.
+        if let Some(installed) = &installed {
+            facts = Facts { host: HostLimits::detect(), absent: Some(&installed.absent), ..facts };
+        }
         let check = arguments::Check { facts: &facts, model: &name, preflight: preflight.as_ref() };
         let checked = arguments::run(file, check, global).await;
         if let Some(preflight) = preflight {

@@ -207,7 +207,7 @@ async fn nothing_measured(store: &Store, study: &Study) -> Result<Failure, Failu
 
 /// What a fresh study would launch first.
 fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure> {
-    let search = job.search(installed.version, installed.device, installed.host_memory);
+    let search = job.search(installed.version, installed.device, installed.host);
     let removal = search.removal();
     if search.is_empty(&removal) {
         let message = Ending::NothingAllowed(removal).to_string();

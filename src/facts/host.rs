@@ -37,6 +37,34 @@ impl Host {
     }
 }
 
+/// What of the host bounds an engine that runs on it; `None` where it is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostLimits {
+    /// Bytes, of the control group where it allows less than the host has.
+    pub memory: Option<u64>,
+    /// Nodes of memory that a process may use.
+    pub numa_nodes: Option<u32>,
+}
+
+impl HostLimits {
+    /// Of this machine and this process.
+    #[must_use]
+    pub fn detect() -> Self {
+        let memory =
+            System::new_with_specifics(RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram()));
+        let memory = memory.ok().map(|system| {
+            system
+                .cgroup_limits()
+                .map_or(system.total_memory(), |limits| limits.total_memory.min(system.total_memory()))
+        });
+        let status = procfs::process::Process::myself().and_then(|process| process.status()).ok();
+        // Ranges with both ends.
+        let nodes = status.and_then(|status| status.mems_allowed_list);
+        let nodes = nodes.map(|ranges| ranges.iter().map(|(first, last)| last.saturating_sub(*first) + 1).sum());
+        Self { memory: memory.filter(|bytes| *bytes > 0), numa_nodes: nodes.filter(|nodes| *nodes > 0) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +74,8 @@ mod tests {
         let host = Host::detect();
         assert!(host.cpus >= 1);
         assert!(host.memory > 64 << 20, "{host:?}");
+        let limits = HostLimits::detect();
+        assert!(limits.memory.is_some_and(|memory| memory <= host.memory), "{limits:?}");
+        assert!(limits.numa_nodes.is_some_and(|nodes| nodes >= 1), "{limits:?}");
     }
 }

@@ -8,6 +8,6 @@ mod version;
 
 pub use device::{Device, Gpu};
 pub use gpu::GpuError;
-pub use host::Host;
+pub use host::{Host, HostLimits};
 pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};
 pub use version::{EngineVersion, VersionError};

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
-use crate::facts::{Device, EngineVersion};
+use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::flag::FlagTable;
 use crate::objective::Objective;
 use crate::rule::Facts;
@@ -116,13 +116,13 @@ impl Job {
         Ok(Self { file: file.to_owned(), name, seed, sampler, engine, model, space, workload, load, objective, budget })
     }
 
-    /// What rules look at, once the engine's release is known. `host_memory`: bytes.
+    /// What rules look at, once the engine's release is known.
     #[must_use]
-    pub fn facts(&self, version: EngineVersion, device: Device, host_memory: Option<u64>) -> Facts<'_> {
+    pub fn facts(&self, version: EngineVersion, device: Device, host: HostLimits) -> Facts<'_> {
         Facts {
             env: &self.engine.env,
             longest_request: Some(self.workload.longest()),
-            host_memory,
+            host,
             ..Facts::new(&self.model.shape, version, device)
         }
     }

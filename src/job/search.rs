@@ -1,8 +1,10 @@
 //! What a study can try: its space without what the rules know cannot work on this engine, model and device.
 
+use std::collections::BTreeSet;
+
 use super::Job;
 use crate::config::Config;
-use crate::facts::{Device, EngineVersion};
+use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::memory::Learned;
 use crate::rule::{self, Facts, Finding, Narrowing, Removal};
 use crate::sampler::{self, Ask, Past};
@@ -23,23 +25,24 @@ pub struct Search<'a> {
 impl Job {
     /// The search space of this study for an engine's release and a device.
     #[must_use]
-    pub fn search(&self, version: EngineVersion, device: Device, host_memory: Option<u64>) -> Search<'_> {
-        let (facts, arguments) = (self.facts(version, device, host_memory), self.engine.arguments(version));
+    pub fn search(&self, version: EngineVersion, device: Device, host: HostLimits) -> Search<'_> {
+        let (facts, arguments) = (self.facts(version, device, host), self.engine.arguments(version));
         let (space, narrowings) = rule::narrow(self.parameters(), &arguments, &facts);
         Search { job: self, facts, arguments, space, narrowings }
     }
 }
 
 impl<'a> Search<'a> {
-    /// The same with what starts have taught of the memory. Ranges stay as they were narrowed without it, so that the
-    /// sampler's sequence goes on.
+    /// The same with what starts have taught of the memory, and with the packages that the installed engine lacks. Ranges
+    /// stay as they were narrowed without it, so that the sampler's sequence goes on.
     #[must_use]
-    pub fn knowing<'b>(&self, learned: &'b Learned) -> Search<'b>
+    pub fn knowing<'b>(&self, learned: &'b Learned, absent: Option<&'b BTreeSet<String>>) -> Search<'b>
     where
         'a: 'b,
     {
         let mut search: Search<'b> = self.clone();
         search.facts.memory = Some(learned);
+        search.facts.absent = absent;
         search
     }
 

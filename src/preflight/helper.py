@@ -16,6 +16,7 @@ each of its places.
 import contextlib
 import copy
 import importlib
+import importlib.util
 import inspect
 import io
 import json
@@ -32,6 +33,10 @@ QUESTIONS = os.fdopen(os.dup(0), "r", encoding="utf-8")
 os.dup2(2, 1)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
+# What the first line out is to say of: packages that some flags need. The engine sees no arguments of ours.
+PACKAGES = sys.argv[1:]
+del sys.argv[1:]
+
 # `python -c` looks into the working directory first, the engine's launcher script does not.
 if sys.path and sys.path[0] == "":
     del sys.path[0]
@@ -40,6 +45,13 @@ if sys.path and sys.path[0] == "":
 def answer(message):
     ANSWERS.write(json.dumps(message, default=str) + "\n")
     ANSWERS.flush()
+
+
+def is_installed(package):
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def first_of(*places):
@@ -228,7 +240,15 @@ class Engine:
     def hello(self):
         platform = first_of(("vllm.platforms", "current_platform"))
         device = getattr(platform, "device_type", "unknown")
-        answer({"version": self.version, "device": device, "seconds": self.seconds, "flags": flags(self.parser)})
+        answer(
+            {
+                "version": self.version,
+                "device": device,
+                "seconds": self.seconds,
+                "flags": flags(self.parser),
+                "absent": [name for name in PACKAGES if not is_installed(name)],
+            }
+        )
 
     def configure(self, arguments):
         """Goes as far as `vllm serve` goes before it starts processes."""

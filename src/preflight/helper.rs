@@ -1,6 +1,6 @@
 //! One run of the helper: what goes over its pipe, and how long it may take.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Installed, InstalledFlag, PreflightError, Setup, Stage, Verdict};
+use crate::rule::optional_packages;
 use crate::server::{Pipe, PipeError};
 
 const PROGRAM: &str = include_str!("helper.py");
@@ -31,8 +32,16 @@ pub(super) struct Answer {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Hello {
-    Failed { error: String },
-    Here { version: String, device: String, flags: Vec<InstalledFlag> },
+    Failed {
+        error: String,
+    },
+    Here {
+        version: String,
+        device: String,
+        flags: Vec<InstalledFlag>,
+        #[serde(default)]
+        absent: BTreeSet<String>,
+    },
 }
 
 #[derive(Deserialize)]
@@ -54,7 +63,8 @@ enum Words {
 impl Helper {
     /// Starts the helper, imports the engine, and asks for the warm-up. Afterwards an answer takes milliseconds.
     pub(super) async fn start(setup: &Setup) -> Result<(Self, Installed, bool), PreflightError> {
-        let command = [setup.python.clone(), "-c".to_owned(), PROGRAM.to_owned()];
+        let mut command = vec![setup.python.clone(), "-c".to_owned(), PROGRAM.to_owned()];
+        command.extend(optional_packages().map(str::to_owned));
         let mut env = setup.env.clone();
         // The engine would report each configuration that it creates.
         env.extend(["VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"].map(|name| (name.to_owned(), "1".to_owned())));
@@ -63,8 +73,8 @@ impl Helper {
         let mut helper = Self { pipe, asked: 0 };
         let hello = helper.next(setup.limits.import, "import the engine", |line| serde_json::from_str(line).ok()).await;
         let import = |error| PreflightError::Import { python: setup.python.clone(), error };
-        let (version, device, flags) = match hello {
-            Ok(Hello::Here { version, device, flags }) => (version, device, flags),
+        let (version, device, flags, absent) = match hello {
+            Ok(Hello::Here { version, device, flags, absent }) => (version, device, flags, absent),
             Ok(Hello::Failed { error }) => return Err(import(error)),
             // An import that hangs would hang again, and keep a measurement waiting each time.
             Err(error @ (PreflightError::Silent { .. } | PreflightError::Foreign { .. })) => {
@@ -73,7 +83,7 @@ impl Helper {
             Err(error) => return Err(error),
         };
         let answer = helper.ask(&setup.warm_up, &BTreeMap::new(), setup.limits.warm_up).await?;
-        Ok((helper, Installed { version, device, flags, warm_up: answer.verdict }, answer.device))
+        Ok((helper, Installed { version, device, flags, absent, warm_up: answer.verdict }, answer.device))
     }
 
     /// Asks for one command line.

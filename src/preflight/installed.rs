@@ -1,5 +1,7 @@
 //! What the helper says of the installed engine.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
@@ -10,6 +12,8 @@ pub struct Installed {
     /// `cpu`, `cuda` and so on, as `vllm.platforms.current_platform` names it.
     pub device: String,
     pub flags: Vec<InstalledFlag>,
+    /// Of the packages that some flags need, those that its Python lacks.
+    pub absent: BTreeSet<String>,
     /// What it says of the arguments that it was warmed up with.
     pub warm_up: Verdict,
 }

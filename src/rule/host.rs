@@ -59,7 +59,7 @@ fn devices(count: u64) -> f64 {
 fn swap(candidate: &Candidate<'_>) -> Option<(f64, f64)> {
     let each = candidate.config.get_f64("swap-space").unwrap_or(DEFAULT_SWAP);
     let all = each * devices(candidate.effective.tensor_parallel_size);
-    Some((all, gib(candidate.facts.host_memory?)))
+    Some((all, gib(candidate.facts.host.memory?)))
 }
 
 fn swap_message(all: f64, host: f64) -> String {
@@ -91,7 +91,7 @@ fn offload_is_not_negative(candidate: &Candidate<'_>) -> Option<Violation> {
 /// Never more is offloaded than there are weights.
 fn offload_fits(candidate: &Candidate<'_>) -> Option<Violation> {
     let each = candidate.config.get_f64("cpu-offload-gb").filter(|given| *given > 0.0)?;
-    let (weights, host) = (gib(candidate.facts.model.checkpoint_bytes?), gib(candidate.facts.host_memory?));
+    let (weights, host) = (gib(candidate.facts.model.checkpoint_bytes?), gib(candidate.facts.host.memory?));
     let e = &candidate.effective;
     let workers = devices(e.tensor_parallel_size.saturating_mul(e.pipeline_parallel_size));
     let offloaded = (each * workers).min(weights);
@@ -107,14 +107,16 @@ fn offload_fits(candidate: &Candidate<'_>) -> Option<Violation> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::facts::ModelShape;
+    use crate::facts::{HostLimits, ModelShape};
     use crate::rule::{Facts, check, repair};
 
     fn ids(version: &str, host: Option<u64>, config: &Config) -> Vec<(&'static str, String)> {
         let mut model = ModelShape::from_json(&serde_json::json!({"num_attention_heads": 8}));
         model.checkpoint_bytes = Some(20 << 30);
-        let facts =
-            Facts { host_memory: host, ..Facts::new(&model, version.parse().unwrap(), Device::gpu_of(24 << 30)) };
+        let facts = Facts {
+            host: HostLimits { memory: host, ..HostLimits::default() },
+            ..Facts::new(&model, version.parse().unwrap(), Device::gpu_of(24 << 30))
+        };
         check(config, &facts).into_iter().map(|finding| (finding.rule, finding.message)).collect()
     }
 
@@ -139,7 +141,7 @@ mod tests {
     fn a_repair_asks_for_less_swap_space() {
         let model = ModelShape::from_json(&serde_json::json!({}));
         let facts = Facts {
-            host_memory: Some(10 << 30),
+            host: HostLimits { memory: Some(10 << 30), ..HostLimits::default() },
             ..Facts::new(&model, EngineVersion::new(0, 6, 3), Device::gpu_of(24 << 30))
         };
         let repaired = repair(&Config::new().with("swap-space", 64.0), &facts).unwrap();

@@ -7,6 +7,7 @@ mod arguments;
 mod attention;
 mod block;
 mod candidate;
+mod cpu;
 mod data_parallel;
 mod device;
 mod effective;
@@ -18,6 +19,7 @@ mod graph_memory;
 mod graphs;
 mod host;
 mod length;
+mod loading;
 mod lora;
 mod memory;
 mod multi_step;
@@ -38,13 +40,14 @@ mod speculative;
 mod unchecked;
 mod v0;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::{Config, Value};
-use crate::facts::{Device, EngineVersion, ModelShape};
+use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::Learned;
 
 pub use effective::Effective;
+pub use loading::optional_packages;
 pub use memory::{launch as memory_launch, predict_memory};
 pub use narrow::{Narrowing, narrow};
 pub use removal::{Removal, Removed, removal};
@@ -60,8 +63,9 @@ pub struct Facts<'a> {
     pub env: &'a BTreeMap<String, String>,
     /// The longest prompt plus output that the workload asks for, in tokens.
     pub longest_request: Option<u64>,
-    /// Bytes of the host's memory, where they are known.
-    pub host_memory: Option<u64>,
+    pub host: HostLimits,
+    /// Python packages that the engine's installation lacks, where it was asked.
+    pub absent: Option<&'a BTreeSet<String>>,
     /// What earlier starts of this model, on this device and with this release, have shown of its memory.
     pub memory: Option<&'a Learned>,
 }
@@ -72,7 +76,16 @@ impl<'a> Facts<'a> {
     /// An engine and a model without anything else.
     #[must_use]
     pub fn new(model: &'a ModelShape, version: EngineVersion, device: Device) -> Self {
-        Self { model, version, device, env: &NO_VARIABLES, longest_request: None, host_memory: None, memory: None }
+        Self {
+            model,
+            version,
+            device,
+            env: &NO_VARIABLES,
+            longest_request: None,
+            host: HostLimits::default(),
+            absent: None,
+            memory: None,
+        }
     }
 }
 
@@ -237,6 +250,8 @@ const FAMILIES: &[&[Rule]] = &[
     attention::RULES,
     block::RULES,
     memory::RULES,
+    cpu::RULES,
+    loading::RULES,
     graph_memory::RULES,
 ];
 

@@ -137,7 +137,7 @@ mod tests {
     fn prefetched_groups_hold_what_is_taken_out() {
         assert_eq!(on_cpu("--offload-backend prefetch"), Some("R18"));
         assert_eq!(on_cpu("--offload-group-size 2 --offload-num-in-group 4"), Some("R18"));
-        assert_eq!(on_cpu("--offload-group-size 4 --offload-num-in-group 2"), None);
+        assert_eq!(on_cpu("--offload-group-size 4 --offload-num-in-group 2"), Some("R18d"), "nowhere to fetch them to");
         assert_eq!(on_cpu("--offload-group-size 4 --offload-prefetch-step 0"), Some("R18"));
         assert_eq!(on_cpu("--offload-num-in-group 2"), None);
     }

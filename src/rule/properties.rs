@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::facts::{Experts, Gpu, LatentAttention};
+use crate::facts::{Experts, Gpu, HostLimits, LatentAttention};
 
 const RELEASES: [EngineVersion; 12] = [
     EngineVersion::new(0, 6, 3),
@@ -66,7 +66,10 @@ fn the_defaults_of_every_release_are_accepted_for_every_model_on_every_device() 
     for version in RELEASES {
         for model in models() {
             for device in devices {
-                let facts = Facts { host_memory: Some(64 << 30), ..Facts::new(&model, version, device) };
+                let facts = Facts {
+                    host: HostLimits { memory: Some(64 << 30), numa_nodes: Some(1) },
+                    ..Facts::new(&model, version, device)
+                };
                 // A model may be too large for a device, or its length for what the device leaves.
                 let finding = rejection(&Config::new(), &facts).filter(|finding| !["R6", "R7"].contains(&finding.rule));
                 assert_eq!(finding, None, "{version} {device:?} {model:?}");
@@ -211,6 +214,7 @@ struct Case {
     env: BTreeMap<String, String>,
     longest_request: Option<u64>,
     host_memory: Option<u64>,
+    numa_nodes: Option<u32>,
     config: Config,
 }
 
@@ -219,7 +223,7 @@ impl Case {
         Facts {
             env: &self.env,
             longest_request: self.longest_request,
-            host_memory: self.host_memory,
+            host: HostLimits { memory: self.host_memory, numa_nodes: self.numa_nodes },
             ..Facts::new(&self.model, self.version, self.device)
         }
     }
@@ -238,6 +242,7 @@ impl Case {
             gpu.capability = gpu.capability.filter(|_| !is_forgotten(2));
         }
         self.host_memory = self.host_memory.filter(|_| !is_forgotten(3));
+        self.numa_nodes = self.numa_nodes.filter(|_| !is_forgotten(15));
         self.longest_request = self.longest_request.filter(|_| !is_forgotten(4));
         self.model.checkpoint_bytes = self.model.checkpoint_bytes.filter(|_| !is_forgotten(5));
         self.model.dtype = self.model.dtype.filter(|_| !is_forgotten(6));
@@ -262,10 +267,11 @@ impl Case {
 fn case() -> impl Strategy<Value = Case> {
     let amounts = || prop::option::of(prop_oneof![Just(0), Just(u64::MAX), 0_u64..1 << 40]);
     let flags = prop::collection::vec(flag(), 0..8);
-    let parts = (shape(), prop::sample::select(&RELEASES[..]), device(), environment(), amounts(), amounts(), flags);
-    parts.prop_map(|(model, version, device, env, longest_request, host_memory, flags)| {
+    let host = (amounts(), prop::option::of(1_u32..4));
+    let parts = (shape(), prop::sample::select(&RELEASES[..]), device(), environment(), amounts(), host, flags);
+    parts.prop_map(|(model, version, device, env, longest_request, (host_memory, numa_nodes), flags)| {
         let config = flags.into_iter().collect();
-        Case { model, version, device, env, longest_request, host_memory, config }
+        Case { model, version, device, env, longest_request, host_memory, numa_nodes, config }
     })
 }
 
@@ -289,7 +295,7 @@ fn plausible_case() -> impl Strategy<Value = Case> {
     let parts = (prop::sample::select(models()), releases, device(), prop::collection::vec(flag, 1..4));
     parts.prop_map(|(model, version, device, flags)| {
         let (env, config) = (BTreeMap::new(), flags.into_iter().collect());
-        Case { model, version, device, env, longest_request: None, host_memory: None, config }
+        Case { model, version, device, env, longest_request: None, host_memory: None, numa_nodes: None, config }
     })
 }
 

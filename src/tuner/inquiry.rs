@@ -1,5 +1,6 @@
 //! What rules and the installed engine say of a configuration before it is launched.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{Event, Installed, TuneError, Tuner, command_line};
@@ -18,6 +19,8 @@ pub struct Inquiry {
     preflight: Option<Preflight>,
     /// The release of the installed engine, once it has been compared with the study.
     compared: Option<String>,
+    /// The packages that it lacks, once it has been asked.
+    pub(super) absent: Option<BTreeSet<String>>,
 }
 
 impl Inquiry {
@@ -139,6 +142,7 @@ impl Tuner<'_> {
             self.inquiry.stop().await;
             return Ok(None);
         }
+        self.inquiry.absent = Some(installed.absent.clone());
         self.inquiry.compared = Some(installed.version.clone());
         Ok(self.inquiry.compared.clone())
     }

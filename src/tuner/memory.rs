@@ -21,7 +21,7 @@ impl Tuner<'_> {
     /// What is known of this model on this device with this release.
     pub(super) async fn learned(&self, study: &Study) -> Result<Learned, TuneError> {
         let starts = self.store.starts(study, &self.start_key(), MOST_STARTS).await?;
-        let facts = self.job.facts(self.installed.version, self.installed.device, self.installed.host_memory);
+        let facts = self.job.facts(self.installed.version, self.installed.device, self.installed.host);
         let observations = starts.into_iter().map(|start| {
             let facts = Facts { env: &start.env, ..facts };
             let effective = Effective::resolve(&start.config, &facts);

@@ -126,7 +126,7 @@ impl Tuner<'_> {
             best: best.map(|best| best.value),
         });
 
-        let search = self.job.search(self.installed.version, self.installed.device, self.installed.host_memory);
+        let search = self.job.search(self.installed.version, self.installed.device, self.installed.host);
         let removal = search.removal();
         let empty = search.is_empty(&removal);
         (self.observer)(Event::Space(removal.clone()));
@@ -147,7 +147,8 @@ impl Tuner<'_> {
             }
             let number = u32::try_from(history.len()).unwrap_or(u32::MAX);
             (self.observer)(Event::Phase(Phase::Checking));
-            let now = search.knowing(&learned);
+            let absent = self.inquiry.absent.clone();
+            let now = search.knowing(&learned, absent.as_ref());
             let Some((proposed_by, config)) = self.propose(&study, &now, &history, launched).await? else {
                 break if empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft };
             };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Event, Lock, LockError, TuneError, Tuner};
-use crate::facts::{Device, EngineVersion, Gpu, Host};
+use crate::facts::{Device, EngineVersion, Gpu, Host, HostLimits};
 use crate::flag::FlagTable;
 use crate::job::{Job, differences};
 use crate::server::{self, Marker};
@@ -15,8 +15,8 @@ use crate::store::Study;
 pub struct Installed {
     pub version: EngineVersion,
     pub device: Device,
-    /// Bytes of the memory of the host that the engine runs on.
-    pub host_memory: Option<u64>,
+    /// Of the host that the engine runs on.
+    pub host: HostLimits,
     /// Why the device could not be read, where neither the study nor the driver describes it.
     pub undetected: Option<String>,
     /// Whether the release is only assumed, because neither the study nor the engine says it.
@@ -53,7 +53,7 @@ pub async fn detect(job: &Job) -> Installed {
         version: known.unwrap_or_else(FlagTable::newest_release),
         device,
         // What the simulated engine runs on does not limit what it simulates.
-        host_memory: is_real.then(|| Host::detect().memory).filter(|memory| *memory > 0),
+        host: if is_real { HostLimits::detect() } else { HostLimits::default() },
         undetected,
         assumed: known.is_none() && is_real,
     }

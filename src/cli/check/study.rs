@@ -29,7 +29,7 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let job = Job::read(file)?;
     let installed = detect(&job).await;
     job.check_release(installed.version)?;
-    let search = job.search(installed.version, installed.device, installed.host_memory);
+    let search = job.search(installed.version, installed.device, installed.host);
     let removal = search.removal();
     let store = if database_path(&global.db).exists() { Some(Store::open(&global.db, false).await?) } else { None };
     let possible = removal.complete.then_some(removal.remaining);

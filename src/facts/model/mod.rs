@@ -59,6 +59,8 @@ pub struct ModelShape {
     pub irregular_cache: bool,
     /// Bytes of the checkpoint's weights, where they lie beside `config.json`.
     pub checkpoint_bytes: Option<u64>,
+    /// Names of the files of weights beside `config.json`; `None` where there are none.
+    pub weight_files: Option<Vec<String>>,
     pub lengths: Lengths,
     /// Keys that are there and could not be used, each with the reason.
     pub unread: Vec<String>,
@@ -145,6 +147,7 @@ impl ModelShape {
         }
         let mut shape = Self::from_json(&json);
         shape.checkpoint_bytes = weights::checkpoint_bytes(directory);
+        shape.weight_files = weights::files(directory);
         Ok(shape)
     }
 
@@ -219,6 +222,7 @@ impl ModelShape {
             encoder_decoder: json.get("is_encoder_decoder").and_then(Json::as_bool).unwrap_or(false),
             irregular_cache: attention::caches_otherwise(text, kind),
             checkpoint_bytes: None,
+            weight_files: None,
             lengths: Lengths::read(text, &keys),
             model_type,
             unread: Vec::new(),

@@ -9,6 +9,17 @@ pub(super) fn checkpoint_bytes(directory: &Path) -> Option<u64> {
     stated(directory).or_else(|| summed(directory))
 }
 
+/// The names of the files of weights, in order.
+pub(super) fn files(directory: &Path) -> Option<Vec<String>> {
+    let names = std::fs::read_dir(directory).ok()?.flatten().filter_map(|file| file.file_name().into_string().ok());
+    let mut weights: Vec<_> = names.filter(|name| WEIGHTS.iter().any(|ending| name.ends_with(ending))).collect();
+    weights.sort_unstable();
+    (!weights.is_empty()).then_some(weights)
+}
+
+/// Endings of files that hold weights.
+const WEIGHTS: [&str; 3] = [".bin", ".pt", ".safetensors"];
+
 fn stated(directory: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(directory.join("model.safetensors.index.json")).ok()?;
     let index: Json = serde_json::from_str(&text).ok()?;
@@ -35,6 +46,7 @@ mod tests {
         std::fs::write(at("model-00001-of-00002.safetensors"), [0; 100])?;
         std::fs::write(at("model-00002-of-00002.safetensors"), [0; 50])?;
         assert_eq!(checkpoint_bytes(directory.path()), Some(150));
+        assert_eq!(files(directory.path()).map(|names| names.len()), Some(2));
         std::fs::write(at("model.safetensors.index.json"), r#"{"metadata": {"total_size": 142}}"#)?;
         assert_eq!(checkpoint_bytes(directory.path()), Some(142));
         Ok(())
