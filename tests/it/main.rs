@@ -8,6 +8,7 @@ mod check;
 mod exercise;
 mod hardware;
 mod help;
+mod late_starts;
 mod memory_model;
 mod model_shapes;
 mod preflight;
