@@ -13,9 +13,11 @@ const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -
 
 pub(super) const RULES: &[Rule] = &[
     rule("R10d", "every worker on a CPU has a memory node of its own, or its threads are not bound by itself", nodes),
+    rule("R10e", "VLLM_CPU_OMP_THREADS_BIND names the CPUs of every worker", lists),
     rule("R15g", "the CPU's attention kernel has the model's head size", head_size),
     rule("R15h", "latent attention on a CPU caches in 16 bits", latent_cache),
     rule("R15i", "an fp8 cache on a CPU has heads of a multiple of 32", eight_bit_heads),
+    rule("R16q", "one sequence's context is divided among devices other than CPUs", whole_context),
     rule("R17d", "guessed tokens are looked up on a device that is there", guesses_on_a_gpu),
     rule("R18c", "KV blocks are offloaded from a GPU", blocks_leave_a_gpu),
     rule("R18d", "weights are prefetched to a GPU", weights_go_to_a_gpu),
@@ -24,12 +26,19 @@ pub(super) const RULES: &[Rule] = &[
     rule("R5d", "the CPU's memory holds the key/value cache that is asked for", cache_fits),
 ];
 
-/// `VLLM_CPU_OMP_THREADS_BIND`: by itself the engine binds each worker to the CPUs of one memory node.
+const BIND: &str = "VLLM_CPU_OMP_THREADS_BIND";
+
+/// Workers of one engine.
+fn workers(candidate: &Candidate<'_>) -> u64 {
+    let e = &candidate.effective;
+    e.tensor_parallel_size.max(1).saturating_mul(e.pipeline_parallel_size.max(1))
+}
+
+/// By itself the engine binds each worker to the CPUs of one memory node, also those of other data-parallel engines.
 fn nodes(candidate: &Candidate<'_>) -> Option<Violation> {
     let nodes = candidate.facts.host.numa_nodes.filter(|_| candidate.on_cpu())?;
-    let by_itself = candidate.facts.env.get("VLLM_CPU_OMP_THREADS_BIND").is_none_or(|bind| bind == "auto");
-    let e = &candidate.effective;
-    let workers = e.tensor_parallel_size.max(1).saturating_mul(e.pipeline_parallel_size.max(1));
+    let by_itself = candidate.facts.env.get(BIND).is_none_or(|bind| bind == "auto");
+    let workers = workers(candidate);
     let simulated = candidate.facts.env.contains_key("VLLM_CPU_SIM_MULTI_NUMA");
     (by_itself && !simulated && workers > u64::from(nodes)).then(|| {
         let message = format!(
@@ -37,6 +46,32 @@ fn nodes(candidate: &Candidate<'_>) -> Option<Violation> {
              VLLM_CPU_OMP_THREADS_BIND, or decrease the parallel sizes."
         );
         Violation::new(message).unset("tensor-parallel-size").unset("pipeline-parallel-size")
+    })
+}
+
+/// `0-3|4-7`: CPUs of the first worker, of the second, and so on.
+fn lists(candidate: &Candidate<'_>) -> Option<Violation> {
+    let bind = candidate.facts.env.get(BIND).filter(|bind| !["auto", "nobind"].contains(&bind.as_str()))?;
+    let (lists, workers) = (bind.split('|').count(), workers(candidate));
+    // With several engines each takes its part of the list.
+    let alone = candidate.number_or("data-parallel-size", 1) <= 1;
+    (candidate.on_cpu() && alone && u64::try_from(lists).ok() != Some(workers)).then(|| {
+        let message = format!(
+            "{BIND}={bind} has {lists} lists of CPUs, which doesn't match local world size {workers}: tensor times \
+             pipeline parallel size."
+        );
+        Violation::new(message)
+    })
+}
+
+fn whole_context(candidate: &Candidate<'_>) -> Option<Violation> {
+    let size = candidate.number_or("decode-context-parallel-size", 1);
+    (candidate.on_cpu() && size > 1).then(|| {
+        let message = format!(
+            "Decode Context Parallelism (DCP) requires attention implementations to return the softmax LSE during \
+             decode, but CPUAttentionBackendImpl does not: decode_context_parallel_size is {size}."
+        );
+        Violation::new(message).unset("decode-context-parallel-size")
     })
 }
 
@@ -191,7 +226,16 @@ mod tests {
         assert_eq!(found("{}", &[], "-tp 2").1, Some(Config::new()));
         assert_eq!(found("{}", &[], "-pp 2").0, Some("R10d"));
         assert_eq!(found("{}", &[("VLLM_CPU_OMP_THREADS_BIND", "nobind")], "-tp 2").0, None);
-        assert_eq!(found("{}", &[("VLLM_CPU_OMP_THREADS_BIND", "auto")], "-tp 1").0, None);
+        assert_eq!(found("{}", &[(BIND, "auto")], "-tp 1").0, None);
+        assert_eq!(found("{}", &[(BIND, "0")], "-tp 2").0, Some("R10e"));
+        assert_eq!(found("{}", &[(BIND, "0|1")], "-tp 2").0, None);
+    }
+
+    #[test]
+    fn a_context_is_not_divided_among_cpus() {
+        let shared = r#"{"num_key_value_heads": 1}"#;
+        assert_eq!(found(shared, &[(BIND, "nobind")], "-tp 2 -dcp 2").0, Some("R16q"));
+        assert_eq!(found(shared, &[(BIND, "nobind")], "-tp 2").0, None);
     }
 
     #[test]

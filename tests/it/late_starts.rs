@@ -25,7 +25,8 @@ struct Case {
 
 const SPACE: &str = "VLLM_CPU_KVCACHE_SPACE";
 const NO_SPACE: &[(&str, Option<&str>)] = &[(SPACE, None)];
-const UNBOUND: &[(&str, Option<&str>)] = &[("VLLM_CPU_OMP_THREADS_BIND", Some("nobind"))];
+const BIND: &str = "VLLM_CPU_OMP_THREADS_BIND";
+const UNBOUND: &[(&str, Option<&str>)] = &[(BIND, Some("nobind"))];
 
 fn late(flags: &'static str, rule: &'static str, says: &'static str) -> Case {
     Case { keys: json!({}), flags, env: &[], rule: Some(rule), says }
@@ -103,6 +104,21 @@ fn cases() -> Vec<Case> {
         },
         Case { keys: json!({"intermediate_size": 513}), env: UNBOUND, ..late(two, "R8c", "AssertionError") },
         Case { keys: experts, env: UNBOUND, ..late(two, "R8c", "AssertionError") },
+        Case { env: &[(BIND, Some("0"))], ..late(two, "R10e", "doesn't match local world size 2") },
+        Case {
+            keys: json!({"num_key_value_heads": 1}),
+            env: UNBOUND,
+            ..late("--tensor-parallel-size 2 --decode-context-parallel-size 2", "R16q", "Decode Context Parallelism")
+        },
+        Case {
+            env: &[(BIND, Some("nobind")), ("VLLM_PP_LAYER_PARTITION", Some("1,2"))],
+            ..late("--pipeline-parallel-size 2", "R9a", "does not match num_hidden_layers=4")
+        },
+        Case {
+            keys: json!({"num_hidden_layers": 1, "layer_types": ["full_attention"]}),
+            env: UNBOUND,
+            ..late("--pipeline-parallel-size 2", "R9", "ZeroDivisionError")
+        },
     ]
 }
 
@@ -179,7 +195,7 @@ fn the_real_engine_fails_late_where_the_rules_say_so() {
             args.extend(["--load-format".to_owned(), "dummy".to_owned()]);
         }
         args.extend(case.flags.split_whitespace().map(str::to_owned));
-        let workers = if case.env == UNBOUND { 2 } else { 1 };
+        let workers = if case.env.iter().any(|(name, _)| *name == BIND) { 2 } else { 1 };
         let env: BTreeMap<_, _> = case.env.iter().copied().collect();
         writeln!(questions, "{}", json!({"args": args, "env": env, "workers": workers})).unwrap();
         let answer = answers.next().unwrap();
