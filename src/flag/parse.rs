@@ -88,6 +88,12 @@ impl FlagTable {
             Some((key, value)) => (key, Some(value)),
             None => (argument, None),
         };
+        // `-O 3` is `-O3` where that is a level, and the name of nothing else.
+        if argument == "-O"
+            && let Some(spelling) = self.column.by_spelling.get("--optimization-level")
+        {
+            return Word::Option(spelling, None);
+        }
         // `-O3` is the one short flag with its value behind it.
         if let Some(level) = short.strip_prefix('O').filter(|level| !level.is_empty()) {
             let name = if self.find("optimization-level").is_some() { "--optimization-level" } else { "-O" };
@@ -310,6 +316,8 @@ mod tests {
         assert_eq!((config.get_i64("max-num-seqs"), config.get_i64("max-model-len")), (Some(4), Some(-1)));
         assert_eq!(config.get_i64("kv-cache-memory-bytes"), Some(100 << 20));
         assert_eq!((config.get_i64("optimization-level"), config.get_i64("nnodes")), (Some(3), Some(2)));
+        assert_eq!(parse(V32, "-O 0")?.get_i64("optimization-level"), Some(0));
+        assert!(parse(V32, "-O {}").is_err(), "only a level");
         assert_eq!(parse(EngineVersion::new(0, 10, 2), "-O3")?.get_str("compilation-config"), Some("3"));
         assert!(parse(V32, "--max-num 4").is_err(), "several flags begin so");
         assert!(parse(V06, "--max-model-len auto").is_err());

@@ -1,5 +1,7 @@
 //! From the text of one value to the value, as the parser of the release reads it.
 
+use std::num::IntErrorKind;
+
 use serde_json::Value as Json;
 
 use super::book::RECORDED;
@@ -164,12 +166,17 @@ fn is_auto(text: &str) -> bool {
     text.trim().eq_ignore_ascii_case("auto")
 }
 
-/// Python's `int`: blanks around it, a sign, underscores between digits.
+/// Python's `int`: blanks around it, a sign, underscores between digits. Python's have no limit; what is beyond ours is
+/// read as the nearest that we have.
 pub(super) fn integer(text: &str) -> Option<i64> {
     let text = text.trim();
-    match text.parse() {
+    match text.parse::<i64>() {
         Ok(number) => Some(number),
-        Err(_) => without_underscores(text)?.parse().ok(),
+        Err(error) => match error.kind() {
+            IntErrorKind::PosOverflow => Some(i64::MAX),
+            IntErrorKind::NegOverflow => Some(i64::MIN),
+            _ => integer(&without_underscores(text)?),
+        },
     }
 }
 
@@ -225,6 +232,8 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_python_reads_them() {
+        assert_eq!(read("seed", "9223372036854775808"), Ok(Value::Int(i64::MAX)));
+        assert_eq!(read("seed", "-99_999_999_999_999_999_999"), Ok(Value::Int(i64::MIN)));
         assert_eq!(read("max-num-seqs", " +1_000 "), Ok(Value::Int(1000)));
         assert!(read("max-num-seqs", "1__0").is_err() && read("max-num-seqs", "1e3").is_err());
         assert_eq!(read("gpu-memory-utilization", "5e-1"), Ok(Value::Float(0.5)));

@@ -1,5 +1,6 @@
 //! Experts, context parallelism and microbatches (`ParallelConfig` and `ModelConfig.verify_with_parallel_config` in vLLM).
 
+use super::quantization::dtype;
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
@@ -203,9 +204,7 @@ fn moonep(candidate: &Candidate<'_>) -> Option<Violation> {
     if candidate.has("quantization") || candidate.facts.model.quantization.is_some() {
         return refused("currently supports unquantized BF16 models only");
     }
-    let given = candidate.text("dtype").filter(|dtype| *dtype != "auto");
-    let own = candidate.facts.model.dtype.as_deref().map_or("", |dtype| dtype.trim_start_matches("torch."));
-    if given.unwrap_or(own) != "bfloat16" {
+    if dtype(candidate).is_some_and(|dtype| dtype != "bfloat16") {
         return refused("currently supports BF16 models only");
     }
     if candidate.on("enable-eplb") {

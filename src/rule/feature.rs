@@ -19,6 +19,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("R21a", "state-space flags fit together and to the model", state_space),
     rule("R21b", "the profiler has a directory and only its own options", profiler),
     rule("R21c", "structured outputs have a backend that can do what is asked", structured_outputs),
+    rule("R21e", "a language model is not run by TerraTorch", implementation),
     rule("R21d", "asynchronous expert balancing has a communicator for it", balancing),
 ];
 
@@ -55,6 +56,16 @@ fn json_fields(candidate: &Candidate<'_>) -> Option<Violation> {
     };
     let (name, reason) = object.or_else(field)?;
     Some(Violation::new(format!("{}: {reason}", name.replace('-', "_"))).unset(name))
+}
+
+/// `terratorch` runs models of the Earth's surface, all of one class, and asserts so (`ModelConfig.registry`).
+fn implementation(candidate: &Candidate<'_>) -> Option<Violation> {
+    let own = candidate.facts.model.architecture.as_deref().unwrap_or("a model without architectures");
+    let other = own != "Terratorch" && !own.starts_with("Prithvi");
+    (candidate.text("model-impl") == Some("terratorch") && other).then(|| {
+        let message = format!("model_impl 'terratorch' cannot run {own}");
+        Violation::new(message).unset("model-impl")
+    })
 }
 
 fn sleep(candidate: &Candidate<'_>) -> Option<Violation> {
@@ -97,6 +108,23 @@ fn model_runner(candidate: &Candidate<'_>) -> Option<Violation> {
 const STATE_SPACE: [&str; 12] =
     ["Mamba", "Jamba", "Bamba", "Nemotron", "Granite", "Falcon", "Zamba", "Plamo", "Next", "Kimi", "Lfm", "Bailing"];
 
+/// Families with layers that attend and layers that keep a state.
+const HYBRID: [&str; 10] = [
+    "bamba",
+    "falcon_h1",
+    "granitemoehybrid",
+    "jamba",
+    "kimi_linear",
+    "lfm2",
+    "nemotron_h",
+    "plamo2",
+    "qwen3_next",
+    "zamba2",
+];
+
+/// Families all of whose layers keep a state.
+const STATE_ONLY: [&str; 3] = ["falcon_mamba", "mamba", "mamba2"];
+
 fn state_space(candidate: &Candidate<'_>) -> Option<Violation> {
     let backend = candidate.config.get_str("mamba-backend");
     if let Some(name) = backend.filter(|name| !["triton", "flashinfer", "cpu"].contains(&name.to_lowercase().as_str()))
@@ -125,6 +153,14 @@ fn state_space(candidate: &Candidate<'_>) -> Option<Violation> {
         return Some(Violation::new(message).unset("mamba-block-size"));
     }
     let own = candidate.facts.model.architecture.as_deref();
+    let kind = candidate.facts.model.model_type.as_deref().unwrap_or_default();
+    // Prefixes are cached by default only where some layers attend.
+    let default = HYBRID.contains(&kind);
+    let cached = candidate.config.get_bool("enable-prefix-caching").unwrap_or(default);
+    if (default || STATE_ONLY.contains(&kind)) && cached && !candidate.effective.chunked_prefill {
+        let message = "Chunked prefill is required for mamba cache mode 'align'.";
+        return Some(Violation::new(message).unset("enable-chunked-prefill"));
+    }
     let without = own.is_some_and(|own| !STATE_SPACE.iter().any(|family| own.contains(family)));
     (candidate.on("use-replayssm") && without).then(|| {
         let message = format!("--use-replayssm is not supported for architecture '{}'", own.unwrap_or_default());
@@ -194,7 +230,10 @@ fn balancing(candidate: &Candidate<'_>) -> Option<Violation> {
 
 #[cfg(test)]
 mod tests {
+    use crate::facts::{Device, EngineVersion, ModelShape};
+    use crate::flag::FlagTable;
     use crate::rule::tests::{on_cpu, rule};
+    use crate::rule::{Facts, rejection};
 
     #[test]
     fn some_features_need_a_gpu() {
@@ -216,6 +255,29 @@ mod tests {
         assert_eq!(on_cpu("--mamba-block-size 64"), None);
         assert_eq!(on_cpu("--mamba-block-size 64 --no-enable-prefix-caching"), Some("R21a"));
         assert_eq!(on_cpu("--enable-mamba-cache-stochastic-rounding"), Some("R21a"));
+    }
+
+    #[test]
+    fn cached_states_need_chunks() {
+        let of = |kind: &str, line: &str| {
+            let json = serde_json::json!({"model_type": kind, "max_position_embeddings": 1024});
+            let version = EngineVersion::new(0, 32, 0);
+            let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            let config = FlagTable::for_version(version).parse(&arguments).unwrap();
+            let model = ModelShape::from_json(&json);
+            rejection(&config, &Facts::new(&model, version, Device::Cpu)).map(|finding| finding.rule)
+        };
+        assert_eq!(of("qwen3_next", "--no-enable-chunked-prefill"), Some("R21a"));
+        assert_eq!(of("qwen3_next", "--no-enable-chunked-prefill --no-enable-prefix-caching"), None);
+        assert_eq!(of("mamba", "--no-enable-chunked-prefill"), None);
+        assert_eq!(of("mamba", "--no-enable-chunked-prefill --enable-prefix-caching"), Some("R21a"));
+        assert_eq!(of("qwen3", "--no-enable-chunked-prefill"), None);
+    }
+
+    #[test]
+    fn an_implementation_that_is_not_installed_is_refused() {
+        assert_eq!(on_cpu("--model-impl terratorch"), Some("R21e"));
+        assert_eq!(on_cpu("--model-impl transformers"), None);
     }
 
     #[test]

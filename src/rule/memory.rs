@@ -154,18 +154,38 @@ fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
         )
     };
     let violation = Violation::new(message);
+    let set = set_sizes(candidate);
     let careful = prediction.careful_length();
     let requests_fit = candidate.facts.longest_request.is_none_or(|longest| longest <= careful);
     if careful > 0 && requests_fit {
         return Some(violation.set("max-model-len", i64::try_from(careful).unwrap_or(i64::MAX)));
     }
+    if !set.is_empty() {
+        return Some(set.into_iter().fold(violation, |violation, (flag, _)| violation.unset(flag)));
+    }
     Some(with_larger_share(violation, candidate))
+}
+
+/// The flags that set the cache's size, and their values, as far as they are given.
+fn set_sizes(candidate: &Candidate<'_>) -> Vec<(&'static str, i64)> {
+    let sizes = ["num-gpu-blocks-override", "kv-cache-memory-bytes"];
+    sizes.into_iter().filter_map(|flag| Some((flag, candidate.number(flag)?))).collect()
 }
 
 fn leaves_a_cache(candidate: &Candidate<'_>) -> Option<Violation> {
     let (prediction, none_at_all) = failing(candidate)?;
     if !none_at_all {
         return None;
+    }
+    // A set size is what it is; nothing else has to leave room for it.
+    let set = set_sizes(candidate);
+    if let Some((flag, value)) = set.first() {
+        let message = format!(
+            "No available memory for the cache blocks: {} ({value}) leaves no block of {} tokens to use.",
+            flag.replace('-', "_"),
+            candidate.effective.block_size
+        );
+        return Some(set.iter().fold(Violation::new(message), |violation, (flag, _)| violation.unset(flag)));
     }
     let Prediction { weights_gib, activations_gib, overhead_gib, .. } = prediction;
     let available = prediction.budget_gib.map_or_else(|| "an unknown share".to_owned(), |gib| format!("{gib:.2} GiB"));
@@ -263,6 +283,28 @@ mod tests {
             assert!(rule == "R6" && rejects, "{line}: {rule}");
             let words = format!("the estimated maximum model length is {length}.");
             assert!(message.contains(&words), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_set_size_without_room_for_a_block_is_left_to_the_engine() {
+        for (line, named) in [
+            ("--num-gpu-blocks-override 0", "num_gpu_blocks_override (0)"),
+            ("--kv-cache-memory-bytes 64k", "kv_cache_memory_bytes (64000)"),
+            ("--kv-cache-memory-bytes 64k --num-gpu-blocks-override 1 --max-model-len 64", "64"),
+        ] {
+            let version = EngineVersion::new(0, 32, 0);
+            let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            let config = crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap();
+            let model = ModelShape::from_json(&serde_json::json!({
+                "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "max_position_embeddings": 4096, "vocab_size": 4096, "intermediate_size": 512
+            }));
+            let facts = Facts::new(&model, version, Device::Cpu);
+            let finding = check(&config, &facts).into_iter().next().unwrap();
+            assert!(finding.message.contains(named), "{}", finding.message);
+            let repaired = repair(&config, &facts).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(repaired.get("num-gpu-blocks-override").or(repaired.get("kv-cache-memory-bytes")), None);
         }
     }
 

@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(of("--quantization awq_marlin --dtype bfloat16"), None);
         assert_eq!(of("--quantization awq --dtype half"), None);
         assert_eq!(of("--quantization gptq"), Some("R20j"));
-        assert_eq!(id("0.32.0", None, awq, "--quantization fp8"), None, "left to the rules of 0.32");
+        assert_eq!(id("0.32.0", None, awq, "--quantization fp8"), Some("R20a"));
     }
 
     #[test]

@@ -105,8 +105,12 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
         ));
     }
     let Some(tokens) = tokens else {
-        // The drafting model of another directory may state its own number.
-        let stated = model.is_some_and(|model| !MODELLESS.contains(&model)) || method == Some("suffix");
+        // Only drafting models of these kinds may state their own number; a name that does not tell is taken for a
+        // plain model.
+        let speaks = |name: &str| ["medusa", "mtp", "speculator", "accelerator"].iter().any(|part| name.contains(part));
+        let stated = model.is_some_and(|model| !MODELLESS.contains(&model))
+            && method.or(model).is_some_and(|name| speaks(&name.to_lowercase()))
+            || method == Some("suffix");
         return (!stated).then(|| {
             refused(
                 "num_speculative_tokens must be provided with speculative model unless the draft model config \
@@ -274,6 +278,9 @@ mod tests {
         assert_eq!(with(r#"{"method":"ngram","num_speculative_tokens":3,"bogus":1}"#), Some("R17"));
         assert_eq!(on_cpu("--spec-method ngram --spec-tokens 3"), None);
         assert_eq!(on_cpu("--spec-tokens 3"), Some("R17"));
+        assert_eq!(on_cpu("--spec-model small"), Some("R17"));
+        assert_eq!(on_cpu("--spec-model small --spec-tokens 3"), None);
+        assert_eq!(on_cpu("--spec-model some-medusa"), None, "it may state the number itself");
     }
 
     #[test]

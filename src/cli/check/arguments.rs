@@ -1,12 +1,13 @@
 //! `check --args-file`: one verdict for each line, by the rules and, where it is asked, by the installed engine.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
 use futures_util::stream::{Stream, StreamExt, unfold};
 use serde_json::{Value as Json, json};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, Lines};
 
 use super::engine::no_preflight;
 use crate::cli::Global;
@@ -46,15 +47,12 @@ struct Tally {
 
 /// Prints one verdict a line. A broken line ends it, after the answers to those before it.
 pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Result<(), Failure> {
+    let Some(preflight) = check.preflight else { return run_alone(file, check) };
     let opened = tokio::fs::File::open(file).await.map_err(|error| unreadable(file, &error))?;
     let begin = Instant::now();
-    let answers = lines(file, BufReader::new(opened).lines()).map(|line| async move {
+    let answers = lines(file, tokio::io::BufReader::new(opened).lines()).map(|line| async move {
         let (place, text) = line?;
-        let line: Line = serde_json::from_str(&text).map_err(|error| {
-            Failure::new(INVALID, format!("{place}: {error}"))
-                .with_hint(r#"each line is an object such as {"args": ["--max-num-seqs", "64"]}"#)
-        })?;
-        check.answer(&line.args).await
+        check.answer(&read(&text, &place)?.args, preflight).await
     });
     let mut answers = std::pin::pin!(answers.buffered(MOST_UNDER_WAY));
     let mut tally = Tally::default();
@@ -63,16 +61,80 @@ pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Resul
         tally.count(compared.as_ref());
         print(&answer.to_string())?;
     }
-    if check.preflight.is_some() {
-        note(global, &tally.describe(begin.elapsed().as_secs_f64() * 1e3));
+    note(global, &tally.describe(begin.elapsed().as_secs_f64() * 1e3));
+    Ok(())
+}
+
+/// The rules alone take microseconds a line, so nothing around them may take more: one buffer in and one out, which is
+/// emptied whenever the reader would wait.
+fn run_alone(file: &Path, check: Check<'_>) -> Result<(), Failure> {
+    let opened = std::fs::File::open(file).map_err(|error| unreadable(file, &error))?;
+    let mut answers = BufWriter::new(std::io::stdout().lock());
+    let result = answer_all(file, BufReader::new(opened), check, &mut answers);
+    answers.flush()?;
+    result
+}
+
+fn answer_all(
+    file: &Path,
+    mut lines: BufReader<std::fs::File>,
+    check: Check<'_>,
+    answers: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut text = String::new();
+    for number in 1_usize.. {
+        if lines.buffer().is_empty() {
+            answers.flush()?;
+        }
+        text.clear();
+        if lines.read_line(&mut text).map_err(|error| unreadable(file, &error))? == 0 {
+            break;
+        }
+        if text.trim().is_empty() {
+            continue;
+        }
+        let line = read(&text, &format_args!("{}:{number}", file.display()))?;
+        let (config, findings) = check.findings(without_model(&line.args));
+        let repair = findings.first().and_then(|finding| check.repair(&config, finding));
+        serde_json::to_writer(&mut *answers, &verdict(findings.first(), repair)).map_err(std::io::Error::from)?;
+        answers.write_all(b"\n")?;
     }
     Ok(())
+}
+
+fn read(text: &str, place: &dyn std::fmt::Display) -> Result<Line, Failure> {
+    serde_json::from_str(text).map_err(|error| {
+        Failure::new(INVALID, format!("{place}: {error}"))
+            .with_hint(r#"each line is an object such as {"args": ["--max-num-seqs", "64"]}"#)
+    })
+}
+
+/// The model's name may stand before the flags; the one of our own command line is meant.
+fn without_model(args: &[String]) -> &[String] {
+    match args {
+        [first, flags @ ..] if !first.starts_with('-') => flags,
+        _ => args,
+    }
+}
+
+/// One answer, without what the engine says.
+fn verdict(finding: Option<&Finding>, repair: Option<Config>) -> Json {
+    let Some(finding) = finding else {
+        return json!({"verdict": "accept", "rule": null, "severity": null, "message": null, "repair": null});
+    };
+    json!({
+        "verdict": if finding.severity.rejects() { "reject" } else { "warn" },
+        "rule": finding.rule,
+        "severity": finding.severity.name(),
+        "message": finding.message,
+        "repair": repair,
+    })
 }
 
 /// The lines that are not empty, each with its place, read as they are wanted.
 fn lines(
     file: &Path,
-    lines: Lines<BufReader<tokio::fs::File>>,
+    lines: Lines<tokio::io::BufReader<tokio::fs::File>>,
 ) -> impl Stream<Item = Result<(String, String), Failure>> {
     unfold((lines, 0_usize), move |(mut lines, mut number)| async move {
         loop {
@@ -117,18 +179,14 @@ impl Tally {
 
 impl Check<'_> {
     /// The answer to one line and, where the engine answered, where the rules disagree with it.
-    async fn answer(self, args: &[String]) -> Result<(Json, Option<Option<Disagreement>>), Failure> {
-        // The model's name may stand before the flags; the one of our own command line is meant.
-        let args = match args {
-            [first, flags @ ..] if !first.starts_with('-') => flags,
-            _ => args,
-        };
+    async fn answer(
+        self,
+        args: &[String],
+        preflight: &Preflight,
+    ) -> Result<(Json, Option<Option<Disagreement>>), Failure> {
+        let args = without_model(args);
         let (config, findings) = self.findings(args);
-        let engine = match self.preflight {
-            None => return Ok((self.describe(&config, findings.first(), None).await, None)),
-            Some(preflight) => self.ask(preflight, args).await,
-        };
-        match engine {
+        match self.ask(preflight, args).await {
             Err(error) if error.is_final() => Err(no_preflight(&error)),
             Err(error) => {
                 let mut answer = self.describe(&config, findings.first(), None).await;
@@ -137,7 +195,7 @@ impl Check<'_> {
             }
             Ok(engine) => {
                 let (finding, disagreement) = judge(findings, &engine);
-                let mut answer = self.describe(&config, finding.as_ref(), self.preflight).await;
+                let mut answer = self.describe(&config, finding.as_ref(), Some(preflight)).await;
                 answer["engine"] = match engine {
                     Verdict::Accept { warnings, .. } => {
                         json!({"verdict": "accept", "message": null, "warnings": warnings})
@@ -165,21 +223,17 @@ impl Check<'_> {
         (config, findings)
     }
 
+    fn repair(self, config: &Config, finding: &Finding) -> Option<Config> {
+        finding.severity.rejects().then(|| rule::repair(config, self.facts)).flatten()
+    }
+
     /// The verdict, with a repair that the engine, where it is given, accepts.
     async fn describe(self, config: &Config, finding: Option<&Finding>, engine: Option<&Preflight>) -> Json {
-        let Some(finding) = finding else {
-            return json!({"verdict": "accept", "rule": null, "severity": null, "message": null, "repair": null});
-        };
-        let verdict = if finding.severity.rejects() { "reject" } else { "warn" };
-        let repair = if finding.severity.rejects() { rule::repair(config, self.facts) } else { None };
-        let repair = match (repair, engine) {
+        let repair = match (finding.and_then(|finding| self.repair(config, finding)), engine) {
             (Some(repair), Some(engine)) => self.accepts(engine, &repair).await.then_some(repair),
             (repair, _) => repair,
         };
-        json!({
-            "verdict": verdict, "rule": finding.rule, "severity": finding.severity.name(),
-            "message": finding.message, "repair": repair,
-        })
+        verdict(finding, repair)
     }
 
     async fn accepts(self, engine: &Preflight, config: &Config) -> bool {

@@ -51,7 +51,8 @@ impl Lengths {
     }
 
     pub(super) fn read(text: &Json, keys: &Keys<'_>) -> Self {
-        let stated = keys.smallest(&KEYS);
+        // Where it is there it decides alone, also when it is the longer one.
+        let stated = keys.size(&["model_max_length"]).or_else(|| keys.smallest(&KEYS));
         let scaling = ["rope_scaling", "rope_parameters"].iter().find_map(|key| {
             // Gemma 3 states a length that is stretched already.
             let gemma3 = text.get("model_type").and_then(Json::as_str).is_some_and(|kind| kind.contains("gemma3"));
@@ -133,6 +134,12 @@ mod tests {
         let lengths = Lengths::read(&config, &Keys::new(&config));
         let at = |version: &str| version.parse().map(|version| (lengths.usual(version), lengths.longest(version)));
         assert_eq!((at("0.12.0"), at("0.32.0")), (Ok((16384, 16384)), Ok((2048, 16384))));
+    }
+
+    #[test]
+    fn a_stated_model_max_length_decides_alone() {
+        let config = json!({"max_position_embeddings": 4096, "model_max_length": 16384});
+        assert_eq!(longest(&config, "0.32.0"), 16384);
     }
 
     #[test]

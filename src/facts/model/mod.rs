@@ -53,6 +53,10 @@ pub struct ModelShape {
     pub quantization: Option<String>,
     /// Bits of one quantised weight, where the checkpoint says.
     pub quantization_bits: Option<u64>,
+    /// Whether the checkpoint's columns are ordered by activation within groups (`desc_act` of GPTQ).
+    pub activation_order: bool,
+    /// Whether the checkpoint's quantisation is symmetric, where it says (`sym` of GPTQ).
+    pub symmetric_quantization: Option<bool>,
     pub multimodal: bool,
     pub encoder_decoder: bool,
     /// Whether some layers cache something else than keys and values of their own.
@@ -93,6 +97,9 @@ pub struct Experts {
     /// Layers at the beginning that have no experts.
     pub dense_layers: u64,
 }
+
+/// Families whose configuration is of an encoder and a decoder without saying so.
+const ENCODER_DECODER: [&str; 4] = ["bart", "mbart", "t5", "whisper"];
 
 /// Families that share one matrix between input and output where `config.json` says nothing, named as in `transformers`.
 const TIED: [&str; 10] =
@@ -159,7 +166,8 @@ impl ModelShape {
         let model_type = json.get("model_type").and_then(Json::as_str).map(str::to_owned);
         let kind = text.get("model_type").and_then(Json::as_str).or(model_type.as_deref());
         let hidden_size = keys.size(&["hidden_size", "n_embd", "d_model"]);
-        let attention_heads = keys.size(&["num_attention_heads", "n_head", "n_heads", "num_heads"]);
+        let attention_heads =
+            keys.size(&["num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"]);
         let layers = keys.size(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"]);
         let dtype = keys.text(&["dtype", "torch_dtype"]).or_else(|| Keys::new(json).text(&["dtype", "torch_dtype"]));
         // Qwen2 names a window that it does not use.
@@ -218,8 +226,13 @@ impl ModelShape {
             }),
             quantization: quantization.method,
             quantization_bits: quantization.bits,
+            activation_order: quantization.activation_order,
+            symmetric_quantization: quantization.symmetric,
             multimodal: ["vision_config", "audio_config", "thinker_config"].iter().any(|key| json.get(key).is_some()),
-            encoder_decoder: json.get("is_encoder_decoder").and_then(Json::as_bool).unwrap_or(false),
+            encoder_decoder: json
+                .get("is_encoder_decoder")
+                .and_then(Json::as_bool)
+                .unwrap_or_else(|| kind.is_some_and(|kind| ENCODER_DECODER.contains(&kind))),
             irregular_cache: attention::caches_otherwise(text, kind),
             checkpoint_bytes: None,
             weight_files: None,

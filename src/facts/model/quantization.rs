@@ -2,11 +2,14 @@
 
 use serde_json::Value as Json;
 
-/// Method and bits of one weight.
+/// Method, bits of one weight, and what only GPTQ states.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Quantization {
     pub(super) method: Option<String>,
     pub(super) bits: Option<u64>,
+    /// Columns are ordered by activation within groups.
+    pub(super) activation_order: bool,
+    pub(super) symmetric: Option<bool>,
 }
 
 impl Quantization {
@@ -20,7 +23,11 @@ impl Quantization {
             Some("mxfp4") => Some(4),
             _ => None,
         });
-        Self { method, bits }
+        let flag = |key: &str| own.get(key).and_then(Json::as_bool);
+        // With one group for each output channel the order changes nothing.
+        let groups = own.get("group_size").and_then(Json::as_i64) != Some(-1);
+        let activation_order = groups && flag("desc_act") == Some(true);
+        Self { method, bits, activation_order, symmetric: flag("sym") }
     }
 }
 
@@ -41,6 +48,16 @@ fn stated(own: &Json) -> Option<u64> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_order_of_columns_counts_only_within_groups() {
+        for (group_size, expected) in [(128, true), (-1, false)] {
+            let own =
+                json!({"quant_method": "gptq", "bits": 4, "group_size": group_size, "desc_act": true, "sym": true});
+            let read = Quantization::read(&json!({"quantization_config": own}), &json!({}));
+            assert_eq!((read.activation_order, read.symmetric), (expected, Some(true)), "{group_size}");
+        }
+    }
 
     #[test]
     fn bits_are_found_where_each_method_writes_them() {
