@@ -5,6 +5,7 @@ mod engine;
 mod study;
 mod tell;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
@@ -12,7 +13,7 @@ use clap::{Args, ValueEnum};
 
 use super::failure::{Failure, INVALID};
 use super::{Format, Global};
-use crate::engine::ENGINES;
+use crate::engine::{ENGINES, environment, is_variable};
 use crate::facts::{Device, EngineVersion, Gpu, ModelShape};
 use crate::flag::FlagTable;
 use crate::rule::Facts;
@@ -28,7 +29,7 @@ pub(super) struct Check {
     /// How the study's check is printed.
     #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "args_file")]
     format: Format,
-    /// One verdict for each line `{"args": ["--max-num-seqs", "64"]}` of this file.
+    /// One verdict for each line `{"args": ["--max-num-seqs", "64"]}` of this file; `-` is standard input.
     #[arg(long, value_name = "FILE", requires = "model")]
     args_file: Option<PathBuf>,
     /// The engine whose arguments the file holds.
@@ -48,6 +49,9 @@ pub(super) struct Check {
     /// Ask the vLLM that this Python has installed, too; it decides what it can see.
     #[arg(long, value_name = "PYTHON", requires = "args_file")]
     preflight: Option<String>,
+    /// A variable of the launch, as often as needed; with --preflight they stand over our own environment.
+    #[arg(long = "env", value_name = "NAME=VALUE", requires = "args_file", value_parser = variable)]
+    variables: Vec<(String, String)>,
     /// Memory of one device.
     #[arg(long, value_name = "X", requires = "args_file")]
     gpu_memory_gib: Option<f64>,
@@ -78,7 +82,9 @@ impl Check {
         let directory = self.model.as_deref().unwrap_or(Path::new("."));
         let model = ModelShape::read(directory).map_err(|error| Failure::new(INVALID, error.to_string()))?;
         let name = directory.to_string_lossy();
-        let preflight = self.preflight.clone().map(|python| engine::start(python, &name));
+        let given: BTreeMap<_, _> = self.variables.iter().cloned().collect();
+        let env = if self.preflight.is_some() { environment(&given) } else { given.clone() };
+        let preflight = self.preflight.clone().map(|python| engine::start(python, &name, given));
         let installed = match &preflight {
             Some(preflight) => Some(preflight.ready().await.map_err(|error| engine::no_preflight(&error))?),
             None => None,
@@ -92,13 +98,21 @@ impl Check {
             DeviceKind::Cpu => Device::Cpu,
             DeviceKind::Cuda => Device::Cuda(Gpu::described(memory, self.gpus, self.compute_capability)),
         };
-        let facts = Facts::new(&model, version, device);
+        let facts = Facts { env: &env, ..Facts::new(&model, version, device) };
         let check = arguments::Check { facts: &facts, model: &name, preflight: preflight.as_ref() };
         let checked = arguments::run(file, check, global).await;
         if let Some(preflight) = preflight {
             preflight.stop().await;
         }
         checked
+    }
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if is_variable(name) => Ok((name.to_owned(), value.to_owned())),
+        Some((name, _)) => Err(format!("{name:?} is not a variable that a shell could set")),
+        None => Err("NAME=VALUE is expected, such as VLLM_ALLOW_LONG_MAX_MODEL_LEN=1".to_owned()),
     }
 }
 

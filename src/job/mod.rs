@@ -120,7 +120,7 @@ impl Job {
     #[must_use]
     pub fn facts(&self, version: EngineVersion, device: Device, host_memory: Option<u64>) -> Facts<'_> {
         Facts {
-            env: &self.engine.env,
+            env: &self.engine.environment,
             longest_request: Some(self.workload.longest()),
             host_memory,
             ..Facts::new(&self.model.shape, version, device)
@@ -179,34 +179,9 @@ impl Job {
     /// the tuner's own that engines read.
     #[must_use]
     pub fn launch_env(&self) -> BTreeMap<String, String> {
-        let inherited = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
-            .filter(|(name, _)| ENGINE_VARIABLES.iter().any(|prefix| name.starts_with(prefix)));
-        let mut env: BTreeMap<_, _> = inherited.collect();
-        env.extend(self.engine.env.clone());
-        redacted(env)
+        redacted(self.engine.environment.clone())
     }
 }
-
-/// What the names of variables begin with that change what an engine does.
-const ENGINE_VARIABLES: [&str; 16] = [
-    "CUDA_",
-    "HF_",
-    "HIP_",
-    "LD_PRELOAD",
-    "MKL_",
-    "NCCL_",
-    "NVIDIA_",
-    "OMP_",
-    "PYTORCH_",
-    "RAY_",
-    "ROCR_",
-    "TORCH",
-    "TRANSFORMERS_",
-    "TRITON_",
-    "VLLM_",
-    "XLA_",
-];
 
 fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let redact = |(name, value): (String, String)| {

@@ -42,7 +42,7 @@ impl Tuner<'_> {
         if !observed.is_useful() {
             return Ok(());
         }
-        let env = self.job.engine.env.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
+        let env = self.job.engine.environment.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
         let start = Start { config: config.clone(), env: env.map(|(n, v)| (n.clone(), v.clone())).collect(), observed };
         let model = &self.job.model.argument;
         Ok(self.store.append_start(study.id, number, model, &self.start_key(), &start).await?)

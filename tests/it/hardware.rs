@@ -46,3 +46,39 @@ fn arguments_are_checked_against_the_described_gpus() {
     assert_eq!(rejected["repair"], serde_json::json!({"tensor-parallel-size": 1}));
     assert_eq!(workplace.run(&["check", "--args-file", "arguments.jsonl", "--compute-capability", "x"]).code, Some(2));
 }
+
+#[test]
+fn arguments_may_come_from_standard_input_and_variables_decide_as_in_a_launch() {
+    let workplace = Workplace::new();
+    let model = root().join("examples/models/qwen3-8b");
+    let line = "{\"args\": [\"--max-model-len\", \"999999\"]}\n";
+    let verdict = |inherited: &[(&str, &str)], more: &[&str]| {
+        let mut arguments = vec!["check", "--args-file", "-", "--model", model.to_str().unwrap()];
+        arguments.extend(more);
+        workplace.run_with(inherited, line, &arguments)
+    };
+    let rule = |ended: &str| serde_json::from_str::<Json>(ended).unwrap()["rule"].clone();
+    let allow = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1");
+    assert_eq!(rule(&verdict(&[], &[]).stdout), "R11");
+    assert_eq!(rule(&verdict(&[], &["--env", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"]).stdout), Json::Null);
+    assert_eq!(rule(&verdict(&[allow], &[]).stdout), "R11", "our own environment says nothing of another launch");
+    for wrong in ["VLLM_USE_V1", "1A=2", "=2"] {
+        assert_eq!(verdict(&[], &["--env", wrong]).code, Some(2), "{wrong}");
+    }
+}
+
+#[test]
+fn a_study_is_checked_with_the_environment_that_its_launches_inherit() {
+    let text = study("").replace("max-model-len = 2048", "max-model-len = 999999");
+    let allow = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1");
+    let defaults = |text: &str, inherited: &[(&str, &str)]| {
+        let workplace = Workplace::with_study(text);
+        let checked = workplace.run_with(inherited, "", &["check", "study.toml", "--format", "json"]);
+        serde_json::from_str::<Json>(&checked.stdout).unwrap()["defaults"]["rule"].clone()
+    };
+    assert_eq!(defaults(&text, &[]), "R11");
+    assert_eq!(defaults(&text, &[allow]), Json::Null);
+    let forbids = "command = [\"/bin/true\"]\nenv = { VLLM_ALLOW_LONG_MAX_MODEL_LEN = \"0\" }";
+    let text = text.replace("command = [\"/bin/true\"]", forbids);
+    assert_eq!(defaults(&text, &[allow]), "R11", "the study's own variables stand over the inherited ones");
+}

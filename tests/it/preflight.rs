@@ -200,6 +200,14 @@ fn lines_of_arguments_get_both_verdicts_and_the_engine_decides() {
     assert_eq!(answers[1]["engine"]["message"], "four is refused");
     assert_eq!(answers[3]["severity"], "arguments");
 
+    // The helper inherits our environment, so the rules look at it as well.
+    let long = "{\"args\": [\"--max-model-len\", \"999999\"]}";
+    let arguments = ["check", "--args-file", "-", "--model", &model, "--preflight", "./python"];
+    let inherited = workplace.run_with(&[("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")], long, &arguments);
+    assert!(inherited.stderr.starts_with("1 lines: rules and engine agree on 1"), "{}", inherited.stderr);
+    let refusing = workplace.run_with(&[], long, &[&arguments[..], &["--env", "REFUSE_ALL=1"]].concat());
+    assert!(refusing.stdout.contains("no such device"), "{}", refusing.stdout);
+
     workplace.write("whole.jsonl", &lines[..3].join("\n"));
     let checked = check("whole.jsonl", "./python");
     assert_eq!(checked.code, Some(0));

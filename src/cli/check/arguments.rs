@@ -1,6 +1,7 @@
 //! `check --args-file`: one verdict for each line, by the rules and, where it is asked, by the installed engine.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
 
@@ -46,7 +47,7 @@ struct Tally {
 
 /// Prints one verdict a line. A broken line ends it, after the answers to those before it.
 pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Result<(), Failure> {
-    let opened = tokio::fs::File::open(file).await.map_err(|error| unreadable(file, &error))?;
+    let opened = open(file).await.map_err(|error| unreadable(file, &error))?;
     let begin = Instant::now();
     let answers = lines(file, BufReader::new(opened).lines()).map(|line| async move {
         let (place, text) = line?;
@@ -67,6 +68,15 @@ pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Resul
         note(global, &tally.describe(begin.elapsed().as_secs_f64() * 1e3));
     }
     Ok(())
+}
+
+/// The file, or standard input for `-`.
+async fn open(file: &Path) -> std::io::Result<tokio::fs::File> {
+    if file != Path::new("-") {
+        return tokio::fs::File::open(file).await;
+    }
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    Ok(tokio::fs::File::from_std(input.into()))
 }
 
 /// The lines that are not empty, each with its place, read as they are wanted.

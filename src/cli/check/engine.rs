@@ -15,10 +15,10 @@ fn marker() -> Marker {
     Marker::helper(Path::new(""), "", &format!("check-{}", std::process::id()))
 }
 
-/// The preflight for arguments of a model, with the tuner's own environment.
-pub(super) fn start(python: String, model: &str) -> Preflight {
+/// The preflight for arguments of a model, with these variables added to our own environment.
+pub(super) fn start(python: String, model: &str, env: BTreeMap<String, String>) -> Preflight {
     let (warm_up, limits) = (vec![model.to_owned()], Limits::default());
-    Preflight::start(Setup { python, env: BTreeMap::new(), marker: marker(), warm_up, limits })
+    Preflight::start(Setup { python, env, marker: marker(), warm_up, limits })
 }
 
 /// The end of a check that was to ask the engine and cannot.
