@@ -24,13 +24,25 @@ impl Job {
     /// The search space of this study for an engine's release and a device.
     #[must_use]
     pub fn search(&self, version: EngineVersion, device: Device, host_memory: Option<u64>) -> Search<'_> {
-        let (facts, arguments) = (self.facts(version, device, host_memory), self.engine.arguments(version));
-        let (space, narrowings) = rule::narrow(self.parameters(), &arguments, &facts);
-        Search { job: self, facts, arguments, space, narrowings }
+        Search::new(self, self.facts(version, device, host_memory), self.engine.arguments(version))
     }
 }
 
 impl<'a> Search<'a> {
+    fn new(job: &'a Job, facts: Facts<'a>, arguments: Config) -> Self {
+        let (space, narrowings) = rule::narrow(job.parameters(), &arguments, &facts);
+        Self { job, facts, arguments, space, narrowings }
+    }
+
+    /// The same without rules that the installed engine contradicts.
+    #[must_use]
+    pub fn distrusting<'b>(&self, distrusted: &'b [&'static str]) -> Search<'b>
+    where
+        'a: 'b,
+    {
+        Search::new(self.job, Facts { distrusted, ..self.facts }, self.arguments.clone())
+    }
+
     /// The same with what starts have taught of the memory. Ranges stay as they were narrowed without it, so that the
     /// sampler's sequence goes on.
     #[must_use]

@@ -64,6 +64,8 @@ pub struct Facts<'a> {
     pub host_memory: Option<u64>,
     /// What earlier starts of this model, on this device and with this release, have shown of its memory.
     pub memory: Option<&'a Learned>,
+    /// Rules that the installed engine contradicts; they are set aside.
+    pub distrusted: &'a [&'static str],
 }
 
 static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
@@ -72,7 +74,16 @@ impl<'a> Facts<'a> {
     /// An engine and a model without anything else.
     #[must_use]
     pub fn new(model: &'a ModelShape, version: EngineVersion, device: Device) -> Self {
-        Self { model, version, device, env: &NO_VARIABLES, longest_request: None, host_memory: None, memory: None }
+        Self {
+            model,
+            version,
+            device,
+            env: &NO_VARIABLES,
+            longest_request: None,
+            host_memory: None,
+            memory: None,
+            distrusted: &[],
+        }
     }
 }
 
@@ -112,6 +123,12 @@ impl Severity {
     #[must_use]
     pub fn rejects(self) -> bool {
         self > Self::Overridden
+    }
+
+    /// Whether the engine's parser or its configuration classes would refuse: what a preflight sees.
+    #[must_use]
+    pub fn is_refusal(self) -> bool {
+        self >= Self::Configuration
     }
 
     #[must_use]
@@ -251,7 +268,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
     let candidate = Candidate::new(config, facts);
     let mut broken: Vec<_> = rules()
-        .filter(|rule| rule.releases.contain(facts.version))
+        .filter(|rule| rule.releases.contain(facts.version) && !facts.distrusted.contains(&rule.id))
         .filter_map(|rule| Some((rule, (rule.check)(&candidate)?)))
         .collect();
     if !broken.is_empty() {

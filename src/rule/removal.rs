@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Facts, check, rules};
+use super::{Facts, Finding, Severity, check, rules};
 use crate::config::Config;
 use crate::space::Space;
 
@@ -26,9 +26,13 @@ pub struct Removed {
     pub rule: &'static str,
     /// What must hold.
     pub holds: &'static str,
+    pub severity: Severity,
     pub configurations: usize,
-    /// What the rule says of the first of them.
+    /// One of them: where there is one, a configuration that no other rule says the engine would refuse.
+    pub config: Config,
+    /// What the rule says of it.
     pub example: String,
+    alone: bool,
 }
 
 impl Removal {
@@ -43,6 +47,19 @@ impl Removal {
     pub fn by_rule(&self) -> String {
         let one = |removed: &Removed| format!("{} {:.1} %", removed.rule, 100.0 * self.share(removed.configurations));
         self.rules.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    fn count(&mut self, config: &Config, finding: Finding, alone: bool, facts: &Facts<'_>) {
+        let Finding { rule, severity, message: example, .. } = finding;
+        let Some(removed) = self.rules.iter_mut().find(|removed| removed.rule == rule) else {
+            let (holds, config) = (holds(rule, facts), config.clone());
+            self.rules.push(Removed { rule, holds, severity, configurations: 1, config, example, alone });
+            return;
+        };
+        removed.configurations += 1;
+        if alone && !removed.alone {
+            (removed.config, removed.example, removed.alone) = (config.clone(), example, true);
+        }
     }
 
     /// The share that so many configurations are, from 0 to 1.
@@ -69,19 +86,12 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal 
     });
     let mut removal = Removal { configurations: configs.len(), complete, remaining: 0, rules: Vec::new() };
     for config in configs {
-        let findings = check(&config.merged(arguments), facts);
-        let mut rejecting = findings.into_iter().filter(|finding| finding.severity.rejects()).peekable();
-        removal.remaining += usize::from(rejecting.peek().is_none());
-        for finding in rejecting {
-            match removal.rules.iter_mut().find(|removed| removed.rule == finding.rule) {
-                Some(removed) => removed.configurations += 1,
-                None => removal.rules.push(Removed {
-                    rule: finding.rule,
-                    holds: holds(finding.rule, facts),
-                    configurations: 1,
-                    example: finding.message,
-                }),
-            }
+        let mut findings = check(&config.merged(arguments), facts);
+        findings.retain(|finding| finding.severity.rejects());
+        removal.remaining += usize::from(findings.is_empty());
+        let alone = findings.iter().filter(|finding| finding.severity.is_refusal()).count() <= 1;
+        for finding in findings {
+            removal.count(&config, finding, alone, facts);
         }
     }
     removal.rules.sort_by_key(|removed| std::cmp::Reverse(removed.configurations));
@@ -121,6 +131,8 @@ mod tests {
         assert_eq!((removal.configurations, removal.complete, removal.remaining), (9, true, 6));
         assert_eq!((removal.rules[0].rule, removal.rules[0].configurations), ("R2", 3));
         assert_eq!(removal.rules[0].holds, "the token budget holds one token of every sequence");
+        let example = &removal.rules[0].config;
+        assert_eq!((example.get_i64("max-num-seqs"), example.get_i64("max-num-batched-tokens")), (Some(128), Some(64)));
         // Without chunked prefill no budget of the space holds the model's length.
         let nothing = of(&space, &Config::new().with("enable-chunked-prefill", false));
         assert_eq!((nothing.remaining, nothing.rules[0].rule), (0, "R1"));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::engine;
+use super::engine::{self, Answer};
 use super::tell::{as_json, as_text};
 use crate::cli::output::{print, print_json};
 use crate::cli::{Failure, Format, Global};
@@ -19,8 +19,8 @@ pub(super) struct Checked<'a> {
     pub(super) removal: Removal,
     /// What the rules have to say of the engine's defaults, at worst.
     pub(super) defaults: Option<Finding>,
-    /// What the installed engine says of them, where there is anything to say.
-    pub(super) preflight: Option<String>,
+    /// What the installed engine says, where it can be asked.
+    pub(super) preflight: Option<Answer>,
     pub(super) unchecked: Vec<String>,
     pub(super) estimate: Estimate,
 }
@@ -39,7 +39,7 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     }
     let findings = search.findings(&search.space.fixed);
     let defaults = findings.first().cloned();
-    let preflight = engine::ask(&job, &installed, findings).await?;
+    let preflight = engine::ask(&job, &installed, findings, &removal).await?;
     let unchecked = unchecked(&search.space, &search.facts);
     let checked = Checked { job: &job, installed, search, removal, defaults, preflight, unchecked, estimate };
     match format {

@@ -7,7 +7,7 @@ use crate::cli::progress::coarse;
 use crate::facts::Device;
 use crate::rule::{Finding, Narrowing};
 use crate::space::{Condition, Domain, Parameter};
-use crate::tuner::{Estimate, Installed, Source};
+use crate::tuner::{Estimate, Installed, Source, WrongRule};
 
 /// Characters of a line, its label of [`LABEL`] characters included.
 const WIDTH: usize = 80;
@@ -57,7 +57,11 @@ pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
     add_removal(&mut page, checked);
     page.add("defaults", &defaults(checked.defaults.as_ref()));
     if let Some(preflight) = &checked.preflight {
-        page.add("preflight", preflight);
+        page.add("preflight", &preflight.text);
+        for WrongRule { rule, config, message } in preflight.wrong.iter().flatten() {
+            let config = config.without(fixed);
+            page.add("", &format!("rule {rule} rejects what the installed engine accepts: {config}: {message}"));
+        }
     }
     for (index, what) in checked.unchecked.iter().enumerate() {
         page.add(if index == 0 { "not checked" } else { "" }, what);
@@ -200,7 +204,11 @@ pub(super) fn as_json(checked: &Checked<'_>) -> Json {
             "rule": checked.defaults.as_ref().map(|finding| finding.rule),
             "message": checked.defaults.as_ref().map(|finding| &finding.message),
         },
-        "preflight": checked.preflight,
+        "preflight": checked.preflight.as_ref().map(|preflight| &preflight.text),
+        "wrong_rules": checked.preflight.as_ref().and_then(|preflight| preflight.wrong.as_ref()).map(|wrong| {
+            let one = |w: &WrongRule| json!({"rule": w.rule, "config": w.config, "message": w.message});
+            wrong.iter().map(one).collect::<Vec<_>>()
+        }),
         "not_checked": checked.unchecked,
         "duration": duration_json(&checked.estimate),
     })
