@@ -3,7 +3,7 @@
 use super::Job;
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
-use crate::memory::Learned;
+use crate::memory::{Learned, Prediction};
 use crate::rule::{self, Facts, Finding, Narrowing, Removal};
 use crate::sampler::{self, Ask, Past};
 use crate::space::Space;
@@ -59,6 +59,12 @@ impl<'a> Search<'a> {
     #[must_use]
     pub fn findings(&self, config: &Config) -> Vec<Finding> {
         rule::check(&config.merged(&self.arguments), &self.facts)
+    }
+
+    /// What a launch of this configuration would spend its memory on; `None` where too little is known.
+    #[must_use]
+    pub fn memory(&self, config: &Config) -> Option<Prediction> {
+        rule::predict_memory(&config.merged(&self.arguments), &self.facts)
     }
 
     /// Why a launch of this configuration would be wasted.

@@ -47,7 +47,7 @@ use crate::memory::Learned;
 pub use effective::Effective;
 pub use memory::{launch as memory_launch, predict_memory};
 pub use narrow::{Narrowing, narrow};
-pub use removal::{Removal, Removed, removal};
+pub use removal::{RISK, Removal, Removed, removal};
 pub use unchecked::unchecked;
 
 /// What no configuration changes.

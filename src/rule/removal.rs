@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Facts, Finding, Severity, check, rules};
+use super::{Facts, Finding, Severity, check, predict_memory, rules};
 use crate::config::Config;
 use crate::space::Space;
 
@@ -16,6 +16,8 @@ pub struct Removal {
     pub complete: bool,
     /// Those that no rule rejects.
     pub remaining: usize,
+    /// Those of them that fail to start with a probability of at least [`RISK`], for want of memory.
+    pub risky: usize,
     /// The rules that reject some, the most effective first. A configuration may break several.
     pub rules: Vec<Removed>,
 }
@@ -70,6 +72,9 @@ impl Removal {
     }
 }
 
+/// A start that fails with at least this probability is a risk; for certain ones there are rules.
+pub const RISK: f64 = 0.05;
+
 /// Configurations that are drawn where the space holds more.
 const SAMPLED: usize = 10_000;
 
@@ -84,11 +89,16 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal 
         let mut point = || (0..space.dimensions()).map(|_| rng.random()).collect::<Vec<f64>>();
         (0..SAMPLED).map(|_| space.decode(&point())).collect()
     });
-    let mut removal = Removal { configurations: configs.len(), complete, remaining: 0, rules: Vec::new() };
+    let mut removal = Removal { configurations: configs.len(), complete, remaining: 0, risky: 0, rules: Vec::new() };
     for config in configs {
-        let mut findings = check(&config.merged(arguments), facts);
+        let whole = config.merged(arguments);
+        let mut findings = check(&whole, facts);
         findings.retain(|finding| finding.severity.rejects());
-        removal.remaining += usize::from(findings.is_empty());
+        if findings.is_empty() {
+            let fails = predict_memory(&whole, facts).map_or(0.0, |prediction| prediction.failure_probability());
+            removal.remaining += 1;
+            removal.risky += usize::from(fails >= RISK);
+        }
         let alone = findings.iter().filter(|finding| finding.severity.is_refusal()).count() <= 1;
         for finding in findings {
             removal.count(&config, finding, alone, facts);

@@ -7,19 +7,8 @@ use crate::space::Space;
 /// What of a space is not checked with these facts, and why: one sentence each, without a full stop.
 #[must_use]
 pub fn unchecked(space: &Space, facts: &Facts<'_>) -> Vec<String> {
-    let mut list: Vec<_> = facts.model.unread.iter().map(|key| format!("what depends on the model's {key}")).collect();
-    let shapes = [
-        ("attention heads", facts.model.attention_heads, "tensor parallelism"),
-        ("key/value heads", facts.model.kv_heads, "tensor parallelism"),
-        ("vocabulary size", facts.model.vocab_size, "memory"),
-        ("hidden size", facts.model.hidden_size, "memory"),
-    ];
-    list.extend(
-        shapes
-            .into_iter()
-            .filter(|(_, value, _)| value.is_none())
-            .map(|(name, _, what)| format!("{what}: the model's config.json does not say its {name}")),
-    );
+    let unread = facts.model.unread.iter().map(|key| format!("what depends on the model's {key}"));
+    let mut list: Vec<_> = unread.chain(facts.model.unchecked().iter().map(ToString::to_string)).collect();
     if let Device::Cuda(gpu) = facts.device {
         if gpu.memory.is_none() {
             list.push(
@@ -45,7 +34,8 @@ mod tests {
     #[test]
     fn each_unknown_fact_is_named_once() {
         let known = serde_json::json!({
-            "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4096
+            "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4096,
+            "num_hidden_layers": 4, "intermediate_size": 512, "max_position_embeddings": 4096
         });
         let version = EngineVersion::new(0, 32, 0);
         let fixed = crate::config::Config::new().with("tensor-parallel-size", 2_i64);

@@ -32,6 +32,7 @@ pub use estimate::{Estimate, Source, estimate};
 pub use event::{Ending, Event, Observer, Phase};
 pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError};
+pub use memory::learned;
 pub use prepare::{Installed, detect};
 use trial::asked;
 pub use trial::command_line;
@@ -135,7 +136,7 @@ impl Tuner<'_> {
         let mut scope = self.scope(search);
 
         let stop = self.stop.clone();
-        let mut learned = self.learned(&study).await?;
+        let mut known = learned(self.job, &self.installed, self.store).await?;
         let (mut rejected_in_row, mut failed_starts) = (0, FailedStarts::default());
         let ending = loop {
             if *stop.borrow() > Stop::No {
@@ -158,7 +159,7 @@ impl Tuner<'_> {
                     scope = self.scope(scope.search.distrusting(wrong));
                 }
             }
-            let now = scope.search.knowing(&learned);
+            let now = scope.search.knowing(&known);
             let Some((proposed_by, config)) = self.propose(&study, &now, &history, launched).await? else {
                 break if scope.empty { Ending::NothingAllowed(scope.removal) } else { Ending::NothingLeft };
             };
@@ -183,7 +184,7 @@ impl Tuner<'_> {
             self.store.append(study.id, &trial, score).await.map_err(|source| unstored(source, &trial))?;
             if let Some(log) = &trial.log {
                 self.remember(&study, number, &self.job.with_arguments(&config, self.installed.version), log).await?;
-                learned = self.learned(&study).await?;
+                known = learned(self.job, &self.installed, self.store).await?;
             }
             if let Some(left_behind) = left_behind {
                 return Err(left_behind.into());

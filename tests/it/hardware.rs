@@ -82,3 +82,35 @@ fn a_study_is_checked_with_the_environment_that_its_launches_inherit() {
     let text = text.replace("command = [\"/bin/true\"]", forbids);
     assert_eq!(defaults(&text, &[allow]), "R11", "the study's own variables stand over the inherited ones");
 }
+
+#[test]
+fn the_memory_of_a_launch_is_predicted_with_its_risk() {
+    // 8 billion weights of two bytes on 24 GiB: a cache of some GiB, which long sequences do not fit into for certain.
+    let text = study("gpus = 1\ngpu_memory_gib = 23.5\ncompute_capability = \"8.9\"")
+        .replace("max-model-len = 2048, tensor-parallel-size = 4", "max-model-len = 2048")
+        .replace(
+            "[workload]",
+            "[space.parameters.gpu-memory-utilization]\nkind = \"float\"\nlow = 0.6\nhigh = 0.9\n\n[workload]",
+        );
+    let workplace = Workplace::with_study(&text);
+    let checked = workplace.run(&["check", "study.toml"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    assert!(checked.stdout.contains("memory        KV cache of "), "{}", checked.stdout);
+    assert!(checked.stdout.contains(" of the space may not"), "{}", checked.stdout);
+    let json = workplace.json(&["check", "study.toml", "--format", "json"]);
+    let memory = |key: &str| json["memory"][key].as_f64().unwrap();
+    assert!((14.0..16.5).contains(&memory("weights_gib")), "{}", json["memory"]);
+    assert!((1.0..6.0).contains(&memory("cache_gib")), "{}", json["memory"]);
+    // 36 layers of 8 heads of 128 elements, as keys and as values, of two bytes.
+    let tokens = memory("cache_gib") * f64::from(1 << 30) / f64::from(36 * 8 * 128 * 2 * 2);
+    assert!((memory("cache_tokens") / tokens - 1.0).abs() < 0.01, "{tokens} {}", json["memory"]);
+    assert!((memory("concurrency") * 2048.0 / memory("cache_tokens") - 1.0).abs() < 0.01, "{}", json["memory"]);
+    assert!(
+        memory("failure_probability") < 0.05 && (0.001..0.5).contains(&memory("risky_share")),
+        "{}",
+        json["memory"]
+    );
+
+    let unknown = Workplace::with_study(&study("gpus = 4"));
+    assert_eq!(unknown.json(&["check", "study.toml", "--format", "json"])["memory"], Json::Null);
+}
