@@ -83,8 +83,8 @@ impl Budget {
     #[must_use]
     pub fn confirmations(&self) -> u32 {
         let asked = self.confirm.unwrap_or(u32::from(self.trials.is_some_and(|trials| trials >= CONFIRM_FROM)));
-        // At least one launch is left to the search.
-        self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(1) / 2))
+        // At least one launch besides the defaults is left to the search.
+        self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(2) / 2))
     }
 
     /// Whether so few launches are left that they belong to the confirmation.
@@ -292,6 +292,7 @@ mod tests {
             (budget(Some(40), Some(3)), 3),
             (budget(Some(40), Some(0)), 0),
             (budget(Some(4), Some(3)), 1),
+            (budget(Some(3), Some(1)), 0),
             (budget(None, Some(2)), 2),
             (budget(None, None), 0),
         ] {
