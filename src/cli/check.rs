@@ -12,11 +12,12 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use super::failure::{Failure, INVALID};
+use super::output::note;
 use super::{Format, Global};
 use crate::engine::{ENGINES, environment, is_variable};
 use crate::facts::{Device, EngineVersion, Gpu, ModelShape};
 use crate::flag::FlagTable;
-use crate::rule::Facts;
+use crate::rule::{Facts, unchecked_of_model};
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -53,10 +54,10 @@ pub(super) struct Check {
     #[arg(long = "env", value_name = "NAME=VALUE", requires = "args_file", value_parser = variable)]
     variables: Vec<(String, String)>,
     /// Memory of one device.
-    #[arg(long, value_name = "X", requires = "args_file")]
+    #[arg(long, value_name = "X", requires = "args_file", value_parser = memory_gib)]
     gpu_memory_gib: Option<f64>,
     /// Number of devices.
-    #[arg(long, value_name = "N", requires = "args_file")]
+    #[arg(long, value_name = "N", requires = "args_file", value_parser = clap::value_parser!(u32).range(1..))]
     gpus: Option<u32>,
     /// Compute capability of the devices, such as 9.0.
     #[arg(long, value_name = "X.Y", requires = "args_file", value_parser = capability)]
@@ -92,7 +93,7 @@ impl Check {
         let reported = installed.as_ref().and_then(|installed| installed.version.parse().ok());
         let version = self.engine_version.or(reported).unwrap_or_else(FlagTable::newest_release);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size in bytes")]
-        let memory = self.gpu_memory_gib.map(|gib| (gib.max(0.0) * f64::from(1 << 30)) as u64);
+        let memory = self.gpu_memory_gib.map(|gib| (gib * f64::from(1 << 30)) as u64);
         let on_cpu = installed.as_ref().is_some_and(|installed| installed.device == "cpu");
         let device = match self.device.unwrap_or(if on_cpu { DeviceKind::Cpu } else { DeviceKind::Cuda }) {
             DeviceKind::Cpu => Device::Cpu,
@@ -100,6 +101,9 @@ impl Check {
         };
         let facts = Facts { env: &env, ..Facts::new(&model, version, device) };
         let check = arguments::Check { facts: &facts, model: &name, preflight: preflight.as_ref() };
+        for what in unchecked_of_model(&model) {
+            note(global, &format!("not checked: {what}"));
+        }
         let checked = arguments::run(file, check, global).await;
         if let Some(preflight) = preflight {
             preflight.stop().await;
@@ -114,6 +118,11 @@ fn variable(text: &str) -> Result<(String, String), String> {
         Some((name, _)) => Err(format!("{name:?} is not a variable that a shell could set")),
         None => Err("NAME=VALUE is expected, such as VLLM_ALLOW_LONG_MAX_MODEL_LEN=1".to_owned()),
     }
+}
+
+fn memory_gib(text: &str) -> Result<f64, String> {
+    let gib = text.parse().ok().filter(|gib| *gib > 0.0 && *gib < 1e6);
+    gib.ok_or_else(|| "the memory of a GPU in GiB is expected, such as 79.2".to_owned())
 }
 
 fn capability(text: &str) -> Result<(u8, u8), String> {

@@ -48,7 +48,7 @@ pub use effective::Effective;
 pub use memory::{launch as memory_launch, predict_memory};
 pub use narrow::{Narrowing, narrow};
 pub use removal::{RISK, Removal, Removed, removal};
-pub use unchecked::unchecked;
+pub use unchecked::{unchecked, unchecked_of_model};
 
 /// What no configuration changes.
 #[derive(Clone, Copy, Debug)]

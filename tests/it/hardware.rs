@@ -44,7 +44,13 @@ fn arguments_are_checked_against_the_described_gpus() {
     let rejected = verdict(&["--gpus", "1", "--gpu-memory-gib", "80", "--compute-capability", "9.0"]);
     assert_eq!((&rejected["verdict"], &rejected["rule"]), (&"reject".into(), &"R10".into()));
     assert_eq!(rejected["repair"], serde_json::json!({"tensor-parallel-size": 1}));
-    assert_eq!(workplace.run(&["check", "--args-file", "arguments.jsonl", "--compute-capability", "x"]).code, Some(2));
+    for wrong in
+        [["--compute-capability", "x"], ["--gpu-memory-gib", "nan"], ["--gpu-memory-gib", "0"], ["--gpus", "0"]]
+    {
+        let mut arguments = vec!["check", "--args-file", "arguments.jsonl", "--model", model.to_str().unwrap()];
+        arguments.extend(wrong);
+        assert_eq!(workplace.run(&arguments).code, Some(2), "{wrong:?}");
+    }
 }
 
 #[test]
@@ -62,6 +68,9 @@ fn arguments_may_come_from_standard_input_and_variables_decide_as_in_a_launch() 
     assert_eq!(rule(&verdict(&[], &[]).stdout), "R11");
     assert_eq!(rule(&verdict(&[], &["--env", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"]).stdout), Json::Null);
     assert_eq!(rule(&verdict(&[allow], &[]).stdout), "R11", "our own environment says nothing of another launch");
+    let broken =
+        workplace.run_with(&[], "\nnull\n", &["check", "--args-file", "-", "--model", model.to_str().unwrap()]);
+    assert!(broken.stderr.contains("standard input:2: invalid type: null, expected an object"), "{}", broken.stderr);
     for wrong in ["VLLM_USE_V1", "1A=2", "=2"] {
         assert_eq!(verdict(&[], &["--env", wrong]).code, Some(2), "{wrong}");
     }
@@ -113,4 +122,19 @@ fn the_memory_of_a_launch_is_predicted_with_its_risk() {
 
     let unknown = Workplace::with_study(&study("gpus = 4"));
     assert_eq!(unknown.json(&["check", "study.toml", "--format", "json"])["memory"], Json::Null);
+}
+
+#[test]
+fn what_a_model_does_not_say_is_told_beside_the_verdicts() {
+    let workplace = Workplace::new();
+    std::fs::create_dir(workplace.path("model")).unwrap();
+    workplace.write("model/config.json", "{\"hidden_size\": \"wide\"}");
+    let arguments = ["check", "--args-file", "-", "--model", "model"];
+    let checked = workplace.run_with(&[], "{\"args\": []}", &arguments);
+    assert_eq!((checked.code, checked.stdout.lines().count()), (Some(0), 1), "{}", checked.stderr);
+    for told in ["the model's hidden_size: \"wide\" is not a size", "the model's own length: config.json states no"] {
+        assert!(checked.stderr.contains(told), "{}", checked.stderr);
+    }
+    let quiet = workplace.run_with(&[], "{\"args\": []}", &[&arguments[..], &["--quiet"]].concat());
+    assert_eq!(quiet.stderr, "");
 }

@@ -22,6 +22,7 @@ use crate::rule::{self, Facts, Finding, Severity};
 const MOST_UNDER_WAY: usize = 16;
 
 #[derive(serde::Deserialize)]
+#[serde(expecting = "an object")]
 struct Line {
     args: Vec<String>,
 }
@@ -47,9 +48,10 @@ struct Tally {
 
 /// Prints one verdict a line. A broken line ends it, after the answers to those before it.
 pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Result<(), Failure> {
-    let opened = open(file).await.map_err(|error| unreadable(file, &error))?;
+    let name = if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() };
+    let opened = open(file).await.map_err(|error| unreadable(&name, &error))?;
     let begin = Instant::now();
-    let answers = lines(file, BufReader::new(opened).lines()).map(|line| async move {
+    let answers = lines(&name, BufReader::new(opened).lines()).map(|line| async move {
         let (place, text) = line?;
         let line: Line = serde_json::from_str(&text).map_err(|error| {
             Failure::new(INVALID, format!("{place}: {error}"))
@@ -70,9 +72,12 @@ pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Resul
     Ok(())
 }
 
-/// The file, or standard input for `-`.
+fn is_standard_input(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
 async fn open(file: &Path) -> std::io::Result<tokio::fs::File> {
-    if file != Path::new("-") {
+    if !is_standard_input(file) {
         return tokio::fs::File::open(file).await;
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
@@ -81,7 +86,7 @@ async fn open(file: &Path) -> std::io::Result<tokio::fs::File> {
 
 /// The lines that are not empty, each with its place, read as they are wanted.
 fn lines(
-    file: &Path,
+    name: &str,
     lines: Lines<BufReader<tokio::fs::File>>,
 ) -> impl Stream<Item = Result<(String, String), Failure>> {
     unfold((lines, 0_usize), move |(mut lines, mut number)| async move {
@@ -90,16 +95,16 @@ fn lines(
             let item = match lines.next_line().await {
                 Ok(None) => return None,
                 Ok(Some(text)) if text.trim().is_empty() => continue,
-                Ok(Some(text)) => Ok((format!("{}:{number}", file.display()), text)),
-                Err(error) => Err(unreadable(file, &error)),
+                Ok(Some(text)) => Ok((format!("{name}:{number}"), text)),
+                Err(error) => Err(unreadable(&format!("{name}:{number}"), &error)),
             };
             return Some((item, (lines, number)));
         }
     })
 }
 
-fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(INVALID, format!("cannot read {}: {error}", file.display()))
+fn unreadable(name: &str, error: &std::io::Error) -> Failure {
+    Failure::new(INVALID, format!("cannot read {name}: {error}"))
 }
 
 impl Tally {

@@ -44,7 +44,8 @@ pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
     page.add("study", &job.name);
     page.add("engine", &format!("{} {}", job.engine.engine.kind(), describe(&checked.installed)));
     let length = job.model.shape.max_model_len(checked.installed.version);
-    page.add("model", &format!("{} (length {length})", job.model.argument));
+    let assumed = if job.model.shape.lengths.stated.is_none() { ", assumed" } else { "" };
+    page.add("model", &format!("{} (length {length}{assumed})", job.model.argument));
     page.add("fixed", &if fixed.is_empty() { "nothing".to_owned() } else { fixed.to_string() });
     for parameter in &search.space.parameters {
         page.add("parameter", &format!("{}: {}{}", parameter.name, parameter.domain, when(parameter)));
