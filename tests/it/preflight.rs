@@ -187,7 +187,8 @@ fn a_study_is_checked_against_what_is_installed() {
     workplace.write("study.toml", &text);
     let checked = workplace.run(&["check", "study.toml"]);
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    let said = "preflight     accepted (vLLM 0.32.0, as installed)\n              rule R2 rejects what the installed engine \
+    let said = "preflight     accepted (vLLM 0.32.0, as installed); rules that it contradicts: 1\n              of \
+                1\n              rule R2 rejects what the installed engine \
                 accepts:\n              max-num-batched-tokens=8 max-num-seqs=16: max_num_batched_tokens";
     assert!(checked.stdout.contains(said), "{}", checked.stdout);
     let json = workplace.json(&["check", "study.toml", "--format", "json"]);

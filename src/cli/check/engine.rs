@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::cli::Global;
 use crate::cli::failure::{Failure, INVALID};
+use crate::cli::output::note;
 use crate::job::Job;
 use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, judge};
 use crate::rule::{Finding, Removal};
@@ -47,6 +49,7 @@ pub(super) async fn ask(
     installed: &Installed,
     findings: Vec<Finding>,
     removal: &Removal,
+    global: &Global,
 ) -> Result<Option<Answer>, Failure> {
     let silent = |reason: String| Ok(Some(Answer { text: format!("none: {reason}"), wrong: None }));
     let setup = match preflight_setup(job, installed, Path::new("")) {
@@ -54,6 +57,7 @@ pub(super) async fn ask(
         Ok(None) => return Ok(None),
         Err(reason) => return silent(reason),
     };
+    note(global, "asking the installed vLLM, whose import takes some 10 s");
     let preflight = Preflight::start(setup);
     let ready = preflight.ready().await;
     let wrong = match &ready {
@@ -75,8 +79,12 @@ pub(super) async fn ask(
         Some(Disagreement::FalseRejection(finding)) => format!("; rule {} is wrong here", finding.rule),
         Some(Disagreement::FalseAcceptance(_)) => "; no rule knows that".to_owned(),
     };
-    let unasked = wrong.as_ref().err().map(|error| format!("; what the rules remove was not asked: {error}"));
-    let unasked = unasked.unwrap_or_default();
-    let text = format!("{verdict} (vLLM {}, as installed){disagreement}{unasked}", engine.version);
+    let asked = removal.rules.iter().filter(|removed| removed.severity.is_refusal()).count();
+    let rules = match &wrong {
+        Err(error) => format!("; what the rules remove was not asked: {error}"),
+        Ok(_) if asked == 0 => String::new(),
+        Ok(wrong) => format!("; rules that it contradicts: {} of {asked}", wrong.len()),
+    };
+    let text = format!("{verdict} (vLLM {}, as installed){disagreement}{rules}", engine.version);
     Ok(Some(Answer { text, wrong: wrong.ok() }))
 }

@@ -48,7 +48,7 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let findings = now.findings(&search.space.fixed);
     let memory = now.memory(&search.space.fixed);
     let defaults = findings.first().cloned();
-    let preflight = engine::ask(&job, &installed, findings, &removal).await?;
+    let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
     let unchecked = unchecked(&search.space, &search.facts);
     let checked = Checked { job: &job, installed, search, removal, defaults, memory, preflight, unchecked, estimate };
     match format {
