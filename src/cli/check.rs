@@ -5,17 +5,19 @@ mod engine;
 mod study;
 mod tell;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use super::failure::{Failure, INVALID};
+use super::output::note;
 use super::{Format, Global};
-use crate::engine::ENGINES;
+use crate::engine::{ENGINES, environment, is_variable};
 use crate::facts::{Device, EngineVersion, Gpu, HostLimits, ModelShape};
 use crate::flag::FlagTable;
-use crate::rule::Facts;
+use crate::rule::{Facts, unchecked_of_model};
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -28,7 +30,7 @@ pub(super) struct Check {
     /// How the study's check is printed.
     #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "args_file")]
     format: Format,
-    /// One verdict for each line `{"args": ["--max-num-seqs", "64"]}` of this file.
+    /// One verdict for each line `{"args": ["--max-num-seqs", "64"]}` of this file; `-` is standard input.
     #[arg(long, value_name = "FILE", requires = "model")]
     args_file: Option<PathBuf>,
     /// The engine whose arguments the file holds.
@@ -48,11 +50,14 @@ pub(super) struct Check {
     /// Ask the vLLM that this Python has installed, too; it decides what it can see.
     #[arg(long, value_name = "PYTHON", requires = "args_file")]
     preflight: Option<String>,
+    /// A variable of the launch, as often as needed; with --preflight they stand over our own environment.
+    #[arg(long = "env", value_name = "NAME=VALUE", requires = "args_file", value_parser = variable)]
+    variables: Vec<(String, String)>,
     /// Memory of one device.
-    #[arg(long, value_name = "X", requires = "args_file")]
+    #[arg(long, value_name = "X", requires = "args_file", value_parser = memory_gib)]
     gpu_memory_gib: Option<f64>,
     /// Number of devices.
-    #[arg(long, value_name = "N", requires = "args_file")]
+    #[arg(long, value_name = "N", requires = "args_file", value_parser = clap::value_parser!(u32).range(1..))]
     gpus: Option<u32>,
     /// Compute capability of the devices, such as 9.0.
     #[arg(long, value_name = "X.Y", requires = "args_file", value_parser = capability)]
@@ -78,7 +83,9 @@ impl Check {
         let directory = self.model.as_deref().unwrap_or(Path::new("."));
         let model = ModelShape::read(directory).map_err(|error| Failure::new(INVALID, error.to_string()))?;
         let name = directory.to_string_lossy();
-        let preflight = self.preflight.clone().map(|python| engine::start(python, &name));
+        let given: BTreeMap<_, _> = self.variables.iter().cloned().collect();
+        let env = if self.preflight.is_some() { environment(&given) } else { given.clone() };
+        let preflight = self.preflight.clone().map(|python| engine::start(python, &name, given));
         let installed = match &preflight {
             Some(preflight) => Some(preflight.ready().await.map_err(|error| engine::no_preflight(&error))?),
             None => None,
@@ -86,24 +93,40 @@ impl Check {
         let reported = installed.as_ref().and_then(|installed| installed.version.parse().ok());
         let version = self.engine_version.or(reported).unwrap_or_else(FlagTable::newest_release);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size in bytes")]
-        let memory = self.gpu_memory_gib.map(|gib| (gib.max(0.0) * f64::from(1 << 30)) as u64);
+        let memory = self.gpu_memory_gib.map(|gib| (gib * f64::from(1 << 30)) as u64);
         let on_cpu = installed.as_ref().is_some_and(|installed| installed.device == "cpu");
         let device = match self.device.unwrap_or(if on_cpu { DeviceKind::Cpu } else { DeviceKind::Cuda }) {
             DeviceKind::Cpu => Device::Cpu,
             DeviceKind::Cuda => Device::Cuda(Gpu::described(memory, self.gpus, self.compute_capability)),
         };
-        let mut facts = Facts::new(&model, version, device);
+        let mut facts = Facts { env: &env, ..Facts::new(&model, version, device) };
         // The engine that is asked runs here.
         if let Some(installed) = &installed {
             facts = Facts { host: HostLimits::detect(), absent: Some(&installed.absent), ..facts };
         }
         let check = arguments::Check { facts: &facts, model: &name, preflight: preflight.as_ref() };
+        for what in unchecked_of_model(&model) {
+            note(global, &format!("not checked: {what}"));
+        }
         let checked = arguments::run(file, check, global).await;
         if let Some(preflight) = preflight {
             preflight.stop().await;
         }
         checked
     }
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if is_variable(name) => Ok((name.to_owned(), value.to_owned())),
+        Some((name, _)) => Err(format!("{name:?} is not a variable that a shell could set")),
+        None => Err("NAME=VALUE is expected, such as VLLM_ALLOW_LONG_MAX_MODEL_LEN=1".to_owned()),
+    }
+}
+
+fn memory_gib(text: &str) -> Result<f64, String> {
+    let gib = text.parse().ok().filter(|gib| *gib > 0.0 && *gib < 1e6);
+    gib.ok_or_else(|| "the memory of a GPU in GiB is expected, such as 79.2".to_owned())
 }
 
 fn capability(text: &str) -> Result<(u8, u8), String> {

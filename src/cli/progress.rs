@@ -14,7 +14,7 @@ use crate::report::number;
 use crate::rule::Removed;
 use crate::store::Scored;
 use crate::trial::Outcome;
-use crate::tuner::{CONFIRMATION, Ending, Event, Phase};
+use crate::tuner::{CONFIRMATION, Ending, Event, Phase, WrongRule};
 
 /// Receives events from the tuner and from the load's thread.
 pub(super) struct Progress {
@@ -146,6 +146,12 @@ impl Progress {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
             Event::Preflight { text } => Some(format!("no preflight: {text}")),
+            Event::WrongRule(WrongRule { rule, config, message }) => {
+                let config = config.without(&self.fixed);
+                Some(format!(
+                    "rule {rule} is set aside: the installed engine accepts {config}, of which it says: {message}"
+                ))
+            }
             Event::Launch { number, proposed_by, config } => {
                 let again = if *proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
                 Some(format!("trial {number}: launching{again} {}", config.without(&self.fixed)))
@@ -194,6 +200,9 @@ impl Progress {
             }
             Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
             Event::Preflight { text } => json!({"event": "note", "text": text}),
+            Event::WrongRule(WrongRule { rule, config, message }) => {
+                json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
+            }
             Event::Launch { number, proposed_by, config } => {
                 json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config})
             }
@@ -236,6 +245,7 @@ impl State {
             Event::Space(_)
             | Event::Swept { .. }
             | Event::Preflight { .. }
+            | Event::WrongRule(_)
             | Event::Progress { .. }
             | Event::End(_) => {}
         }

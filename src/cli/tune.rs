@@ -179,15 +179,23 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
 }
 
 /// Where rules and engine differ, a rule has to be mended.
-fn describe_differences(differences: &[Difference]) -> Option<String> {
-    let first = differences.first()?;
-    let trials = if differences.len() == 1 { "trial" } else { "trials, first" };
-    let what = match &first.rule {
-        Some(rule) => format!("rule {rule} rejects what vLLM {} accepts", first.engine_version),
-        None => format!("no rule knows that vLLM {} refuses it", first.engine_version),
+fn describe_differences(differences: &[Difference]) -> Vec<String> {
+    let rejects = |difference: &Difference| {
+        let rule = difference.rule.as_deref()?;
+        Some(format!("rule {rule} rejects what vLLM {} accepts", difference.engine_version))
     };
-    let count = differences.len();
-    Some(format!("rules and engine differ on {count} {trials} {}: {what}: {}", first.trial, first.message))
+    let examples = differences.iter().filter(|difference| difference.trial.is_none());
+    let mut lines: Vec<_> = examples
+        .filter_map(|example| Some(format!("{} and was set aside: {}", rejects(example)?, example.message)))
+        .collect();
+    let trials: Vec<_> = differences.iter().filter_map(|difference| Some((difference.trial?, difference))).collect();
+    if let Some((number, first)) = trials.first() {
+        let of = if trials.len() == 1 { "trial" } else { "trials, first" };
+        let unknown = || format!("no rule knows that vLLM {} refuses it", first.engine_version);
+        let what = rejects(first).unwrap_or_else(unknown);
+        lines.push(format!("rules and engine differ on {} {of} {number}: {what}: {}", trials.len(), first.message));
+    }
+    lines
 }
 
 /// Every launch failed: before the engine was healthy, under a load that it did not carry, or by crashing.

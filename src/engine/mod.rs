@@ -3,6 +3,7 @@
 //! Every engine is one file and one line in [`ENGINES`].
 
 mod diagnose;
+mod environment;
 mod python;
 mod sim;
 mod startup;
@@ -15,6 +16,7 @@ use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagError;
 
 pub use diagnose::diagnose;
+pub use environment::{environment, is_variable};
 pub use python::python_of;
 pub use startup::observe;
 

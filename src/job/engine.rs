@@ -20,7 +20,10 @@ pub struct EngineJob {
     pub written_command: Option<Vec<String>>,
     /// Arguments that every launch gets as they are.
     pub args: Vec<String>,
+    /// Variables of the study, which every launch gets.
     pub env: BTreeMap<String, String>,
+    /// These over what the tuner's own environment has that engines heed: what a launch will find.
+    pub environment: BTreeMap<String, String>,
     /// The release, where the study states it.
     pub version: Option<EngineVersion>,
     /// The device, as far as the study describes it.
@@ -78,9 +81,7 @@ impl EngineJob {
             return Err(section.error("args", problem, Some(hint)));
         }
         let env: BTreeMap<String, String> = section.optional("env")?.unwrap_or_default();
-        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let valid = |name: &String| name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit());
-        if let Some(name) = env.keys().find(|name| name.is_empty() || !valid(name)) {
+        if let Some(name) = env.keys().find(|name| !engine::is_variable(name)) {
             return Err(section.error("env", format!("{name:?} is not a variable that a shell could set"), None));
         }
         Ok(Self {
@@ -88,6 +89,7 @@ impl EngineJob {
             command,
             written_command,
             args,
+            environment: engine::environment(&env),
             env,
             version: version.transpose()?,
             device,

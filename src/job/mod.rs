@@ -83,8 +83,8 @@ impl Budget {
     #[must_use]
     pub fn confirmations(&self) -> u32 {
         let asked = self.confirm.unwrap_or(u32::from(self.trials.is_some_and(|trials| trials >= CONFIRM_FROM)));
-        // At least one launch is left to the search.
-        self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(1) / 2))
+        // At least one launch besides the defaults is left to the search.
+        self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(2) / 2))
     }
 
     /// Whether so few launches are left that they belong to the confirmation.
@@ -120,7 +120,7 @@ impl Job {
     #[must_use]
     pub fn facts(&self, version: EngineVersion, device: Device, host: HostLimits) -> Facts<'_> {
         Facts {
-            env: &self.engine.env,
+            env: &self.engine.environment,
             longest_request: Some(self.workload.longest()),
             host,
             ..Facts::new(&self.model.shape, version, device)
@@ -179,34 +179,9 @@ impl Job {
     /// the tuner's own that engines read.
     #[must_use]
     pub fn launch_env(&self) -> BTreeMap<String, String> {
-        let inherited = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
-            .filter(|(name, _)| ENGINE_VARIABLES.iter().any(|prefix| name.starts_with(prefix)));
-        let mut env: BTreeMap<_, _> = inherited.collect();
-        env.extend(self.engine.env.clone());
-        redacted(env)
+        redacted(self.engine.environment.clone())
     }
 }
-
-/// What the names of variables begin with that change what an engine does.
-const ENGINE_VARIABLES: [&str; 16] = [
-    "CUDA_",
-    "HF_",
-    "HIP_",
-    "LD_PRELOAD",
-    "MKL_",
-    "NCCL_",
-    "NVIDIA_",
-    "OMP_",
-    "PYTORCH_",
-    "RAY_",
-    "ROCR_",
-    "TORCH",
-    "TRANSFORMERS_",
-    "TRITON_",
-    "VLLM_",
-    "XLA_",
-];
 
 fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let redact = |(name, value): (String, String)| {
@@ -317,6 +292,7 @@ mod tests {
             (budget(Some(40), Some(3)), 3),
             (budget(Some(40), Some(0)), 0),
             (budget(Some(4), Some(3)), 1),
+            (budget(Some(3), Some(1)), 0),
             (budget(None, Some(2)), 2),
             (budget(None, None), 0),
         ] {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Job;
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion, HostLimits};
-use crate::memory::Learned;
+use crate::memory::{Learned, Prediction};
 use crate::rule::{self, Facts, Finding, Narrowing, Removal};
 use crate::sampler::{self, Ask, Past};
 use crate::space::Space;
@@ -26,13 +26,25 @@ impl Job {
     /// The search space of this study for an engine's release and a device.
     #[must_use]
     pub fn search(&self, version: EngineVersion, device: Device, host: HostLimits) -> Search<'_> {
-        let (facts, arguments) = (self.facts(version, device, host), self.engine.arguments(version));
-        let (space, narrowings) = rule::narrow(self.parameters(), &arguments, &facts);
-        Search { job: self, facts, arguments, space, narrowings }
+        Search::new(self, self.facts(version, device, host), self.engine.arguments(version))
     }
 }
 
 impl<'a> Search<'a> {
+    fn new(job: &'a Job, facts: Facts<'a>, arguments: Config) -> Self {
+        let (space, narrowings) = rule::narrow(job.parameters(), &arguments, &facts);
+        Self { job, facts, arguments, space, narrowings }
+    }
+
+    /// The same without rules that the installed engine contradicts.
+    #[must_use]
+    pub fn distrusting<'b>(&self, distrusted: &'b [&'static str]) -> Search<'b>
+    where
+        'a: 'b,
+    {
+        Search::new(self.job, Facts { distrusted, ..self.facts }, self.arguments.clone())
+    }
+
     /// The same with what starts have taught of the memory, and with the packages that the installed engine lacks. Ranges
     /// stay as they were narrowed without it, so that the sampler's sequence goes on.
     #[must_use]
@@ -50,6 +62,12 @@ impl<'a> Search<'a> {
     #[must_use]
     pub fn findings(&self, config: &Config) -> Vec<Finding> {
         rule::check(&config.merged(&self.arguments), &self.facts)
+    }
+
+    /// What a launch of this configuration would spend its memory on; `None` where too little is known.
+    #[must_use]
+    pub fn memory(&self, config: &Config) -> Option<Prediction> {
+        rule::predict_memory(&config.merged(&self.arguments), &self.facts)
     }
 
     /// Why a launch of this configuration would be wasted.

@@ -48,6 +48,8 @@ impl Layout {
         // A window that the model's whole length fits into is still a window, only never a smaller one.
         let sliding = match (launch.hybrid, model.sliding_window, model.sliding_layers) {
             (true, Some(_), Some(sliding)) => stage_layers(sliding, launch).min(layers),
+            // Whether the layers keep all of a sequence or a window decides everything.
+            (true, Some(_), None) => return None,
             _ => 0,
         };
         let full = layers - sliding;
@@ -251,6 +253,8 @@ mod tests {
         assert_eq!(of("0.32.0").blocks_per_request(32_768), 2048 + 5 * (288 + 1), "two steps are in flight");
         assert_eq!(of("0.8.5").block_bytes, 24 * 16 * 1024);
         assert_eq!(of("0.12.0").tokens(600, 32_768), 1600);
+        let unknown = ModelShape { sliding_layers: None, ..ModelShape::from_json(&gemma) };
+        assert_eq!(Layout::new(&unknown, &launch("0.12.0", |resolved| resolved, &crate::config::Config::new())), None);
     }
 
     #[test]

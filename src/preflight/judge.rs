@@ -19,7 +19,7 @@ pub enum Disagreement {
 /// fail later, in its workers or under load, only a rule can say.
 #[must_use]
 pub fn judge(findings: Vec<Finding>, engine: &Verdict) -> (Option<Finding>, Option<Disagreement>) {
-    let refused = |finding: &Finding| finding.severity >= Severity::Configuration;
+    let refused = |finding: &Finding| finding.severity.is_refusal();
     let by_rule = findings.iter().find(|finding| refused(finding)).cloned();
     match (by_rule, engine.rejection()) {
         (Some(finding), Some(_)) => (Some(finding), None),

@@ -50,8 +50,8 @@ pub use effective::Effective;
 pub use loading::optional_packages;
 pub use memory::{launch as memory_launch, predict_memory};
 pub use narrow::{Narrowing, narrow};
-pub use removal::{Removal, Removed, removal};
-pub use unchecked::unchecked;
+pub use removal::{RISK, Removal, Removed, removal};
+pub use unchecked::{unchecked, unchecked_of_model};
 
 /// What no configuration changes.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,8 @@ pub struct Facts<'a> {
     pub absent: Option<&'a BTreeSet<String>>,
     /// What earlier starts of this model, on this device and with this release, have shown of its memory.
     pub memory: Option<&'a Learned>,
+    /// Rules that the installed engine contradicts; they are set aside.
+    pub distrusted: &'a [&'static str],
 }
 
 static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
@@ -85,6 +87,7 @@ impl<'a> Facts<'a> {
             host: HostLimits::default(),
             absent: None,
             memory: None,
+            distrusted: &[],
         }
     }
 }
@@ -125,6 +128,12 @@ impl Severity {
     #[must_use]
     pub fn rejects(self) -> bool {
         self > Self::Overridden
+    }
+
+    /// Whether the engine's parser or its configuration classes would refuse: what a preflight sees.
+    #[must_use]
+    pub fn is_refusal(self) -> bool {
+        self >= Self::Configuration
     }
 
     #[must_use]
@@ -266,7 +275,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
     let candidate = Candidate::new(config, facts);
     let mut broken: Vec<_> = rules()
-        .filter(|rule| rule.releases.contain(facts.version))
+        .filter(|rule| rule.releases.contain(facts.version) && !facts.distrusted.contains(&rule.id))
         .filter_map(|rule| Some((rule, (rule.check)(&candidate)?)))
         .collect();
     if !broken.is_empty() {

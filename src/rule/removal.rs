@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Facts, check, rules};
+use super::{Facts, Finding, Severity, check, predict_memory, rules};
 use crate::config::Config;
 use crate::space::Space;
 
@@ -16,6 +16,8 @@ pub struct Removal {
     pub complete: bool,
     /// Those that no rule rejects.
     pub remaining: usize,
+    /// Those of them that fail to start with a probability of at least [`RISK`], for want of memory.
+    pub risky: usize,
     /// The rules that reject some, the most effective first. A configuration may break several.
     pub rules: Vec<Removed>,
 }
@@ -26,9 +28,13 @@ pub struct Removed {
     pub rule: &'static str,
     /// What must hold.
     pub holds: &'static str,
+    pub severity: Severity,
     pub configurations: usize,
-    /// What the rule says of the first of them.
+    /// One of them: where there is one, a configuration that no other rule says the engine would refuse.
+    pub config: Config,
+    /// What the rule says of it.
     pub example: String,
+    alone: bool,
 }
 
 impl Removal {
@@ -45,6 +51,19 @@ impl Removal {
         self.rules.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
+    fn count(&mut self, config: &Config, finding: Finding, alone: bool, facts: &Facts<'_>) {
+        let Finding { rule, severity, message: example, .. } = finding;
+        let Some(removed) = self.rules.iter_mut().find(|removed| removed.rule == rule) else {
+            let (holds, config) = (holds(rule, facts), config.clone());
+            self.rules.push(Removed { rule, holds, severity, configurations: 1, config, example, alone });
+            return;
+        };
+        removed.configurations += 1;
+        if alone && !removed.alone {
+            (removed.config, removed.example, removed.alone) = (config.clone(), example, true);
+        }
+    }
+
     /// The share that so many configurations are, from 0 to 1.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "counts of some thousands")]
@@ -52,6 +71,9 @@ impl Removal {
         configurations as f64 / self.configurations.max(1) as f64
     }
 }
+
+/// A start that fails with at least this probability is a risk; for certain ones there are rules.
+pub const RISK: f64 = 0.05;
 
 /// Configurations that are drawn where the space holds more.
 const SAMPLED: usize = 10_000;
@@ -67,21 +89,19 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal 
         let mut point = || (0..space.dimensions()).map(|_| rng.random()).collect::<Vec<f64>>();
         (0..SAMPLED).map(|_| space.decode(&point())).collect()
     });
-    let mut removal = Removal { configurations: configs.len(), complete, remaining: 0, rules: Vec::new() };
+    let mut removal = Removal { configurations: configs.len(), complete, remaining: 0, risky: 0, rules: Vec::new() };
     for config in configs {
-        let findings = check(&config.merged(arguments), facts);
-        let mut rejecting = findings.into_iter().filter(|finding| finding.severity.rejects()).peekable();
-        removal.remaining += usize::from(rejecting.peek().is_none());
-        for finding in rejecting {
-            match removal.rules.iter_mut().find(|removed| removed.rule == finding.rule) {
-                Some(removed) => removed.configurations += 1,
-                None => removal.rules.push(Removed {
-                    rule: finding.rule,
-                    holds: holds(finding.rule, facts),
-                    configurations: 1,
-                    example: finding.message,
-                }),
-            }
+        let whole = config.merged(arguments);
+        let mut findings = check(&whole, facts);
+        findings.retain(|finding| finding.severity.rejects());
+        if findings.is_empty() {
+            let fails = predict_memory(&whole, facts).map_or(0.0, |prediction| prediction.failure_probability());
+            removal.remaining += 1;
+            removal.risky += usize::from(fails >= RISK);
+        }
+        let alone = findings.iter().filter(|finding| finding.severity.is_refusal()).count() <= 1;
+        for finding in findings {
+            removal.count(&config, finding, alone, facts);
         }
     }
     removal.rules.sort_by_key(|removed| std::cmp::Reverse(removed.configurations));
@@ -121,6 +141,8 @@ mod tests {
         assert_eq!((removal.configurations, removal.complete, removal.remaining), (9, true, 6));
         assert_eq!((removal.rules[0].rule, removal.rules[0].configurations), ("R2", 3));
         assert_eq!(removal.rules[0].holds, "the token budget holds one token of every sequence");
+        let example = &removal.rules[0].config;
+        assert_eq!((example.get_i64("max-num-seqs"), example.get_i64("max-num-batched-tokens")), (Some(128), Some(64)));
         // Without chunked prefill no budget of the space holds the model's length.
         let nothing = of(&space, &Config::new().with("enable-chunked-prefill", false));
         assert_eq!((nothing.remaining, nothing.rules[0].rule), (0, "R1"));

@@ -1,25 +1,26 @@
 //! What the rules cannot judge, because a fact is not known.
 
 use super::Facts;
-use crate::facts::Device;
+use crate::facts::{Device, ModelShape};
 use crate::space::Space;
+
+/// Sets the size of the cache on a CPU.
+const CPU_CACHE: &str = "VLLM_CPU_KVCACHE_SPACE";
+
+/// What is not checked because `config.json` does not say it, as [`unchecked`] says it.
+#[must_use]
+pub fn unchecked_of_model(model: &ModelShape) -> Vec<String> {
+    let unread = model.unread.iter().map(|key| format!("what depends on the model's {key}"));
+    unread.chain(model.unchecked().iter().map(ToString::to_string)).collect()
+}
 
 /// What of a space is not checked with these facts, and why: one sentence each, without a full stop.
 #[must_use]
 pub fn unchecked(space: &Space, facts: &Facts<'_>) -> Vec<String> {
-    let mut list: Vec<_> = facts.model.unread.iter().map(|key| format!("what depends on the model's {key}")).collect();
-    let shapes = [
-        ("attention heads", facts.model.attention_heads, "tensor parallelism"),
-        ("key/value heads", facts.model.kv_heads, "tensor parallelism"),
-        ("vocabulary size", facts.model.vocab_size, "memory"),
-        ("hidden size", facts.model.hidden_size, "memory"),
-    ];
-    list.extend(
-        shapes
-            .into_iter()
-            .filter(|(_, value, _)| value.is_none())
-            .map(|(name, _, what)| format!("{what}: the model's config.json does not say its {name}")),
-    );
+    let mut list = unchecked_of_model(facts.model);
+    if facts.device == Device::Cpu && !facts.env.contains_key(CPU_CACHE) {
+        list.push(format!("what fits into the host's memory: {CPU_CACHE} is not set, so the engine sizes its cache"));
+    }
     if let Device::Cuda(gpu) = facts.device {
         if gpu.memory.is_none() {
             list.push(
@@ -45,7 +46,8 @@ mod tests {
     #[test]
     fn each_unknown_fact_is_named_once() {
         let known = serde_json::json!({
-            "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4096
+            "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4096,
+            "num_hidden_layers": 4, "intermediate_size": 512, "max_position_embeddings": 4096
         });
         let version = EngineVersion::new(0, 32, 0);
         let fixed = crate::config::Config::new().with("tensor-parallel-size", 2_i64);
@@ -53,10 +55,10 @@ mod tests {
         let of = |json: &serde_json::Value, device| {
             unchecked(&parallel, &Facts::new(&ModelShape::from_json(json), version, device)).len()
         };
-        assert_eq!(of(&known, Device::Cpu), 0);
+        assert_eq!(of(&known, Device::Cpu), 1, "the size of the cache");
         assert_eq!(of(&known, Device::UNKNOWN_GPU), 3);
         let gpu = Gpu { memory: Some(80 << 30), count: Some(8), capability: Some((9, 0)), a100: false };
         assert_eq!(of(&known, Device::Cuda(gpu)), 0);
-        assert_eq!(of(&serde_json::json!({"hidden_size": -5}), Device::Cpu), 5);
+        assert_eq!(of(&serde_json::json!({"hidden_size": -5}), Device::Cpu), 6);
     }
 }

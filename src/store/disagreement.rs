@@ -5,7 +5,10 @@ use super::{Store, StoreError};
 /// A configuration on which a rule and the installed engine differ: a defect of the rules.
 #[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
 pub struct Difference {
-    pub trial: u32,
+    /// `None` where it is an example of what a rule removes from the space.
+    pub trial: Option<u32>,
+    /// The configuration of an example, as [`crate::config::Config::key`] spells it; a trial has its own.
+    pub config: Option<String>,
     pub engine_version: String,
     /// `accept` or `reject`, the engine's verdict.
     pub engine: String,
@@ -16,14 +19,15 @@ pub struct Difference {
 }
 
 impl Store {
-    /// Stores a difference; a trial that was interrupted and is tried again has it only once.
+    /// Stores a difference; a trial that was interrupted and is tried again has it only once, and so has a rule.
     pub async fn differ(&self, study: i64, difference: &Difference) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT OR REPLACE INTO disagreements (study_id, trial, engine_version, engine, rule, message) \
-             VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO disagreements (study_id, trial, config, engine_version, engine, rule, message) \
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(study)
         .bind(difference.trial)
+        .bind(&difference.config)
         .bind(&difference.engine_version)
         .bind(&difference.engine)
         .bind(&difference.rule)
@@ -34,10 +38,10 @@ impl Store {
         Ok(())
     }
 
-    /// Every difference of a study, by trial.
+    /// Every difference of a study: examples, then trials by their number.
     pub async fn differences(&self, study: i64) -> Result<Vec<Difference>, StoreError> {
-        let query = "SELECT trial, engine_version, engine, rule, message FROM disagreements \
-                     WHERE study_id = ? ORDER BY trial";
+        let query = "SELECT trial, config, engine_version, engine, rule, message FROM disagreements \
+                     WHERE study_id = ? ORDER BY trial, rule";
         sqlx::query_as(query).bind(study).fetch_all(&self.pool).await.map_err(|error| self.error(error))
     }
 }
@@ -48,21 +52,25 @@ mod tests {
     use crate::facts::Host;
 
     #[tokio::test]
-    async fn a_difference_is_kept_once_for_each_trial() {
+    async fn a_difference_is_kept_once_for_each_trial_and_each_rule() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
-        let difference = |trial, rule: Option<&str>| Difference {
+        let difference = |trial: Option<u32>, rule: Option<&str>| Difference {
             trial,
+            config: trial.is_none().then(|| "{}".to_owned()),
             engine_version: "0.32.0".to_owned(),
             engine: if rule.is_some() { "accept" } else { "reject" }.to_owned(),
             rule: rule.map(str::to_owned),
             message: "why".to_owned(),
         };
-        for given in [difference(7, None), difference(2, Some("R1")), difference(2, None)] {
-            store.differ(study.id, &given).await.unwrap();
+        let trials = [(Some(7), None), (Some(2), Some("R1")), (Some(2), None)];
+        let examples = [(None, Some("R2")), (None, Some("R1")), (None, Some("R2"))];
+        for (trial, rule) in trials.into_iter().chain(examples) {
+            store.differ(study.id, &difference(trial, rule)).await.unwrap();
         }
         let stored = store.differences(study.id).await.unwrap();
-        assert_eq!(stored, [difference(2, None), difference(7, None)]);
+        let expected = [(None, Some("R1")), (None, Some("R2")), (Some(2), None), (Some(7), None)];
+        assert_eq!(stored, expected.map(|(trial, rule)| difference(trial, rule)));
     }
 }

@@ -248,7 +248,7 @@ impl Store {
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
         let past = |(number, proposed_by, config): (i64, String, String)| match serde_json::from_str(&config) {
             Ok(config) => Ok(Past { proposed_by, config }),
-            Err(error) => Err(self.corrupt(study, number, &error)),
+            Err(error) => Err(self.corrupt(&study.name, number, &error)),
         };
         rows.into_iter().map(past).collect()
     }
@@ -267,11 +267,11 @@ impl Store {
 
     fn scored(&self, study: &Study, row: TrialRow) -> Result<Scored, StoreError> {
         let number = row.number;
-        row.scored().map_err(|error| self.corrupt(study, number, &error))
+        row.scored().map_err(|error| self.corrupt(&study.name, number, &error))
     }
 
-    fn corrupt(&self, study: &Study, number: i64, reason: &serde_json::Error) -> StoreError {
-        let (path, study, reason) = (self.path.clone(), study.name.clone(), reason.to_string());
+    fn corrupt(&self, study: &str, number: i64, reason: &serde_json::Error) -> StoreError {
+        let (path, study, reason) = (self.path.clone(), study.to_owned(), reason.to_string());
         StoreError::Corrupt { path, study, number, reason }
     }
 }

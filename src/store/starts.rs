@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Store, StoreError, Study, json};
+use super::{Store, StoreError, json};
 use crate::config::Config;
 use crate::memory::Observed;
 
@@ -59,10 +59,11 @@ impl Store {
     }
 
     /// The latest starts with this key, of every study, in the order in which they happened; at most `most`.
-    pub async fn starts(&self, study: &Study, key: &StartKey, most: u32) -> Result<Vec<Start>, StoreError> {
-        let query = "SELECT number, config, env, observed FROM starts WHERE fingerprint = ? AND device = ? \
-                     AND engine = ? AND engine_version = ? ORDER BY id DESC LIMIT ?";
-        let rows: Vec<(i64, String, String, String)> = sqlx::query_as(query)
+    pub async fn starts(&self, key: &StartKey, most: u32) -> Result<Vec<Start>, StoreError> {
+        let query = "SELECT name, number, config, env, observed FROM starts JOIN studies ON studies.id = study_id \
+                     WHERE fingerprint = ? AND device = ? AND engine = ? AND starts.engine_version = ? \
+                     ORDER BY starts.id DESC LIMIT ?";
+        let rows: Vec<(String, i64, String, String, String)> = sqlx::query_as(query)
             .bind(&key.fingerprint)
             .bind(&key.device)
             .bind(&key.engine)
@@ -80,7 +81,7 @@ impl Store {
         };
         rows.iter()
             .rev()
-            .map(|(number, config, env, observed)| {
+            .map(|(study, number, config, env, observed)| {
                 read(config, env, observed).map_err(|error| self.corrupt(study, *number, &error))
             })
             .collect()
@@ -111,7 +112,7 @@ mod tests {
         for (number, device, blocks) in [(0, "a", 10), (1, "b", 20), (2, "a", 30), (2, "a", 40)] {
             store.append_start(study.id, number, "m", &key(device), &start(blocks)).await.unwrap();
         }
-        assert_eq!(store.starts(&study, &key("a"), 9).await.unwrap(), [start(10), start(40)]);
-        assert_eq!(store.starts(&study, &key("a"), 1).await.unwrap(), [start(40)]);
+        assert_eq!(store.starts(&key("a"), 9).await.unwrap(), [start(10), start(40)]);
+        assert_eq!(store.starts(&key("a"), 1).await.unwrap(), [start(40)]);
     }
 }

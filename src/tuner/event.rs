@@ -1,5 +1,6 @@
 //! What a run of the tuner tells whoever watches it.
 
+use super::WrongRule;
 use crate::config::Config;
 use crate::rule::Removal;
 use crate::store::Scored;
@@ -19,7 +20,7 @@ pub enum Event {
         /// The best feasible value so far.
         best: Option<f64>,
     },
-    /// What the rules leave of the search space; told once.
+    /// What the rules leave of the search space; told again when rules are set aside.
     Space(Removal),
     /// Processes that an earlier, killed run had left behind were ended.
     Swept {
@@ -35,6 +36,8 @@ pub enum Event {
     Preflight {
         text: String,
     },
+    /// A rule was found wrong and is set aside.
+    WrongRule(WrongRule),
     Phase(Phase),
     /// Requests of the present phase that have ended.
     Progress {

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::flag::FlagError;
 use crate::job::{Job, Search};
 use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, Verdict, judge};
-use crate::rule::{Finding, Severity};
+use crate::rule::Finding;
 use crate::server::Marker;
 use crate::store::{Difference, Study};
 
@@ -16,7 +16,7 @@ use crate::store::{Difference, Study};
 #[derive(Debug, Default)]
 pub struct Inquiry {
     setup: Option<Setup>,
-    preflight: Option<Preflight>,
+    pub(super) preflight: Option<Preflight>,
     /// The release of the installed engine, once it has been compared with the study.
     compared: Option<String>,
     /// The packages that it lacks, once it has been asked.
@@ -89,9 +89,11 @@ impl Tuner<'_> {
         search: &Search<'_>,
     ) -> Result<Option<Finding>, TuneError> {
         let findings = search.findings(config);
-        let later = findings.first().is_some_and(|f| matches!(f.severity, Severity::Runtime | Severity::Late));
-        // The defaults are launched while the engine is still being imported.
-        let answer = if number == 0 || later { None } else { self.ask(study, config).await? };
+        let severity = findings.first().map(|finding| finding.severity).filter(|severity| severity.rejects());
+        let later = severity.is_some_and(|severity| !severity.is_refusal());
+        // Defaults that the rules accept are launched while the engine is still being imported.
+        let unasked = later || (number == 0 && severity.is_none());
+        let answer = if unasked { None } else { self.ask(study, config).await? };
         let Some((verdict, engine_version)) = answer else {
             return Ok(findings.into_iter().next().filter(|finding| finding.severity.rejects()));
         };
@@ -101,7 +103,8 @@ impl Tuner<'_> {
             Some(Disagreement::FalseRejection(wrong)) => ("accept", Some(wrong.rule.to_owned()), wrong.message),
             Some(Disagreement::FalseAcceptance(missed)) => ("reject", None, missed.message),
         };
-        let difference = Difference { trial: number, engine_version, engine: engine.to_owned(), rule, message };
+        let (trial, engine) = (Some(number), engine.to_owned());
+        let difference = Difference { trial, config: None, engine_version, engine, rule, message };
         self.store.differ(study.id, &difference).await?;
         Ok(finding.filter(|finding| finding.severity.rejects()))
     }
@@ -121,7 +124,7 @@ impl Tuner<'_> {
     }
 
     /// The release of the installed engine, after it has been compared with the study once.
-    async fn compared(&mut self, study: &Study) -> Result<Option<String>, TuneError> {
+    pub(super) async fn compared(&mut self, study: &Study) -> Result<Option<String>, TuneError> {
         let Some(preflight) = &self.inquiry.preflight else { return Ok(None) };
         if self.inquiry.compared.is_some() {
             return Ok(self.inquiry.compared.clone());
@@ -148,7 +151,7 @@ impl Tuner<'_> {
     }
 
     /// Says why there is no answer, and asks no more where there never will be one.
-    async fn unanswered(&mut self, error: &PreflightError) {
+    pub(super) async fn unanswered(&mut self, error: &PreflightError) {
         let consequence = if error.is_final() { "; from here on the rules stand alone" } else { "" };
         (self.observer)(Event::Preflight { text: format!("{error}{consequence}") });
         if error.is_final() {

@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
-use super::{TuneError, Tuner};
+use super::{Installed, TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::observe;
 use crate::facts::Device;
+use crate::job::Job;
 use crate::memory::{Learned, Observation};
 use crate::rule::{Effective, Facts, memory_launch};
 use crate::server::read_log;
-use crate::store::{Start, StartKey, Study};
+use crate::store::{Start, StartKey, Store, StoreError, Study};
 
 /// So many starts tell all that there is to know.
 const MOST_STARTS: u32 = 64;
@@ -17,19 +18,31 @@ const MOST_STARTS: u32 = 64;
 /// Variables of the environment that decide the memory.
 const VARIABLES: [&str; 3] = ["VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_V1", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"];
 
-impl Tuner<'_> {
-    /// What is known of this model on this device with this release.
-    pub(super) async fn learned(&self, study: &Study) -> Result<Learned, TuneError> {
-        let starts = self.store.starts(study, &self.start_key(), MOST_STARTS).await?;
-        let facts = self.job.facts(self.installed.version, self.installed.device, self.installed.host);
-        let observations = starts.into_iter().map(|start| {
-            let facts = Facts { env: &start.env, ..facts };
-            let effective = Effective::resolve(&start.config, &facts);
-            Observation { launch: memory_launch(&start.config, &facts, &effective), observed: start.observed }
-        });
-        Ok(Learned::new(observations.collect()))
-    }
+/// What the starts in a database tell of this model on this device with this release.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn learned(job: &Job, installed: &Installed, store: &Store) -> Result<Learned, StoreError> {
+    let starts = store.starts(&start_key(job, installed), MOST_STARTS).await?;
+    let facts = job.facts(installed.version, installed.device, installed.host);
+    let observations = starts.into_iter().map(|start| {
+        let facts = Facts { env: &start.env, ..facts };
+        let effective = Effective::resolve(&start.config, &facts);
+        Observation { launch: memory_launch(&start.config, &facts, &effective), observed: start.observed }
+    });
+    Ok(Learned::new(observations.collect()))
+}
 
+fn start_key(job: &Job, installed: &Installed) -> StartKey {
+    StartKey {
+        engine: job.engine.engine.kind().to_owned(),
+        version: installed.version.to_string(),
+        device: device_key(installed.device),
+        fingerprint: job.model.shape.fingerprint(),
+    }
+}
+
+impl Tuner<'_> {
     /// Stores what the log of a launch tells, also of a failed one.
     pub(super) async fn remember(
         &self,
@@ -42,19 +55,11 @@ impl Tuner<'_> {
         if !observed.is_useful() {
             return Ok(());
         }
-        let env = self.job.engine.env.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
+        let env = self.job.engine.environment.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
         let start = Start { config: config.clone(), env: env.map(|(n, v)| (n.clone(), v.clone())).collect(), observed };
         let model = &self.job.model.argument;
-        Ok(self.store.append_start(study.id, number, model, &self.start_key(), &start).await?)
-    }
-
-    fn start_key(&self) -> StartKey {
-        StartKey {
-            engine: self.job.engine.engine.kind().to_owned(),
-            version: self.installed.version.to_string(),
-            device: device_key(self.installed.device),
-            fingerprint: self.job.model.shape.fingerprint(),
-        }
+        let key = start_key(self.job, &self.installed);
+        Ok(self.store.append_start(study.id, number, model, &key, &start).await?)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The loop: ask, check, launch, measure, store, until the budget is spent.
 
 mod confirm;
+mod doubt;
 mod estimate;
 mod event;
 mod inquiry;
@@ -10,7 +11,7 @@ mod prepare;
 mod trial;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use tokio::sync::watch;
@@ -19,16 +20,19 @@ use crate::config::Config;
 use crate::document::DocumentError;
 use crate::flag::FlagError;
 use crate::job::{Job, Search};
+use crate::rule::Removal;
 use crate::sampler::Past;
 use crate::server::LeftBehind;
 use crate::store::{Scored, Store, StoreError, Study, now};
 use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Trial};
 
 pub use confirm::CONFIRMATION;
+pub use doubt::{WrongRule, wrong_rules};
 pub use estimate::{Estimate, Source, estimate};
 pub use event::{Ending, Event, Observer, Phase};
 pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError};
+pub use memory::learned;
 pub use prepare::{Installed, detect};
 use trial::asked;
 pub use trial::command_line;
@@ -126,17 +130,16 @@ impl Tuner<'_> {
             best: best.map(|best| best.value),
         });
 
+        // Which rules the engine contradicts, once it has been asked.
+        let distrusted = OnceLock::new();
         let search = self.job.search(self.installed.version, self.installed.device, self.installed.host);
-        let removal = search.removal();
-        let empty = search.is_empty(&removal);
-        (self.observer)(Event::Space(removal.clone()));
+        let mut scope = self.scope(search);
 
-        let mut learned = self.learned(&study).await?;
-        let (mut rejected_in_row, mut failed_starts) = (0, 0);
-        // The latest failed start, and how often in a row it was the same.
-        let mut refused: Option<(Failure, usize)> = None;
+        let stop = self.stop.clone();
+        let mut known = learned(self.job, &self.installed, self.store).await?;
+        let (mut rejected_in_row, mut failed_starts) = (0, FailedStarts::default());
         let ending = loop {
-            if *self.stop.borrow() > Stop::No {
+            if *stop.borrow() > Stop::No {
                 break Ending::Interrupted;
             }
             if self.job.budget.trials.is_some_and(|trials| launched >= trials) {
@@ -147,19 +150,24 @@ impl Tuner<'_> {
             }
             let number = u32::try_from(history.len()).unwrap_or(u32::MAX);
             (self.observer)(Event::Phase(Phase::Checking));
+            // The defaults are launched first, while the engine is still being imported.
+            if distrusted.get().is_none() && (number > 0 || scope.empty) {
+                let work = self.contradicted(&study, &scope.removal);
+                let Some(wrong) = unless_asked(stop.clone(), work).await? else { break Ending::Interrupted };
+                let wrong = distrusted.get_or_init(|| wrong);
+                if !wrong.is_empty() {
+                    scope = self.scope(scope.search.distrusting(wrong));
+                }
+            }
             let absent = self.inquiry.absent.clone();
-            let now = search.knowing(&learned, absent.as_ref());
+            let now = scope.search.knowing(&known, absent.as_ref());
             let Some((proposed_by, config)) = self.propose(&study, &now, &history, launched).await? else {
-                break if empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft };
+                break if scope.empty { Ending::NothingAllowed(scope.removal) } else { Ending::NothingLeft };
             };
-            let mut stop = self.stop.clone();
-            let rejection = tokio::select! {
-                biased;
-                () = asked(&mut stop, Stop::Gently) => break Ending::Interrupted,
-                rejection = self.rejection(&study, number, &config, &now) => rejection?,
-            };
-            if empty && rejection.is_none() {
-                break Ending::NothingAllowed(removal);
+            let work = self.rejection(&study, number, &config, &now);
+            let Some(rejection) = unless_asked(stop.clone(), work).await? else { break Ending::Interrupted };
+            if scope.empty && rejection.is_none() {
+                break Ending::NothingAllowed(scope.removal);
             }
             let (trial, left_behind) = if let Some(finding) = rejection {
                 rejected_in_row += 1;
@@ -177,7 +185,7 @@ impl Tuner<'_> {
             self.store.append(study.id, &trial, score).await.map_err(|source| unstored(source, &trial))?;
             if let Some(log) = &trial.log {
                 self.remember(&study, number, &self.job.with_arguments(&config, self.installed.version), log).await?;
-                learned = self.learned(&study).await?;
+                known = learned(self.job, &self.installed, self.store).await?;
             }
             if let Some(left_behind) = left_behind {
                 return Err(left_behind.into());
@@ -188,11 +196,7 @@ impl Tuner<'_> {
                 Outcome::Rejected(_) => {}
                 Outcome::Failed(failure) => {
                     launched += 1;
-                    failed_starts += usize::from(blames_the_engine(failure.kind));
-                    refused = trial.startup_s.is_none().then(|| {
-                        let before = refused.take().filter(|(last, _)| last == failure).map_or(0, |(_, times)| times);
-                        (failure.clone(), before + 1)
-                    });
+                    failed_starts.add(failure, trial.startup_s.is_some());
                 }
                 Outcome::Measured(_) => {
                     launched += 1;
@@ -207,13 +211,21 @@ impl Tuner<'_> {
             if rejected_in_row >= MOST_REJECTED {
                 break Ending::NothingValid { rejected: rejected_in_row, last: reason(&scored) };
             }
-            let failures = failed_starts.max(refused.as_ref().map_or(0, |(_, times)| *times));
+            let failures = failed_starts.most();
             if !measured_any && failures >= MOST_FAILED_STARTS {
                 break Ending::EngineBroken { failures, last: reason(&scored) };
             }
         };
         (self.observer)(Event::End(ending.clone()));
         Ok(Summary { study, ending })
+    }
+
+    /// Tells what the rules leave of a space.
+    fn scope<'s>(&self, search: Search<'s>) -> Scope<'s> {
+        let removal = search.removal();
+        let empty = search.is_empty(&removal);
+        (self.observer)(Event::Space(removal.clone()));
+        Scope { search, removal, empty }
     }
 
     /// The next configuration and who proposes it.
@@ -251,6 +263,48 @@ impl Tuner<'_> {
             log: None,
             outcome: Outcome::Rejected(rejection),
         }
+    }
+}
+
+/// What says that the engine does not work at all.
+#[derive(Default)]
+struct FailedStarts {
+    blamed: usize,
+    /// The latest failed start, and how often in a row it was the same.
+    refused: Option<(Failure, usize)>,
+}
+
+impl FailedStarts {
+    fn add(&mut self, failure: &Failure, was_ready: bool) {
+        self.blamed += usize::from(blames_the_engine(failure.kind));
+        self.refused = (!was_ready).then(|| {
+            let before = self.refused.take().filter(|(last, _)| last == failure).map_or(0, |(_, times)| times);
+            (failure.clone(), before + 1)
+        });
+    }
+
+    fn most(&self) -> usize {
+        self.blamed.max(self.refused.as_ref().map_or(0, |(_, times)| *times))
+    }
+}
+
+/// What there is to search.
+struct Scope<'a> {
+    search: Search<'a>,
+    removal: Removal,
+    /// Whether the rules leave nothing of it.
+    empty: bool,
+}
+
+/// What comes of `work`; `None` where the user asks to stop before.
+async fn unless_asked<T>(
+    mut stop: watch::Receiver<Stop>,
+    work: impl Future<Output = Result<T, TuneError>>,
+) -> Result<Option<T>, TuneError> {
+    tokio::select! {
+        biased;
+        () = asked(&mut stop, Stop::Gently) => Ok(None),
+        done = work => done.map(Some),
     }
 }
 

@@ -40,9 +40,8 @@ pub async fn detect(job: &Job) -> Installed {
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
     let device = stated.unwrap_or(Device::UNKNOWN_GPU);
     let (device, undetected) = if is_real && device == Device::UNKNOWN_GPU {
-        let variable = "CUDA_VISIBLE_DEVICES";
-        let visible = engine.env.get(variable).cloned().or_else(|| std::env::var(variable).ok());
-        match Gpu::detect(visible.as_deref()) {
+        let visible = engine.environment.get("CUDA_VISIBLE_DEVICES");
+        match Gpu::detect(visible.map(String::as_str)) {
             Ok(gpu) => (Device::Cuda(gpu), None),
             Err(error) => (device, Some(error.to_string())),
         }

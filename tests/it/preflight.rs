@@ -93,12 +93,47 @@ fn what_the_engine_refuses_is_never_launched_and_what_it_accepts_is() {
         assert_eq!(trial["reason_code"], "ENGINE");
         assert!(trial.to_string().contains("four is refused"), "{trial}");
     }
-    // 16 sequences in 8 tokens: a rule rejects it, so it is never proposed.
-    let doubted = |trial: &&serde_json::Value| {
-        trial["config"]["max-num-batched-tokens"] == 8 && trial["config"]["max-num-seqs"] == 16
-    };
-    assert_eq!(trials.iter().find(doubted), None);
     assert!(tuned.stdout.contains("rules and engine differ on 3 trials, first "), "{}", tuned.stdout);
+}
+
+/// 16 sequences in 8 tokens: the rule R2 rejects it, this engine accepts it.
+fn is_doubted(trial: &Json) -> bool {
+    trial["config"]["max-num-batched-tokens"] == 8 && trial["config"]["max-num-seqs"] == 16
+}
+
+#[test]
+fn a_rule_that_the_engine_contradicts_is_set_aside() {
+    let workplace = Workplace::new();
+    let Some(_) = fake_engine(&workplace) else { return };
+    let text = study(&workplace);
+    workplace.write("study.toml", &text);
+    let aside = "rule R2 is set aside: the installed engine accepts max-num-batched-tokens=8 max-num-seqs=16, of which";
+    let tuned = workplace.run(&["tune", "study.toml", "--trials", "1"]);
+    assert!(!tuned.stderr.contains("set aside"), "the first launch does not wait for the engine: {}", tuned.stderr);
+    let tuned = workplace.run(&["tune", "study.toml", "--trials", "2"]);
+    assert_eq!(tuned.stderr.matches(aside).count(), 1, "{}", tuned.stderr);
+    // A run that goes on finds it again.
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.stderr.matches(aside).count(), 1, "{}", tuned.stderr);
+    let told = "rule R2 rejects what vLLM 0.32.0 accepts and was set aside: max_num_batched_tokens (8) must be";
+    assert_eq!(tuned.stdout.matches(told).count(), 1, "{}", tuned.stdout);
+    let trials = workplace.trials();
+    let launched: Vec<_> = trials.iter().filter(|trial| is_doubted(trial)).collect();
+    assert_eq!(launched.len(), 1);
+    assert_ne!(launched[0]["state"], "rejected", "{}", launched[0]);
+
+    let by_the_rules = text.replace("env = {", "preflight = false\nenv = {").replace("\"fast\"", "\"rules\"");
+    workplace.write("rules.toml", &by_the_rules);
+    assert_eq!(workplace.run(&["tune", "rules.toml"]).code, Some(0));
+    assert_eq!(
+        workplace
+            .json(&["trials", "--study", "rules", "--format", "json"])
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|trial| is_doubted(trial)),
+        None
+    );
 }
 
 #[test]
@@ -152,7 +187,13 @@ fn a_study_is_checked_against_what_is_installed() {
     workplace.write("study.toml", &text);
     let checked = workplace.run(&["check", "study.toml"]);
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    assert!(checked.stdout.contains("preflight     accepted (vLLM 0.32.0, as installed)"), "{}", checked.stdout);
+    let said = "preflight     accepted (vLLM 0.32.0, as installed); rules that it contradicts: 1\n              of \
+                1\n              rule R2 rejects what the installed engine \
+                accepts:\n              max-num-batched-tokens=8 max-num-seqs=16: max_num_batched_tokens";
+    assert!(checked.stdout.contains(said), "{}", checked.stdout);
+    let json = workplace.json(&["check", "study.toml", "--format", "json"]);
+    let config = json!({"max-model-len": 2048, "max-num-batched-tokens": 8, "max-num-seqs": 16});
+    assert_eq!((&json["wrong_rules"][0]["rule"], &json["wrong_rules"][0]["config"]), (&json!("R2"), &config));
     for (fixed, message) in [
         ("enforce-eager = true", "space.fixed.enforce-eager: unrecognized arguments: --enforce-eager (vLLM 0.32.0, as"),
         ("kv-cache-dtype = \"fp8_e5m2\"", "invalid choice: 'fp8_e5m2' (choose from auto, fp8) (vLLM 0.32.0, as inst"),
@@ -199,6 +240,14 @@ fn lines_of_arguments_get_both_verdicts_and_the_engine_decides() {
     assert_eq!(of("disagreement"), [json!(null), json!(true), json!(true), json!(null)]);
     assert_eq!(answers[1]["engine"]["message"], "four is refused");
     assert_eq!(answers[3]["severity"], "arguments");
+
+    // The helper inherits our environment, so the rules look at it as well.
+    let long = "{\"args\": [\"--max-model-len\", \"999999\"]}";
+    let arguments = ["check", "--args-file", "-", "--model", &model, "--preflight", "./python"];
+    let inherited = workplace.run_with(&[("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")], long, &arguments);
+    assert!(inherited.stderr.starts_with("1 lines: rules and engine agree on 1"), "{}", inherited.stderr);
+    let refusing = workplace.run_with(&[], long, &[&arguments[..], &["--env", "REFUSE_ALL=1"]].concat());
+    assert!(refusing.stdout.contains("no such device"), "{}", refusing.stdout);
 
     workplace.write("whole.jsonl", &lines[..3].join("\n"));
     let checked = check("whole.jsonl", "./python");

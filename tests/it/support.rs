@@ -52,12 +52,16 @@ impl Workplace {
     /// Runs to its end.
     #[expect(clippy::disallowed_methods, reason = "the program under test")]
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
-        let output = self.command(arguments).output().unwrap();
-        Ended {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        ended(self.command(arguments).output().unwrap())
+    }
+
+    /// Runs to its end with variables in its environment and a text on its standard input.
+    #[expect(clippy::disallowed_methods, reason = "the program under test")]
+    pub(crate) fn run_with(&self, variables: &[(&str, &str)], input: &str, arguments: &[&str]) -> Ended {
+        self.write("input.txt", input);
+        let mut command = self.command(arguments);
+        command.envs(variables.iter().copied()).stdin(std::fs::File::open(self.path("input.txt")).unwrap());
+        ended(command.output().unwrap())
     }
 
     /// Starts and returns at once; standard error goes to `stderr.txt`.
@@ -99,6 +103,14 @@ impl Workplace {
         wait_until(Duration::from_secs(30), &format!("{text:?} on standard error"), || {
             std::fs::read_to_string(self.path("stderr.txt")).is_ok_and(|stderr| stderr.contains(text))
         });
+    }
+}
+
+fn ended(output: std::process::Output) -> Ended {
+    Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
 
@@ -22,6 +23,7 @@ use crate::rule::{self, Facts, Finding, Severity};
 const MOST_UNDER_WAY: usize = 16;
 
 #[derive(serde::Deserialize)]
+#[serde(expecting = "an object")]
 struct Line {
     args: Vec<String>,
 }
@@ -47,10 +49,12 @@ struct Tally {
 
 /// Prints one verdict a line. A broken line ends it, after the answers to those before it.
 pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Result<(), Failure> {
-    let Some(preflight) = check.preflight else { return run_alone(file, check) };
-    let opened = tokio::fs::File::open(file).await.map_err(|error| unreadable(file, &error))?;
+    let name = if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() };
+    let opened = open(file).map_err(|error| unreadable(&name, &error))?;
+    let Some(preflight) = check.preflight else { return run_alone(&name, opened, check) };
+    let opened = tokio::fs::File::from_std(opened);
     let begin = Instant::now();
-    let answers = lines(file, tokio::io::BufReader::new(opened).lines()).map(|line| async move {
+    let answers = lines(&name, tokio::io::BufReader::new(opened).lines()).map(|line| async move {
         let (place, text) = line?;
         check.answer(&read(&text, &place)?.args, preflight).await
     });
@@ -67,16 +71,15 @@ pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Resul
 
 /// The rules alone take microseconds a line, so nothing around them may take more: one buffer in and one out, which is
 /// emptied whenever the reader would wait.
-fn run_alone(file: &Path, check: Check<'_>) -> Result<(), Failure> {
-    let opened = std::fs::File::open(file).map_err(|error| unreadable(file, &error))?;
+fn run_alone(name: &str, opened: std::fs::File, check: Check<'_>) -> Result<(), Failure> {
     let mut answers = BufWriter::new(std::io::stdout().lock());
-    let result = answer_all(file, BufReader::new(opened), check, &mut answers);
+    let result = answer_all(name, BufReader::new(opened), check, &mut answers);
     answers.flush()?;
     result
 }
 
 fn answer_all(
-    file: &Path,
+    name: &str,
     mut lines: BufReader<std::fs::File>,
     check: Check<'_>,
     answers: &mut impl Write,
@@ -87,13 +90,13 @@ fn answer_all(
             answers.flush()?;
         }
         text.clear();
-        if lines.read_line(&mut text).map_err(|error| unreadable(file, &error))? == 0 {
+        if lines.read_line(&mut text).map_err(|error| unreadable(name, &error))? == 0 {
             break;
         }
         if text.trim().is_empty() {
             continue;
         }
-        let line = read(&text, &format_args!("{}:{number}", file.display()))?;
+        let line = read(&text, &format_args!("{name}:{number}"))?;
         let (config, findings) = check.findings(without_model(&line.args));
         let repair = findings.first().and_then(|finding| check.repair(&config, finding));
         serde_json::to_writer(&mut *answers, &verdict(findings.first(), repair)).map_err(std::io::Error::from)?;
@@ -131,9 +134,20 @@ fn verdict(finding: Option<&Finding>, repair: Option<Config>) -> Json {
     })
 }
 
+fn is_standard_input(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+fn open(file: &Path) -> std::io::Result<std::fs::File> {
+    if is_standard_input(file) {
+        return Ok(std::io::stdin().as_fd().try_clone_to_owned()?.into());
+    }
+    std::fs::File::open(file)
+}
+
 /// The lines that are not empty, each with its place, read as they are wanted.
 fn lines(
-    file: &Path,
+    name: &str,
     lines: Lines<tokio::io::BufReader<tokio::fs::File>>,
 ) -> impl Stream<Item = Result<(String, String), Failure>> {
     unfold((lines, 0_usize), move |(mut lines, mut number)| async move {
@@ -142,16 +156,16 @@ fn lines(
             let item = match lines.next_line().await {
                 Ok(None) => return None,
                 Ok(Some(text)) if text.trim().is_empty() => continue,
-                Ok(Some(text)) => Ok((format!("{}:{number}", file.display()), text)),
-                Err(error) => Err(unreadable(file, &error)),
+                Ok(Some(text)) => Ok((format!("{name}:{number}"), text)),
+                Err(error) => Err(unreadable(&format!("{name}:{number}"), &error)),
             };
             return Some((item, (lines, number)));
         }
     })
 }
 
-fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(INVALID, format!("cannot read {}: {error}", file.display()))
+fn unreadable(name: &str, error: &std::io::Error) -> Failure {
+    Failure::new(INVALID, format!("cannot read {name}: {error}"))
 }
 
 impl Tally {

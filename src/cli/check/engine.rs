@@ -3,22 +3,24 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::cli::Global;
 use crate::cli::failure::{Failure, INVALID};
+use crate::cli::output::note;
 use crate::job::Job;
 use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, judge};
-use crate::rule::Finding;
+use crate::rule::{Finding, Removal};
 use crate::server::Marker;
-use crate::tuner::{Installed, preflight_setup};
+use crate::tuner::{Installed, WrongRule, preflight_setup, wrong_rules};
 
 /// A marker of this process alone: a check belongs to no study of a database.
 fn marker() -> Marker {
     Marker::helper(Path::new(""), "", &format!("check-{}", std::process::id()))
 }
 
-/// The preflight for arguments of a model, with the tuner's own environment.
-pub(super) fn start(python: String, model: &str) -> Preflight {
+/// The preflight for arguments of a model, with these variables added to our own environment.
+pub(super) fn start(python: String, model: &str, env: BTreeMap<String, String>) -> Preflight {
     let (warm_up, limits) = (vec![model.to_owned()], Limits::default());
-    Preflight::start(Setup { python, env: BTreeMap::new(), marker: marker(), warm_up, limits })
+    Preflight::start(Setup { python, env, marker: marker(), warm_up, limits })
 }
 
 /// The end of a check that was to ask the engine and cannot.
@@ -29,34 +31,60 @@ pub(super) fn no_preflight(error: &PreflightError) -> Failure {
     )
 }
 
-/// What the engine says of a study's flags and defaults, in one line where there is anything to say. `findings` are the
-/// rules' about the defaults.
+/// What the installed engine says of a study.
+pub(super) struct Answer {
+    /// Of its defaults, or why it was not asked; one line.
+    pub(super) text: String,
+    /// Rules that it contradicts; `None` where it was not asked.
+    pub(super) wrong: Option<Vec<WrongRule>>,
+}
+
+/// Asks the engine for a study's flags, its defaults, and an example of what each rule removes from its space. `findings`
+/// are the rules' about the defaults. `None` for an engine that cannot be asked.
 ///
 /// # Errors
 /// When the installed engine does not have a flag of the study, or does not take a value of it.
-pub(super) async fn ask(job: &Job, installed: &Installed, findings: Vec<Finding>) -> Result<Option<String>, Failure> {
+pub(super) async fn ask(
+    job: &Job,
+    installed: &Installed,
+    findings: Vec<Finding>,
+    removal: &Removal,
+    global: &Global,
+) -> Result<Option<Answer>, Failure> {
+    let silent = |reason: String| Ok(Some(Answer { text: format!("none: {reason}"), wrong: None }));
     let setup = match preflight_setup(job, installed, Path::new("")) {
         Ok(Some(setup)) => Setup { marker: marker(), ..setup },
         Ok(None) => return Ok(None),
-        Err(reason) => return Ok(Some(format!("none: {reason}"))),
+        Err(reason) => return silent(reason),
     };
+    note(global, "asking the installed vLLM, whose import takes some 10 s");
     let preflight = Preflight::start(setup);
     let ready = preflight.ready().await;
+    let wrong = match &ready {
+        Ok(_) => wrong_rules(job, installed, removal, &preflight).await,
+        Err(error) => Err(error.clone()),
+    };
     preflight.stop().await;
     let engine = match ready {
         Ok(engine) => engine,
-        Err(error) => return Ok(Some(format!("none: {error}"))),
+        Err(error) => return silent(error.to_string()),
     };
     job.check_installed(&engine)?;
-    let (_, disagreement) = judge(findings, &engine.warm_up);
     let verdict = match engine.warm_up.rejection() {
         None => "accepted".to_owned(),
         Some((stage, message)) => format!("rejected by its {}: {message}", stage.name()),
     };
-    let disagreement = match disagreement {
+    let disagreement = match judge(findings, &engine.warm_up).1 {
         None => String::new(),
         Some(Disagreement::FalseRejection(finding)) => format!("; rule {} is wrong here", finding.rule),
         Some(Disagreement::FalseAcceptance(_)) => "; no rule knows that".to_owned(),
     };
-    Ok(Some(format!("{verdict} (vLLM {}, as installed){disagreement}", engine.version)))
+    let asked = removal.rules.iter().filter(|removed| removed.severity.is_refusal()).count();
+    let rules = match &wrong {
+        Err(error) => format!("; what the rules remove was not asked: {error}"),
+        Ok(_) if asked == 0 => String::new(),
+        Ok(wrong) => format!("; rules that it contradicts: {} of {asked}", wrong.len()),
+    };
+    let text = format!("{verdict} (vLLM {}, as installed){disagreement}{rules}", engine.version);
+    Ok(Some(Answer { text, wrong: wrong.ok() }))
 }

@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
-use super::engine;
+use super::engine::{self, Answer};
 use super::tell::{as_json, as_text};
 use crate::cli::output::{print, print_json};
 use crate::cli::{Failure, Format, Global};
 use crate::job::{Job, Search};
+use crate::memory::{Learned, Prediction};
 use crate::rule::{Finding, Removal, unchecked};
 use crate::store::{Store, database_path};
-use crate::tuner::{Estimate, Installed, detect, estimate};
+use crate::tuner::{Estimate, Installed, detect, estimate, learned};
 
 /// Everything that can be said of a study before its first launch.
 pub(super) struct Checked<'a> {
@@ -19,8 +20,10 @@ pub(super) struct Checked<'a> {
     pub(super) removal: Removal,
     /// What the rules have to say of the engine's defaults, at worst.
     pub(super) defaults: Option<Finding>,
-    /// What the installed engine says of them, where there is anything to say.
-    pub(super) preflight: Option<String>,
+    /// What they would spend the memory on, where enough is known.
+    pub(super) memory: Option<Prediction>,
+    /// What the installed engine says, where it can be asked.
+    pub(super) preflight: Option<Answer>,
     pub(super) unchecked: Vec<String>,
     pub(super) estimate: Estimate,
 }
@@ -29,19 +32,25 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let job = Job::read(file)?;
     let installed = detect(&job).await;
     job.check_release(installed.version)?;
-    let search = job.search(installed.version, installed.device, installed.host);
-    let removal = search.removal();
     let store = if database_path(&global.db).exists() { Some(Store::open(&global.db, false).await?) } else { None };
+    let known = match &store {
+        Some(store) => learned(&job, &installed, store).await?,
+        None => Learned::default(),
+    };
+    let search = job.search(installed.version, installed.device, installed.host);
+    let now = search.knowing(&known, None);
+    let removal = now.removal();
     let possible = removal.complete.then_some(removal.remaining);
     let estimate = estimate(&job, installed.device, possible, store.as_ref()).await?;
     if let Some(store) = store {
         store.close().await;
     }
-    let findings = search.findings(&search.space.fixed);
+    let findings = now.findings(&search.space.fixed);
+    let memory = now.memory(&search.space.fixed);
     let defaults = findings.first().cloned();
-    let preflight = engine::ask(&job, &installed, findings).await?;
+    let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
     let unchecked = unchecked(&search.space, &search.facts);
-    let checked = Checked { job: &job, installed, search, removal, defaults, preflight, unchecked, estimate };
+    let checked = Checked { job: &job, installed, search, removal, defaults, memory, preflight, unchecked, estimate };
     match format {
         Format::Table => print(&as_text(&checked, explain))?,
         Format::Json => print_json(&as_json(&checked))?,

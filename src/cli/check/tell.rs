@@ -5,9 +5,10 @@ use serde_json::{Value as Json, json};
 use super::study::Checked;
 use crate::cli::progress::coarse;
 use crate::facts::Device;
-use crate::rule::{Finding, Narrowing};
+use crate::memory::Prediction;
+use crate::rule::{Finding, Narrowing, RISK, Removal};
 use crate::space::{Condition, Domain, Parameter};
-use crate::tuner::{Estimate, Installed, Source};
+use crate::tuner::{Estimate, Installed, Source, WrongRule};
 
 /// Characters of a line, its label of [`LABEL`] characters included.
 const WIDTH: usize = 80;
@@ -43,7 +44,8 @@ pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
     page.add("study", &job.name);
     page.add("engine", &format!("{} {}", job.engine.engine.kind(), describe(&checked.installed)));
     let length = job.model.shape.max_model_len(checked.installed.version);
-    page.add("model", &format!("{} (length {length})", job.model.argument));
+    let assumed = if job.model.shape.lengths.stated.is_none() { ", assumed" } else { "" };
+    page.add("model", &format!("{} (length {length}{assumed})", job.model.argument));
     page.add("fixed", &if fixed.is_empty() { "nothing".to_owned() } else { fixed.to_string() });
     for parameter in &search.space.parameters {
         page.add("parameter", &format!("{}: {}{}", parameter.name, parameter.domain, when(parameter)));
@@ -56,8 +58,15 @@ pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
     }
     add_removal(&mut page, checked);
     page.add("defaults", &defaults(checked.defaults.as_ref()));
+    if let Some(memory) = &checked.memory {
+        page.add("memory", &memory_line(memory, &checked.removal));
+    }
     if let Some(preflight) = &checked.preflight {
-        page.add("preflight", preflight);
+        page.add("preflight", &preflight.text);
+        for WrongRule { rule, config, message } in preflight.wrong.iter().flatten() {
+            let config = config.without(fixed);
+            page.add("", &format!("rule {rule} rejects what the installed engine accepts: {config}: {message}"));
+        }
     }
     for (index, what) in checked.unchecked.iter().enumerate() {
         page.add(if index == 0 { "not checked" } else { "" }, what);
@@ -92,6 +101,34 @@ fn defaults(finding: Option<&Finding>) -> String {
         Some(finding) if !finding.severity.rejects() => format!("warning {}: {}", finding.rule, finding.message),
         Some(finding) => format!("rejected by {}: {}", finding.rule, finding.message),
     }
+}
+
+/// `KV cache of 191,300 tokens +- 2 % (1.46 requests of 131,072 tokens) with the defaults; 3.1 % of the space may not start`
+fn memory_line(memory: &Prediction, removal: &Removal) -> String {
+    let cache = if memory.blocks() == 0 {
+        "no room for a KV cache".to_owned()
+    } else {
+        let deviation = match memory.cache_deviation_gib / memory.cache_gib {
+            0.0 => String::new(),
+            share => format!(" +- {:.0} %", (100.0 * share).max(1.0)),
+        };
+        let (tokens, length) = (grouped(memory.tokens()), grouped(memory.max_model_len));
+        format!("KV cache of {tokens} tokens{deviation} ({:.2} requests of {length} tokens)", memory.concurrency())
+    };
+    let fails = memory.failure_probability();
+    let risk = if fails < RISK { String::new() } else { format!(", which fail to start with {:.0} %", 100.0 * fails) };
+    let risky = match removal.risky {
+        0 => String::new(),
+        risky => format!("; {} of the space may not start, for want of memory", percent(removal.share(risky))),
+    };
+    format!("{cache} with the defaults{risk}{risky}")
+}
+
+/// `131,072`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
 }
 
 fn reasons(narrowing: &Narrowing) -> String {
@@ -200,9 +237,29 @@ pub(super) fn as_json(checked: &Checked<'_>) -> Json {
             "rule": checked.defaults.as_ref().map(|finding| finding.rule),
             "message": checked.defaults.as_ref().map(|finding| &finding.message),
         },
-        "preflight": checked.preflight,
+        "memory": checked.memory.as_ref().map(|memory| memory_json(memory, removal)),
+        "preflight": checked.preflight.as_ref().map(|preflight| &preflight.text),
+        "wrong_rules": checked.preflight.as_ref().and_then(|preflight| preflight.wrong.as_ref()).map(|wrong| {
+            let one = |w: &WrongRule| json!({"rule": w.rule, "config": w.config, "message": w.message});
+            wrong.iter().map(one).collect::<Vec<_>>()
+        }),
         "not_checked": checked.unchecked,
         "duration": duration_json(&checked.estimate),
+    })
+}
+
+fn memory_json(memory: &Prediction, removal: &Removal) -> Json {
+    json!({
+        "weights_gib": memory.weights_gib,
+        "activations_gib": memory.activations_gib,
+        "overhead_gib": memory.overhead_gib,
+        "cache_gib": memory.cache_gib,
+        "cache_deviation_gib": memory.cache_deviation_gib,
+        "cache_tokens": memory.tokens(),
+        "max_model_len": memory.max_model_len,
+        "concurrency": memory.concurrency(),
+        "failure_probability": memory.failure_probability(),
+        "risky_share": removal.share(removal.risky),
     })
 }
 
@@ -244,6 +301,7 @@ mod tests {
         assert_eq!(page.0.len(), 2);
         assert!(page.0.iter().all(|line| line.chars().count() <= WIDTH), "{:?}", page.0);
         assert!(page.0[1].starts_with("              word"), "{:?}", page.0);
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0.0, 0.0002, 0.2].map(percent), ["0.0 %", "less than 0.1 %", "20.0 %"]);
     }
 }

@@ -1,0 +1,29 @@
+-- The engine is also asked about an example of what each rule removes from a space, which belongs to no trial: such a
+-- difference keeps the configuration itself.
+
+CREATE TABLE disagreements_of_both (
+    id INTEGER PRIMARY KEY,
+    study_id INTEGER NOT NULL REFERENCES studies (id) ON DELETE CASCADE,
+    -- The number of the trial, whose row has the configuration; NULL for an example.
+    trial INTEGER CHECK (trial >= 0),
+    -- The configuration of an example, as JSON.
+    config TEXT,
+    engine_version TEXT NOT NULL,
+    -- What the engine said; the rules said the opposite.
+    engine TEXT NOT NULL CHECK (engine IN ('accept', 'reject')),
+    -- The rule that rejected what the engine accepts; NULL where the engine rejects.
+    rule TEXT,
+    -- The words of whoever rejected.
+    message TEXT NOT NULL,
+    UNIQUE (study_id, trial),
+    CHECK ((trial IS NULL) = (config IS NOT NULL))
+) STRICT;
+
+INSERT INTO disagreements_of_both (id, study_id, trial, engine_version, engine, rule, message)
+SELECT id, study_id, trial, engine_version, engine, rule, message FROM disagreements;
+
+DROP TABLE disagreements;
+ALTER TABLE disagreements_of_both RENAME TO disagreements;
+
+-- One example for each rule: the latest.
+CREATE UNIQUE INDEX disagreements_by_rule ON disagreements (study_id, rule) WHERE trial IS NULL;

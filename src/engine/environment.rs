@@ -1,0 +1,72 @@
+//! The tuner's own environment, as far as engines heed it: every process of an engine inherits it.
+
+use std::collections::BTreeMap;
+
+/// What the names of variables begin with that change what an engine does.
+const PREFIXES: [&str; 17] = [
+    "CUDA_",
+    "HF_",
+    "HIP_",
+    "LD_PRELOAD",
+    "MKL_",
+    "NCCL_",
+    "NVIDIA_",
+    "OMP_",
+    "PYTORCH_",
+    "RANK",
+    "RAY_",
+    "ROCR_",
+    "TORCH",
+    "TRANSFORMERS_",
+    "TRITON_",
+    "VLLM_",
+    "XLA_",
+];
+
+/// The environment of an engine that is started with `own` variables: these over the inherited ones, secrets included.
+#[must_use]
+pub fn environment(own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let inherited = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
+    overlaid(inherited, own)
+}
+
+fn overlaid(
+    inherited: impl Iterator<Item = (String, String)>,
+    own: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let heeded = inherited.filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
+    let mut environment: BTreeMap<_, _> = heeded.collect();
+    environment.extend(own.clone());
+    environment
+}
+
+/// Whether a shell could set a variable of this name.
+#[must_use]
+pub fn is_variable(name: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn own_variables_stand_over_inherited_ones_that_engines_heed() {
+        let inherited = variables(&[("VLLM_USE_V1", "0"), ("CUDA_VISIBLE_DEVICES", "1"), ("EDITOR", "vi")]);
+        let own = variables(&[("VLLM_USE_V1", "1"), ("MINE", "2")]);
+        let expected = variables(&[("VLLM_USE_V1", "1"), ("CUDA_VISIBLE_DEVICES", "1"), ("MINE", "2")]);
+        assert_eq!(overlaid(inherited.into_iter(), &own), expected);
+    }
+
+    #[test]
+    fn names_are_those_of_a_shell() {
+        let names = ["VLLM_USE_V1", "_a1", "", "1A", "A-B", "A B", "Ä"];
+        assert_eq!(names.map(is_variable), [true, true, false, false, false, false, false]);
+    }
+}

@@ -1,0 +1,76 @@
+//! Rules that the installed engine contradicts. What a rule removes from a space is never proposed, so a wrong rule would
+//! hide good configurations for ever: the engine is asked about an example of each.
+
+use std::collections::BTreeMap;
+
+use super::{Event, Installed, TuneError, Tuner, question};
+use crate::config::Config;
+use crate::job::Job;
+use crate::preflight::{Preflight, PreflightError};
+use crate::rule::Removal;
+use crate::store::{Difference, Study};
+
+/// A rule that rejects what the installed engine accepts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WrongRule {
+    pub rule: &'static str,
+    /// What it rejects.
+    pub config: Config,
+    /// Its words.
+    pub message: String,
+}
+
+/// Asks the engine about one configuration for each rule that removes some of the space and speaks for the parser or the
+/// configuration classes.
+///
+/// # Errors
+/// When the engine does not answer.
+pub async fn wrong_rules(
+    job: &Job,
+    installed: &Installed,
+    removal: &Removal,
+    preflight: &Preflight,
+) -> Result<Vec<WrongRule>, PreflightError> {
+    let mut wrong = Vec::new();
+    for removed in removal.rules.iter().filter(|removed| removed.severity.is_refusal()) {
+        // What cannot be spelt for this release is not the rule's matter.
+        let Ok(args) = question(job, installed, &removed.config) else { continue };
+        if preflight.ask(&args, &BTreeMap::new()).await?.rejection().is_none() {
+            let (rule, config, message) = (removed.rule, removed.config.clone(), removed.example.clone());
+            wrong.push(WrongRule { rule, config, message });
+        }
+    }
+    Ok(wrong)
+}
+
+impl Tuner<'_> {
+    /// The rules to set aside, told and stored; none where the engine does not answer.
+    pub(super) async fn contradicted(
+        &mut self,
+        study: &Study,
+        removal: &Removal,
+    ) -> Result<Vec<&'static str>, TuneError> {
+        let Some(engine_version) = self.compared(study).await? else { return Ok(Vec::new()) };
+        let Some(preflight) = &self.inquiry.preflight else { return Ok(Vec::new()) };
+        let wrong = match wrong_rules(self.job, &self.installed, removal, preflight).await {
+            Ok(wrong) => wrong,
+            Err(error) => {
+                self.unanswered(&error).await;
+                return Ok(Vec::new());
+            }
+        };
+        for found in &wrong {
+            let difference = Difference {
+                trial: None,
+                config: Some(found.config.key()),
+                engine_version: engine_version.clone(),
+                engine: "accept".to_owned(),
+                rule: Some(found.rule.to_owned()),
+                message: found.message.clone(),
+            };
+            self.store.differ(study.id, &difference).await?;
+            (self.observer)(Event::WrongRule(found.clone()));
+        }
+        Ok(wrong.into_iter().map(|found| found.rule).collect())
+    }
+}
