@@ -38,11 +38,12 @@ mod speculative;
 mod unchecked;
 mod v0;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Value};
 use crate::facts::{Device, EngineVersion, ModelShape};
-use crate::memory::Learned;
+use crate::memory::{Learned, Prediction};
 
 pub use effective::Effective;
 pub use memory::{launch as memory_launch, predict_memory};
@@ -82,11 +83,13 @@ pub struct Candidate<'a> {
     pub config: &'a Config,
     pub facts: &'a Facts<'a>,
     pub effective: Effective,
+    /// What two rules ask of the memory model, found when the first one asks.
+    failing: OnceCell<Option<(Prediction, bool)>>,
 }
 
 impl<'a> Candidate<'a> {
     fn new(config: &'a Config, facts: &'a Facts<'a>) -> Self {
-        Self { config, facts, effective: Effective::resolve(config, facts) }
+        Self { config, facts, effective: Effective::resolve(config, facts), failing: OnceCell::new() }
     }
 }
 
