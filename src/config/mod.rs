@@ -5,16 +5,17 @@ mod value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use value::Value;
 
 /// Flag names (`max-num-seqs`) and their values. Flags that are absent keep the engine's default.
 ///
 /// Sorted by name, so that two equal configurations have one spelling: [`Config::key`] is an identity.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Config(BTreeMap<String, Value>);
+///
+/// A list and not a tree: rules look for hundreds of names in a few flags, and most names differ in their length already.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Config(Vec<(String, Value)>);
 
 impl Config {
     #[must_use]
@@ -24,7 +25,11 @@ impl Config {
 
     /// Sets one flag; the last value given wins.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<Value>) {
-        self.0.insert(name.into(), value.into());
+        let (name, value) = (name.into(), value.into());
+        match self.0.binary_search_by(|(known, _)| known.as_str().cmp(&name)) {
+            Ok(index) => self.0[index].1 = value,
+            Err(index) => self.0.insert(index, (name, value)),
+        }
     }
 
     #[must_use]
@@ -35,7 +40,7 @@ impl Config {
 
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
     #[must_use]
@@ -71,23 +76,21 @@ impl Config {
     #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
         let mut merged = self.clone();
-        merged.0.extend(other.0.clone());
+        for (name, value) in &other.0 {
+            merged.set(name.as_str(), value.clone());
+        }
         merged
     }
 
     /// The flags that `other` does not set to the same value.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
-        self.0
-            .iter()
-            .filter(|(name, value)| other.get(name) != Some(value))
-            .map(|(n, v)| (n.clone(), v.clone()))
-            .collect()
+        self.0.iter().filter(|(name, value)| other.get(name) != Some(value)).cloned().collect()
     }
 
     /// Leaves a flag to the engine's default.
     pub fn remove(&mut self, name: &str) {
-        self.0.remove(name);
+        self.0.retain(|(known, _)| known != name);
     }
 
     /// The one spelling of this configuration: equal configurations have equal keys.
@@ -112,7 +115,20 @@ impl fmt::Display for Config {
 
 impl FromIterator<(String, Value)> for Config {
     fn from_iter<I: IntoIterator<Item = (String, Value)>>(pairs: I) -> Self {
-        Self(pairs.into_iter().collect())
+        // A name that is given twice has its last value.
+        Self(pairs.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect())
+    }
+}
+
+impl Serialize for Config {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Config {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(BTreeMap::<String, Value>::deserialize(deserializer)?.into_iter().collect())
     }
 }
 

@@ -49,7 +49,9 @@ impl Effective {
             .unwrap_or_else(|| super::length::lengths(config, facts).0);
         let tensor_parallel_size = number("tensor-parallel-size").unwrap_or(1);
         let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
-        let chunked_prefill = chunks(config, facts, v0, max_model_len);
+        // Encoder-decoder models neither split prompts nor share prefixes, whatever is asked.
+        let whole = version >= V0_12 && facts.model.encoder_decoder;
+        let chunked_prefill = !whole && chunks(config, facts, v0, max_model_len);
 
         let class = Class::of(facts, v0, tensor_parallel_size.saturating_mul(pipeline_parallel_size));
         let scale = u64::from(version >= V0_20 && config.get_str("performance-mode") == Some("throughput")) + 1;
@@ -77,7 +79,9 @@ impl Effective {
             block_size: block_size(config, facts),
             chunked_prefill,
             // V0 has none for multimodal models, even where it is asked for.
-            prefix_caching: config.get_bool("enable-prefix-caching").unwrap_or(!v0) && !(v0 && facts.model.multimodal),
+            prefix_caching: config.get_bool("enable-prefix-caching").unwrap_or(!v0)
+                && !(v0 && facts.model.multimodal)
+                && !whole,
             scheduler_delay_factor: config.get_f64("scheduler-delay-factor").unwrap_or(0.0),
             gpu_memory_utilization: config.get_f64("gpu-memory-utilization").unwrap_or(if version >= V0_20 {
                 0.92

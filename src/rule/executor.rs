@@ -99,8 +99,8 @@ fn devices(candidate: &Candidate<'_>) -> Option<Violation> {
         return refused(format!("--device-ids must not contain duplicates: [{text}]"));
     }
     let numbers = ids.iter().filter(|id| number(id)).count();
-    // `-1` is no number here, but the engine refuses nothing of it.
-    let negative = |id: &str| id.strip_prefix('-').is_some_and(number);
+    // A signed one is no number here, but the engine refuses nothing of it.
+    let negative = |id: &str| id.strip_prefix(['-', '+']).is_some_and(number);
     if numbers == 0 && candidate.on_cpu() && !ids.iter().any(|id| negative(id)) {
         return refused(format!("Non-integer device ID '{}' is not supported by cpu.", ids[0]));
     }

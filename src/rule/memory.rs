@@ -80,12 +80,15 @@ pub fn launch(config: &Config, facts: &Facts<'_>, effective: &super::Effective) 
 /// little is known of the model or of the device. Its failure probability is the risk of a launch that no rule rejects.
 #[must_use]
 pub fn predict_memory(config: &Config, facts: &Facts<'_>) -> Option<Prediction> {
+    predict(config, facts, &super::Effective::resolve(config, facts))
+}
+
+fn predict(config: &Config, facts: &Facts<'_>, effective: &super::Effective) -> Option<Prediction> {
     // Overrides may change the shape.
     if config.get("hf-overrides").is_some() {
         return None;
     }
-    let effective = super::Effective::resolve(config, facts);
-    let launch = launch(config, facts, &effective);
+    let launch = launch(config, facts, effective);
     let nothing = Learned::default();
     memory::predict(facts.model, &launch, facts.memory.unwrap_or(&nothing))
 }
@@ -121,12 +124,16 @@ fn leaves_the_driver(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 /// The prediction of a launch that fails for certain, and whether that is for want of any cache at all.
-fn failing(candidate: &Candidate<'_>) -> Option<(Prediction, bool)> {
+fn failing<'a>(candidate: &'a Candidate<'_>) -> Option<&'a (Prediction, bool)> {
+    candidate.failing.get_or_init(|| find_failing(candidate)).as_ref()
+}
+
+fn find_failing(candidate: &Candidate<'_>) -> Option<(Prediction, bool)> {
     let share = candidate.effective.gpu_memory_utilization;
     if share <= 0.0 || share > 1.0 {
         return None;
     }
-    let prediction = predict_memory(candidate.config, candidate.facts)?;
+    let prediction = predict(candidate.config, candidate.facts, &candidate.effective)?;
     let fails = prediction.failure_probability() >= CERTAIN;
     let none_at_all = prediction.blocks() == 0 || (prediction.is_crowded() && !prediction.is_set_too_small());
     fails.then_some((prediction, none_at_all))
@@ -134,13 +141,13 @@ fn failing(candidate: &Candidate<'_>) -> Option<(Prediction, bool)> {
 
 fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
     let (prediction, none_at_all) = failing(candidate)?;
-    if none_at_all {
+    if *none_at_all {
         return None;
     }
     let length = prediction.max_model_len;
     let needed = memory::gib(prediction.layout.bytes_needed(length));
     let largest = prediction.largest_length();
-    let available = format!("{:.2} GiB{}", prediction.cache_gib, deviation(&prediction));
+    let available = format!("{:.2} GiB{}", prediction.cache_gib, deviation(prediction));
     let message = if candidate.effective.v0 {
         format!(
             "The model's max seq len ({length}) is larger than the maximum number of tokens that can be stored in KV \
@@ -174,7 +181,7 @@ fn set_sizes(candidate: &Candidate<'_>) -> Vec<(&'static str, i64)> {
 
 fn leaves_a_cache(candidate: &Candidate<'_>) -> Option<Violation> {
     let (prediction, none_at_all) = failing(candidate)?;
-    if !none_at_all {
+    if !*none_at_all {
         return None;
     }
     // A set size is what it is; nothing else has to leave room for it.
@@ -193,7 +200,7 @@ fn leaves_a_cache(candidate: &Candidate<'_>) -> Option<Violation> {
         "No available memory for the cache blocks: of {available} for the engine, weights take {weights_gib:.2} GiB, \
          activations {activations_gib:.2} GiB and libraries {overhead_gib:.2} GiB, which leaves {:.2} GiB{}.",
         prediction.cache_gib,
-        deviation(&prediction),
+        deviation(prediction),
     );
     Some(with_larger_share(Violation::new(message), candidate))
 }

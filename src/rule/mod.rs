@@ -40,11 +40,12 @@ mod speculative;
 mod unchecked;
 mod v0;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::{Config, Value};
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
-use crate::memory::Learned;
+use crate::memory::{Learned, Prediction};
 
 pub use effective::Effective;
 pub use loading::optional_packages;
@@ -98,11 +99,13 @@ pub struct Candidate<'a> {
     pub config: &'a Config,
     pub facts: &'a Facts<'a>,
     pub effective: Effective,
+    /// What two rules ask of the memory model, found when the first one asks.
+    failing: OnceCell<Option<(Prediction, bool)>>,
 }
 
 impl<'a> Candidate<'a> {
     fn new(config: &'a Config, facts: &'a Facts<'a>) -> Self {
-        Self { config, facts, effective: Effective::resolve(config, facts) }
+        Self { config, facts, effective: Effective::resolve(config, facts), failing: OnceCell::new() }
     }
 }
 

@@ -55,10 +55,9 @@ fn inner_size_divides(candidate: &Candidate<'_>) -> Option<Violation> {
     };
     (parallel > 0 && size % parallel != 0).then(|| {
         let message = format!("{what} ({size}) is not divisible by tensor parallel size ({parallel})");
-        // One that divides the heads as well.
-        let both =
-            |sizes: u64, heads: u64| (1..=parallel.min(MOST_DEVICES)).rev().find(|n| sizes % n == 0 && heads % n == 0);
-        let fits = both(size, model.attention_heads.unwrap_or(size)).unwrap_or(1);
+        let heads = model.attention_heads.unwrap_or(size);
+        let divides_both = |parallel: &u64| size.is_multiple_of(*parallel) && heads.is_multiple_of(*parallel);
+        let fits = (1..=parallel.min(MOST_DEVICES)).rev().find(divides_both).unwrap_or(1);
         Violation::new(message).set("tensor-parallel-size", i64::try_from(fits).unwrap_or(1))
     })
 }

@@ -99,7 +99,8 @@ fn answer_all(
         let line = read(&text, &format_args!("{name}:{number}"))?;
         let (config, findings) = check.findings(without_model(&line.args));
         let repair = findings.first().and_then(|finding| check.repair(&config, finding));
-        serde_json::to_writer(&mut *answers, &verdict(findings.first(), repair)).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut *answers, &verdict(findings.first(), repair.as_ref()))
+            .map_err(std::io::Error::from)?;
         answers.write_all(b"\n")?;
     }
     Ok(())
@@ -121,7 +122,7 @@ fn without_model(args: &[String]) -> &[String] {
 }
 
 /// One answer, without what the engine says.
-fn verdict(finding: Option<&Finding>, repair: Option<Config>) -> Json {
+fn verdict(finding: Option<&Finding>, repair: Option<&Config>) -> Json {
     let Some(finding) = finding else {
         return json!({"verdict": "accept", "rule": null, "severity": null, "message": null, "repair": null});
     };
@@ -247,7 +248,7 @@ impl Check<'_> {
             (Some(repair), Some(engine)) => self.accepts(engine, &repair).await.then_some(repair),
             (repair, _) => repair,
         };
-        verdict(finding, repair)
+        verdict(finding, repair.as_ref())
     }
 
     async fn accepts(self, engine: &Preflight, config: &Config) -> bool {
