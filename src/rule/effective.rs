@@ -192,6 +192,15 @@ mod tests {
     }
 
     #[test]
+    fn an_encoder_decoder_neither_chunks_nor_shares() {
+        let json = serde_json::json!({"model_type": "whisper", "max_target_positions": 448});
+        let model = ModelShape::from_json(&json);
+        let asked = Config::new().with("enable-prefix-caching", true).with("enable-chunked-prefill", true);
+        let effective = Effective::resolve(&asked, &Facts::new(&model, V0_32, Device::Cpu));
+        assert_eq!((effective.max_model_len, effective.chunked_prefill, effective.prefix_caching), (448, false, false));
+    }
+
+    #[test]
     fn defaults_on_a_cpu_are_those_of_the_real_0_32() {
         let config = |name: &str, value: i64| Config::new().with(name, value);
         let resolve = |length, config: &Config| resolve("0.32.0", Device::Cpu, length, config);

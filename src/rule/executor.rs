@@ -177,6 +177,7 @@ mod tests {
     #[test]
     fn device_ids_are_distinct_and_of_one_kind() {
         assert_eq!(on_cpu("--device-ids 0,1"), None);
+        assert_eq!(on_cpu("--device-ids +4"), None, "the engine reads it as no number and goes on");
         for ids in ["0,0", "0,GPU-a", "GPU-a"] {
             assert_eq!(on_cpu(&format!("--device-ids {ids}")), Some("R16m"), "{ids}");
         }

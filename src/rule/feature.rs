@@ -37,6 +37,18 @@ const JSON: [&str; 7] = [
 /// JSON flags that must be objects, whatever is in them.
 const OBJECTS: [&str; 3] = ["additional-config", "hf-overrides", "model-class-overrides"];
 
+/// What counts as nothing in Python.
+fn is_empty(json: &Json) -> bool {
+    match json {
+        Json::Null => true,
+        Json::Bool(on) => !on,
+        Json::Number(number) => number.as_f64() == Some(0.0),
+        Json::String(text) => text.is_empty(),
+        Json::Array(items) => items.is_empty(),
+        Json::Object(fields) => fields.is_empty(),
+    }
+}
+
 fn json_fields(candidate: &Candidate<'_>) -> Option<Violation> {
     let object = OBJECTS.iter().find_map(|name| {
         // A text that is no JSON stays a text.
@@ -48,7 +60,9 @@ fn json_fields(candidate: &Candidate<'_>) -> Option<Violation> {
     let field = || {
         JSON.iter().find_map(|name| {
             let json = candidate.json(name)?;
-            if json.is_null() {
+            // Without adapters nobody reads the adapters of modalities, unless there is something to read.
+            let unread = *name == "default-mm-loras" && !candidate.on("enable-lora") && is_empty(&json);
+            if json.is_null() || unread {
                 return None;
             }
             Some((*name, table.find(name)?.refuse_fields(&json)?))
@@ -285,6 +299,8 @@ mod tests {
         assert_eq!(on_cpu("--limit-mm-per-prompt []"), Some("R4e"));
         assert_eq!(on_cpu("--hf-overrides x"), Some("R4e"));
         assert_eq!(on_cpu("--additional-config {}"), None);
+        assert_eq!(on_cpu("--default-mm-loras 0"), None);
+        assert_eq!(on_cpu("--default-mm-loras 0 --enable-lora"), Some("R4e"));
         assert_eq!(on_cpu(r#"--structured-outputs-config {"disable_any_whitespace":true}"#), Some("R21c"));
         assert_eq!(on_cpu(r#"--profiler-config {"profiler":"torch"}"#), Some("R21b"));
         assert_eq!(on_cpu(r#"--profiler-config {"profiler":"cuda"}"#), None);
