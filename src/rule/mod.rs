@@ -312,17 +312,28 @@ const MOST_REPAIRS: usize = 16;
 /// rule knows no way out.
 #[must_use]
 pub fn repair(config: &Config, facts: &Facts<'_>) -> Option<Config> {
+    repair_found(config, rejection(config, facts).as_ref(), facts)
+}
+
+/// The same where it is known what rejects `config`, if anything does.
+#[must_use]
+pub fn repair_found(config: &Config, rejection: Option<&Finding>, facts: &Facts<'_>) -> Option<Config> {
     let mut repaired = config.clone();
+    let Some(first) = rejection else { return Some(repaired) };
+    let mut changes = first.changes.clone();
     for _ in 0..MOST_REPAIRS {
-        let Some(finding) = rejection(&repaired, facts) else { return Some(repaired) };
-        if finding.changes.is_empty() {
+        if changes.is_empty() {
             return None;
         }
-        for change in finding.changes {
+        for change in changes {
             match change.value {
                 Some(value) => repaired.set(change.flag, value),
                 None => repaired.remove(&change.flag),
             }
+        }
+        match self::rejection(&repaired, facts) {
+            None => return Some(repaired),
+            Some(finding) => changes = finding.changes,
         }
     }
     None

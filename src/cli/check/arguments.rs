@@ -238,8 +238,13 @@ impl Check<'_> {
         (config, findings)
     }
 
+    /// A configuration that the rules accept. What the parser refuses is left out of `config` already.
     fn repair(self, config: &Config, finding: &Finding) -> Option<Config> {
-        finding.severity.rejects().then(|| rule::repair(config, self.facts)).flatten()
+        match finding {
+            accepted if !accepted.severity.rejects() => None,
+            refused if refused.changes.is_empty() => rule::repair(config, self.facts),
+            refused => rule::repair_found(config, Some(refused), self.facts),
+        }
     }
 
     /// The verdict, with a repair that the engine, where it is given, accepts.
