@@ -13,6 +13,7 @@ mod memory_model;
 mod model_shapes;
 mod preflight;
 mod real_vllm;
+mod recorded_cases;
 mod recorded_commands;
 mod resume;
 mod spaces;

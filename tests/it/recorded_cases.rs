@@ -1,0 +1,53 @@
+//! Argument lists with what the real vLLM 0.32.0 made of each on a CPU, against the rules alone.
+
+use serde_json::{Value as Json, json};
+use setpoint::facts::{Device, EngineVersion, ModelShape};
+use setpoint::flag::FlagTable;
+use setpoint::rule::{Effective, Facts, Severity, check};
+
+use crate::support::{root, say_skipped};
+
+/// What the parser and the configuration classes would say: later failures are not in the record.
+fn outcome(args: &[String], facts: &Facts<'_>) -> &'static str {
+    let (config, errors) = FlagTable::for_version(facts.version).parse_lenient(args);
+    let worst = check(&config, facts).first().map(|finding| finding.severity);
+    match worst.max((!errors.is_empty()).then_some(Severity::Arguments)) {
+        Some(Severity::Arguments) => "argparse_exit_2",
+        Some(Severity::Configuration) => "config_error_exit_1",
+        _ => "accepted",
+    }
+}
+
+#[test]
+fn every_recorded_case_gets_its_verdict_and_its_values() {
+    let Ok(text) = std::fs::read_to_string(root().join("../shared/vllm/cases-0.32.0.json")) else {
+        say_skipped("the recorded cases, which are not here");
+        return;
+    };
+    let record: Json = serde_json::from_str(&text).unwrap();
+    let about = &record["model"];
+    let model = ModelShape::from_json(&json!({
+        "architectures": [about["architecture"]], "model_type": "qwen2", "hidden_size": about["hidden"],
+        "num_hidden_layers": about["layers"], "num_attention_heads": about["attention_heads"],
+        "num_key_value_heads": about["kv_heads"], "head_dim": about["head_dim"], "vocab_size": about["vocab"],
+        "max_position_embeddings": about["max_position_embeddings"], "dtype": about["dtype"], "intermediate_size": 1024,
+    }));
+    let facts = Facts::new(&model, EngineVersion::new(0, 32, 0), Device::Cpu);
+    let cases = record["cases"].as_array().unwrap();
+    assert!(cases.len() >= 80, "{}", cases.len());
+    for case in cases {
+        let args: Vec<String> = serde_json::from_value(case["args"].clone()).unwrap();
+        assert_eq!(outcome(&args, &facts), case["outcome"], "{args:?}");
+        if case["outcome"] == "accepted" {
+            let config = FlagTable::for_version(facts.version).parse(&args).unwrap();
+            let effective = Effective::resolve(&config, &facts);
+            let resolved = &case["resolved"];
+            assert_eq!(effective.max_num_batched_tokens, resolved["max_num_batched_tokens"], "{args:?}");
+            assert_eq!(effective.max_num_seqs, resolved["max_num_seqs"], "{args:?}");
+            assert_eq!(effective.max_model_len, resolved["max_model_len"], "{args:?}");
+            assert_eq!(effective.chunked_prefill, resolved["chunked_prefill"], "{args:?}");
+            assert_eq!(effective.prefix_caching, resolved["prefix_caching"], "{args:?}");
+            assert_eq!(effective.block_size, resolved["block_size"], "{args:?}");
+        }
+    }
+}
