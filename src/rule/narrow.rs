@@ -121,7 +121,8 @@ impl Search<'_> {
                     if self.is_dead(&value) { dead = value } else { alive = value }
                 }
                 if let (Value::Float(dead), Value::Float(usable)) = (&dead, &alive) {
-                    alive = Value::Float(round_between(*dead, *usable).unwrap_or(*usable));
+                    let rounded = round_away(*dead, *usable).map(Value::Float);
+                    alive = rounded.filter(|rounded| !self.is_dead(rounded)).unwrap_or(alive);
                 }
             }
             Some(alive)
@@ -251,14 +252,17 @@ fn probes(domain: &Domain) -> Vec<Value> {
     values
 }
 
-/// The shortest decimal number between a dead value and a usable one, which may be the usable one.
-fn round_between(dead: f64, usable: f64) -> Option<f64> {
-    (0..12).find_map(|digits| {
-        let scale = 10_f64.powi(digits);
-        let round = (usable * scale).round() / scale;
-        let between = if dead < usable { round > dead && round <= usable } else { round < dead && round >= usable };
-        between.then_some(round)
-    })
+/// The usable number nearest to `usable`, away from `dead`, that a sampler would spell: three significant digits.
+fn round_away(dead: f64, usable: f64) -> Option<f64> {
+    if usable == 0.0 {
+        return Some(usable);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "the exponent of a double")]
+    let exponent = usable.abs().log10().floor() as i32 - 2;
+    let steps = usable / 10_f64.powi(exponent);
+    let steps = if dead > usable { steps.floor() } else { steps.ceil() };
+    // Read from its text, so that it is the double of that decimal.
+    format!("{steps}e{exponent}").parse().ok().filter(|rounded: &f64| rounded.is_finite())
 }
 
 #[cfg(test)]
@@ -300,7 +304,7 @@ mod tests {
             ("tensor-parallel-size", parallel, "1 to 4, powers of two R8"),
             ("max-model-len", length, "1 to 4096, logarithmic R11"),
             ("block-size", blocks, "16, 32 R15a"),
-            ("gpu-memory-utilization", share, "0.5 to 0.996875 R4a,R5b"),
+            ("gpu-memory-utilization", share, "0.5 to 0.996 R4a,R5b"),
             ("enable-prefix-caching", Domain::Bool, "true or false"),
         ] {
             assert_eq!(narrowed(NEW, vec![parameter(name, domain)], Config::new()), [expected], "{name}");
