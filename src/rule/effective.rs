@@ -46,7 +46,7 @@ impl Effective {
         // From 0.20 on, -1 asks for as much as fits.
         let max_model_len = number("max-model-len")
             .filter(|length| *length > 0)
-            .unwrap_or_else(|| super::length::lengths(config, facts).0);
+            .unwrap_or_else(|| super::family::lengths(config, facts).0);
         let tensor_parallel_size = number("tensor-parallel-size").unwrap_or(1);
         let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
         // Encoder-decoder models neither split prompts nor share prefixes, whatever is asked.

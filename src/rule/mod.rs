@@ -3,42 +3,15 @@
 //! A rule answers before anything is launched, with the numbers that decide and in the engine's own words where the
 //! engine has any. Each family of rules is one file.
 
-mod arguments;
-mod attention;
-mod block;
 mod candidate;
-mod cpu;
-mod data_parallel;
-mod device;
 mod effective;
-mod executor;
-mod expert_parallel;
-mod feature;
-mod frontend;
-mod graph_memory;
-mod graphs;
-mod host;
-mod length;
-mod loading;
-mod lora;
-mod memory;
-mod multi_step;
-mod multimodal;
+mod family;
 mod narrow;
-mod offload;
-mod parallel;
-mod pipeline;
 mod possible;
-mod precision;
-mod prefill;
 #[cfg(test)]
 mod properties;
-mod quantization;
 mod removal;
-mod scheduler;
-mod speculative;
 mod unchecked;
-mod v0;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,8 +21,7 @@ use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::{Learned, Prediction};
 
 pub use effective::Effective;
-pub use loading::optional_packages;
-pub use memory::{launch as memory_launch, predict_memory};
+pub use family::{memory_launch, optional_packages, predict_memory};
 pub use narrow::{Narrowing, narrow};
 pub use removal::{RISK, Removal, Removed, removal};
 pub use unchecked::{unchecked, unchecked_of_model};
@@ -235,41 +207,9 @@ impl Violation {
     }
 }
 
-/// In the order in which the engine would notice.
-const FAMILIES: &[&[Rule]] = &[
-    arguments::RULES,
-    frontend::RULES,
-    v0::RULES,
-    length::RULES,
-    quantization::RULES,
-    feature::RULES,
-    multimodal::RULES,
-    data_parallel::RULES,
-    expert_parallel::RULES,
-    executor::RULES,
-    speculative::RULES,
-    scheduler::RULES,
-    prefill::RULES,
-    multi_step::RULES,
-    lora::RULES,
-    graphs::RULES,
-    offload::RULES,
-    parallel::RULES,
-    device::RULES,
-    pipeline::RULES,
-    host::RULES,
-    precision::RULES,
-    attention::RULES,
-    block::RULES,
-    memory::RULES,
-    cpu::RULES,
-    loading::RULES,
-    graph_memory::RULES,
-];
-
 /// Every rule, in the order in which the engine would notice.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    FAMILIES.iter().copied().flatten()
+    family::ALL.iter().copied().flatten()
 }
 
 /// Everything that the rules have to say of a configuration, the most severe first. Where the device is not known, what

@@ -42,7 +42,7 @@ fn model_holds(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 /// The length that the engine takes where none is given, and the longest that it allows, in tokens.
-pub(super) fn lengths(config: &Config, facts: &Facts<'_>) -> (u64, u64) {
+pub(in crate::rule) fn lengths(config: &Config, facts: &Facts<'_>) -> (u64, u64) {
     let (model, version) = (facts.model, facts.version);
     let narrow = model.sliding_window.filter(|_| config.get_bool("disable-sliding-window") == Some(true));
     let overridden = overridden(config);
