@@ -15,6 +15,13 @@ impl EngineVersion {
     /// Later than every release: what holds where the release is not known yet.
     pub const LATEST: Self = Self::new(u32::MAX, 0, 0);
 
+    // Releases with which something changed that rules or defaults depend on.
+    pub const V0_8: Self = Self::new(0, 8, 0);
+    pub const V0_10: Self = Self::new(0, 10, 0);
+    pub const V0_12: Self = Self::new(0, 12, 0);
+    pub const V0_20: Self = Self::new(0, 20, 0);
+    pub const V0_32: Self = Self::new(0, 32, 0);
+
     #[must_use]
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
         Self { major, minor, patch }

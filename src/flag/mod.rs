@@ -11,6 +11,8 @@ mod parse;
 mod read;
 mod render;
 
+pub use read::READ_BY_CLASSES;
+
 use std::borrow::Cow;
 use std::fmt;
 

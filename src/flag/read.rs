@@ -22,6 +22,18 @@ const HUMAN_INTEGERS: [&str; 6] = [
 /// The first covered release that shrinks the model's length to what fits.
 const FITS_LENGTH: EngineVersion = EngineVersion::new(0, 20, 0);
 
+/// JSON flags whose fields the configuration classes read; the parser reads those of the others.
+pub const READ_BY_CLASSES: [&str; 8] = [
+    "default-mm-loras",
+    "diffusion-config",
+    "limit-mm-per-prompt",
+    "media-io-kwargs",
+    "mm-processor-kwargs",
+    "override-generation-config",
+    "speculative-config",
+    "watermark-config",
+];
+
 impl Flag {
     /// Reads the text of this flag's value.
     ///
@@ -106,17 +118,7 @@ impl Flag {
 
     /// Whether the parser itself reads the fields of this JSON flag; otherwise that happens a stage later.
     fn parser_reads_fields(&self) -> bool {
-        const LATER: [&str; 8] = [
-            "default-mm-loras",
-            "diffusion-config",
-            "limit-mm-per-prompt",
-            "media-io-kwargs",
-            "mm-processor-kwargs",
-            "override-generation-config",
-            "speculative-config",
-            "watermark-config",
-        ];
-        !LATER.contains(&self.name)
+        !READ_BY_CLASSES.contains(&self.name)
     }
 
     fn check_json(&self, text: &str) -> Result<(), FlagError> {

@@ -32,7 +32,7 @@ pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
     let parallel = resolved.tensor_parallel_size.max(1) as f64;
     let (tokens, hidden) = (resolved.max_num_batched_tokens as f64, model.hidden_size? as f64);
     let sequences = resolved.max_num_seqs.min(resolved.max_num_batched_tokens) as f64;
-    let copies = if resolved.version >= EngineVersion::new(0, 20, 0) { SELECTING } else { SORTING };
+    let copies = if resolved.version >= EngineVersion::V0_20 { SELECTING } else { SORTING };
     let (inner, outer) = match (resolved.v0, launch.compiled) {
         (_, false) => (3.0, 3.0),
         (false, true) => (3.0, 5.0),
@@ -69,7 +69,7 @@ pub(super) fn overhead(launch: &Launch) -> (f64, f64) {
         // The resident memory of the process besides the weights.
         return (1.5, 0.7);
     }
-    let (alone, doubt) = match (resolved.v0, resolved.version < EngineVersion::new(0, 10, 0)) {
+    let (alone, doubt) = match (resolved.v0, resolved.version < EngineVersion::V0_10) {
         (true, _) => (0.09, 0.1),
         (false, true) => (0.55, 0.15),
         (false, false) => (0.16, 0.1),
@@ -80,7 +80,7 @@ pub(super) fn overhead(launch: &Launch) -> (f64, f64) {
 
 /// The prior's standard deviations of the factors on sampler and forward step.
 pub(super) fn doubts(model: &ModelShape, launch: &Launch) -> (f64, f64) {
-    let measured = launch.resolved.version < EngineVersion::new(0, 12, 0);
+    let measured = launch.resolved.version < EngineVersion::V0_12;
     // Encoders of images and sound are profiled as well, and some run with fewer sequences.
     let other = if model.multimodal || model.encoder_decoder { 2.0 } else { 1.0 };
     let (sampler, forward) = if measured { (0.04, 0.25) } else { (0.35, 0.35) };

@@ -31,7 +31,7 @@ fn sizes(launch: &Launch) -> u64 {
 
 /// Whether the release subtracts an estimate of the graphs before it sizes the cache.
 pub(super) fn are_subtracted(launch: &Launch) -> bool {
-    launch.estimates_graphs && launch.resolved.version >= EngineVersion::new(0, 20, 0)
+    launch.estimates_graphs && launch.resolved.version >= EngineVersion::V0_20
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ mod tests {
     use crate::memory::test_launch;
 
     fn launch(cpu: bool, config: &Config, space: Option<&str>) -> Launch {
-        let version = EngineVersion::new(0, 32, 0);
+        let version = EngineVersion::V0_32;
         let env = space.map(|gib| ("VLLM_CPU_KVCACHE_SPACE".to_owned(), gib.to_owned())).into_iter().collect();
         Launch::new(Resolved { version, cpu, ..test_launch().resolved }, config, &env)
     }

@@ -31,12 +31,6 @@ pub struct Effective {
     pub pipeline_parallel_size: u64,
 }
 
-const V0_8: EngineVersion = EngineVersion::new(0, 8, 0);
-const V0_10: EngineVersion = EngineVersion::new(0, 10, 0);
-const V0_12: EngineVersion = EngineVersion::new(0, 12, 0);
-const V0_20: EngineVersion = EngineVersion::new(0, 20, 0);
-const V0_32: EngineVersion = EngineVersion::new(0, 32, 0);
-
 impl Effective {
     #[must_use]
     pub fn resolve(config: &Config, facts: &Facts<'_>) -> Self {
@@ -50,11 +44,12 @@ impl Effective {
         let tensor_parallel_size = number("tensor-parallel-size").unwrap_or(1);
         let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
         // Encoder-decoder models neither split prompts nor share prefixes, whatever is asked.
-        let whole = version >= V0_12 && facts.model.encoder_decoder;
+        let whole = version >= EngineVersion::V0_12 && facts.model.encoder_decoder;
         let chunked_prefill = !whole && chunks(config, facts, v0, max_model_len);
 
         let class = Class::of(facts, v0, tensor_parallel_size.saturating_mul(pipeline_parallel_size));
-        let scale = u64::from(version >= V0_20 && config.get_str("performance-mode") == Some("throughput")) + 1;
+        let scale =
+            u64::from(version >= EngineVersion::V0_20 && config.get_str("performance-mode") == Some("throughput")) + 1;
         let explicit_seqs = number("max-num-seqs");
         let default_seqs = class.seqs.saturating_mul(if v0 { 1 } else { scale });
         let layout = if is_batched_layout(config, version) { BATCHED_LAYOUT_TOKENS } else { class.tokens };
@@ -66,10 +61,10 @@ impl Effective {
                 (false, false) => default_tokens.max(max_model_len),
             };
             let most = explicit_seqs.unwrap_or(default_seqs).saturating_mul(max_model_len);
-            if version >= V0_12 { tokens.min(most) } else { tokens }
+            if version >= EngineVersion::V0_12 { tokens.min(most) } else { tokens }
         });
         let max_num_seqs = explicit_seqs.unwrap_or_else(|| {
-            if !v0 && version >= V0_10 { default_seqs.min(max_num_batched_tokens) } else { default_seqs }
+            if !v0 && version >= EngineVersion::V0_10 { default_seqs.min(max_num_batched_tokens) } else { default_seqs }
         });
         Self {
             v0,
@@ -83,11 +78,9 @@ impl Effective {
                 && !(v0 && facts.model.multimodal)
                 && !whole,
             scheduler_delay_factor: config.get_f64("scheduler-delay-factor").unwrap_or(0.0),
-            gpu_memory_utilization: config.get_f64("gpu-memory-utilization").unwrap_or(if version >= V0_20 {
-                0.92
-            } else {
-                0.9
-            }),
+            gpu_memory_utilization: config
+                .get_f64("gpu-memory-utilization")
+                .unwrap_or(if version >= EngineVersion::V0_20 { 0.92 } else { 0.9 }),
             tensor_parallel_size,
             pipeline_parallel_size,
         }
@@ -101,7 +94,7 @@ const BATCHED_LAYOUT_TOKENS: u64 = 256;
 /// `use_batched_dp_moe` in `vllm/config/parallel.py`.
 fn is_batched_layout(config: &Config, version: EngineVersion) -> bool {
     let kernel = config.get_str("all2all-backend");
-    version >= V0_20
+    version >= EngineVersion::V0_20
         && kernel.is_some_and(|name| ["deepep_low_latency", "nixl_ep"].contains(&name))
         && is_on(config, "enable-expert-parallel")
         && config.get_i64("data-parallel-size").is_some_and(|engines| engines > 1)
@@ -127,7 +120,7 @@ fn chunks(config: &Config, facts: &Facts<'_>, v0: bool, max_model_len: u64) -> b
             && facts.device != Device::Cpu
             && !engine::uses_window(config, facts)
             && !facts.model.multimodal
-            && !(facts.version >= V0_8 && facts.model.latent.is_some())
+            && !(facts.version >= EngineVersion::V0_8 && facts.model.latent.is_some())
             && config.get("speculative-model").is_none()
             && config.get("speculative-config").is_none()
             && !is_on(config, "enable-lora")
@@ -135,7 +128,7 @@ fn chunks(config: &Config, facts: &Facts<'_>, v0: bool, max_model_len: u64) -> b
         return asked.unwrap_or(by_itself);
     }
     // V1 ignores the flag before 0.12.
-    facts.version < V0_12 || asked.unwrap_or(true)
+    facts.version < EngineVersion::V0_12 || asked.unwrap_or(true)
 }
 
 /// The budget that V0 takes where none is given: `SchedulerConfig` of 0.6.3 and 0.8.5.
@@ -143,7 +136,7 @@ fn v0_tokens(config: &Config, facts: &Facts<'_>, chunked_prefill: bool, max_mode
     // Several steps at once do not split prompts.
     let splits = chunked_prefill && config.get_i64("num-scheduler-steps").is_none_or(|steps| steps <= 1);
     let tokens = match splits {
-        true if facts.version < V0_8 => 512,
+        true if facts.version < EngineVersion::V0_8 => 512,
         true => V0_TOKENS,
         false => max_model_len.max(V0_TOKENS),
     };
@@ -154,10 +147,10 @@ fn v0_tokens(config: &Config, facts: &Facts<'_>, chunked_prefill: bool, max_mode
 /// given size that is a multiple of it (`check_and_update_config` in `vllm/platforms/cuda.py`).
 fn block_size(config: &Config, facts: &Facts<'_>) -> u64 {
     let given = config.get_i64("block-size").and_then(|size| u64::try_from(size).ok());
-    let default = if facts.device == Device::Cpu && facts.version >= V0_12 { 128 } else { 16 };
+    let default = if facts.device == Device::Cpu && facts.version >= EngineVersion::V0_12 { 128 } else { 16 };
     let size = given.unwrap_or(default);
     match forced_block_size(facts) {
-        Some(forced) if facts.version < V0_12 || !size.is_multiple_of(forced) => forced,
+        Some(forced) if facts.version < EngineVersion::V0_12 || !size.is_multiple_of(forced) => forced,
         _ => size,
     }
 }
@@ -165,12 +158,12 @@ fn block_size(config: &Config, facts: &Facts<'_>) -> u64 {
 /// The block size that a kernel for multi-head latent attention forces, in tokens.
 pub(super) fn forced_block_size(facts: &Facts<'_>) -> Option<u64> {
     let capability = facts.device.gpu()?.capability?;
-    let covered = (V0_8..V0_20).contains(&facts.version) && facts.model.latent.is_some();
+    let covered = (EngineVersion::V0_8..EngineVersion::V0_20).contains(&facts.version) && facts.model.latent.is_some();
     let backend = facts.env.get("VLLM_ATTENTION_BACKEND").map(String::as_str);
     match (backend, capability.0) {
         _ if !covered => None,
         (None | Some("FLASHMLA"), 9) => Some(64),
-        (None | Some("CUTLASS_MLA"), 10) if facts.version >= V0_10 => Some(128),
+        (None | Some("CUTLASS_MLA"), 10) if facts.version >= EngineVersion::V0_10 => Some(128),
         _ => None,
     }
 }
@@ -196,7 +189,7 @@ mod tests {
         let json = serde_json::json!({"model_type": "whisper", "max_target_positions": 448});
         let model = ModelShape::from_json(&json);
         let asked = Config::new().with("enable-prefix-caching", true).with("enable-chunked-prefill", true);
-        let effective = Effective::resolve(&asked, &Facts::new(&model, V0_32, Device::Cpu));
+        let effective = Effective::resolve(&asked, &Facts::new(&model, EngineVersion::V0_32, Device::Cpu));
         assert_eq!((effective.max_model_len, effective.chunked_prefill, effective.prefix_caching), (448, false, false));
     }
 

@@ -313,6 +313,7 @@ pub(crate) mod tests {
                 let apart =
                     other.releases.before <= rule.releases.first || rule.releases.before <= other.releases.first;
                 assert!(apart, "{} {:?} {:?}", rule.id, rule.releases, other.releases);
+                assert_eq!(rule.holds, other.holds, "{} means two things", rule.id);
             }
         }
     }

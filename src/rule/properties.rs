@@ -15,10 +15,10 @@ const RELEASES: [EngineVersion; 12] = [
     EngineVersion::new(0, 9, 1),
     EngineVersion::new(0, 10, 2),
     EngineVersion::new(0, 11, 0),
-    EngineVersion::new(0, 12, 0),
+    EngineVersion::V0_12,
     EngineVersion::new(0, 15, 0),
     EngineVersion::new(0, 20, 2),
-    EngineVersion::new(0, 32, 0),
+    EngineVersion::V0_32,
     EngineVersion::new(0, 33, 0),
     EngineVersion::LATEST,
 ];

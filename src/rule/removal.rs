@@ -125,7 +125,7 @@ mod tests {
 
     fn of(space: &Space, arguments: &Config) -> Removal {
         let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": 4096}));
-        removal(space, arguments, &Facts::new(&model, EngineVersion::new(0, 32, 0), Device::UNKNOWN_GPU))
+        removal(space, arguments, &Facts::new(&model, EngineVersion::V0_32, Device::UNKNOWN_GPU))
     }
 
     #[test]

@@ -49,7 +49,7 @@ mod tests {
             "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4096,
             "num_hidden_layers": 4, "intermediate_size": 512, "max_position_embeddings": 4096
         });
-        let version = EngineVersion::new(0, 32, 0);
+        let version = EngineVersion::V0_32;
         let fixed = crate::config::Config::new().with("tensor-parallel-size", 2_i64);
         let parallel = Space { parameters: vec![], fixed };
         let of = |json: &serde_json::Value, device| {

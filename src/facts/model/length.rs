@@ -83,7 +83,7 @@ impl Lengths {
 }
 
 /// From here on a model with `longrope` runs at the length before stretching, which it does better.
-const SHORT_AT_FIRST: EngineVersion = EngineVersion::new(0, 20, 0);
+const SHORT_AT_FIRST: EngineVersion = EngineVersion::V0_20;
 
 impl RopeScaling {
     fn stretch(&self, stated: u64, version: EngineVersion) -> u64 {
@@ -91,7 +91,7 @@ impl RopeScaling {
             // These state the final length themselves.
             "su" | "longrope" | "llama3" | "mrope" | "default" => return stated,
             // yarn does so from 0.32.
-            "yarn" if version >= EngineVersion::new(0, 32, 0) => return stated,
+            "yarn" if version >= EngineVersion::V0_32 => return stated,
             "yarn" => self.original.unwrap_or(stated),
             _ => stated,
         };

@@ -1,7 +1,6 @@
 //! Defaults of the token budget and of the batch, which depend on the engine, the device and its memory.
 
-use super::{V0_10, V0_32};
-use crate::facts::{Device, Gpu};
+use crate::facts::{Device, EngineVersion, Gpu};
 use crate::rule::Facts;
 
 const GIB: u64 = 1 << 30;
@@ -20,14 +19,16 @@ impl Class {
             Device::Cpu => Self { tokens: workers.saturating_mul(2048), seqs: workers.saturating_mul(128) },
             // Of an unknown memory assume what refuses least: many tokens and few sequences.
             Device::Cuda(Gpu { memory: None, .. }) => {
-                Self { tokens: if facts.version >= V0_32 { 16_384 } else { 8192 }, seqs: 256 }
+                Self { tokens: if facts.version >= EngineVersion::V0_32 { 16_384 } else { 8192 }, seqs: 256 }
             }
-            Device::Cuda(Gpu { memory: Some(memory), .. }) if memory >= 160 * GIB && facts.version >= V0_32 => {
+            Device::Cuda(Gpu { memory: Some(memory), .. })
+                if memory >= 160 * GIB && facts.version >= EngineVersion::V0_32 =>
+            {
                 Self { tokens: 16_384, seqs: 1024 }
             }
             // From 0.10 an A100 counts as a smaller device.
             Device::Cuda(Gpu { memory: Some(memory), a100, .. })
-                if memory >= 70 * GIB && !(a100 && facts.version >= V0_10) =>
+                if memory >= 70 * GIB && !(a100 && facts.version >= EngineVersion::V0_10) =>
             {
                 Self { tokens: 8192, seqs: 1024 }
             }

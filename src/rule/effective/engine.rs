@@ -2,9 +2,8 @@
 //!
 //! Source: `_is_v1_supported_oracle` in `vllm/engine/arg_utils.py` of 0.8.5 and 0.10.2.
 
-use super::{V0_8, V0_10, V0_12};
 use crate::config::Config;
-use crate::facts::{Device, Gpu};
+use crate::facts::{Device, EngineVersion, Gpu};
 use crate::rule::Facts;
 
 /// What V1 does not support.
@@ -19,8 +18,8 @@ pub(in crate::rule) struct Unsupported {
 /// Whether the V0 engine would run.
 pub(super) fn runs_v0(config: &Config, facts: &Facts<'_>) -> bool {
     let version = facts.version;
-    if version < V0_8 || version >= V0_12 {
-        return version < V0_8;
+    if version < EngineVersion::V0_8 || version >= EngineVersion::V0_12 {
+        return version < EngineVersion::V0_8;
     }
     match asks_for_v1(facts) {
         Some(false) => true,
@@ -47,7 +46,7 @@ pub(in crate::rule) fn unsupported(config: &Config, facts: &Facts<'_>) -> Option
 }
 
 fn by_flag(config: &Config, facts: &Facts<'_>) -> Option<String> {
-    let old = facts.version < V0_10;
+    let old = facts.version < EngineVersion::V0_10;
     let other_than = |name: &str, value: i64| config.get_i64(name).is_some_and(|given| given != value);
     let text = |name: &str| config.get_str(name);
     let is_on = |name: &str| config.get_bool(name) == Some(true);
@@ -95,7 +94,7 @@ fn by_cache_type(config: &Config, facts: &Facts<'_>) -> Option<String> {
     let capability = gpu.and_then(|gpu| gpu.capability);
     let is = |major: u8| gpu.is_some() && capability.is_none_or(|known| known.0 == major);
     let is_fp8 = kind.starts_with("fp8");
-    let supported = if facts.version < V0_10 {
+    let supported = if facts.version < EngineVersion::V0_10 {
         is_fp8 && matches!(backend, None | Some("FLASH_ATTN_VLLM_V1")) && is(9)
     } else if gpu.is_none() {
         false
@@ -147,11 +146,11 @@ const V0_ONLY_0_10: [&str; 8] = [
 
 fn by_model(config: &Config, facts: &Facts<'_>) -> Option<String> {
     let architecture = facts.model.architecture.as_deref();
-    let listed = if facts.version < V0_10 { &V0_ONLY_0_8[..] } else { &V0_ONLY_0_10[..] };
+    let listed = if facts.version < EngineVersion::V0_10 { &V0_ONLY_0_8[..] } else { &V0_ONLY_0_10[..] };
     if let Some(name) = architecture.filter(|name| listed.contains(name)) {
         return Some(format!("['{name}']"));
     }
-    if facts.version >= V0_10 {
+    if facts.version >= EngineVersion::V0_10 {
         return None;
     }
     // V1 of 0.8 drafts with n-grams and EAGLE only.
@@ -192,18 +191,18 @@ const V1_BACKENDS: [&str; 18] = [
 
 fn by_backend(facts: &Facts<'_>) -> Option<String> {
     let backend = facts.env.get("VLLM_ATTENTION_BACKEND")?;
-    let known = &V1_BACKENDS[..if facts.version < V0_10 { 9 } else { V1_BACKENDS.len() }];
+    let known = &V1_BACKENDS[..if facts.version < EngineVersion::V0_10 { 9 } else { V1_BACKENDS.len() }];
     (!known.contains(&backend.as_str())).then(|| format!("VLLM_ATTENTION_BACKEND={backend}"))
 }
 
 fn by_device(config: &Config, facts: &Facts<'_>) -> Option<String> {
     match facts.device {
-        Device::Cpu if facts.version < V0_10 => Some("device type=cpu".to_owned()),
+        Device::Cpu if facts.version < EngineVersion::V0_10 => Some("device type=cpu".to_owned()),
         Device::Cpu if uses_window(config, facts) => Some("sliding window (CPU backend)".to_owned()),
-        Device::Cuda(Gpu { capability: Some((..8, _)), .. }) if facts.version < V0_10 => {
+        Device::Cuda(Gpu { capability: Some((..8, _)), .. }) if facts.version < EngineVersion::V0_10 => {
             Some("Compute Capability < 8.0".to_owned())
         }
-        _ if facts.version < V0_10
+        _ if facts.version < EngineVersion::V0_10
             && config.get_i64("pipeline-parallel-size").is_some_and(|stages| stages > 1)
             && config.get_str("distributed-executor-backend") != Some("ray") =>
         {
@@ -215,7 +214,10 @@ fn by_device(config: &Config, facts: &Facts<'_>) -> Option<String> {
 
 /// Drafting in 0.8 that V1 takes only when it is asked for.
 fn by_experiment(config: &Config, facts: &Facts<'_>) -> Option<String> {
-    let method = config.get_str("speculative-config").filter(|_| facts.version < V0_10).and_then(drafting_method)?;
+    let method = config
+        .get_str("speculative-config")
+        .filter(|_| facts.version < EngineVersion::V0_10)
+        .and_then(drafting_method)?;
     Some(if method.contains("ngram") { "ngram" } else { "Eagle" }.to_owned())
 }
 

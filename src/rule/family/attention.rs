@@ -6,30 +6,25 @@
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
 
-const V0_8: EngineVersion = EngineVersion::new(0, 8, 0);
-const V0_12: EngineVersion = EngineVersion::new(0, 12, 0);
-const V0_20: EngineVersion = EngineVersion::new(0, 20, 0);
-const V0_32: EngineVersion = EngineVersion::new(0, 32, 0);
-
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R14c",
         holds: "on a CPU a cache in another type comes without chunked prefill and prefix caching",
-        releases: Releases::between(V0_8, V0_32),
+        releases: Releases::between(EngineVersion::V0_8, EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: cpu_cache_type,
     },
     Rule {
         id: "R15d",
         holds: "an fp8 checkpoint has no cache in fp8_e5m2",
-        releases: Releases::before(V0_32),
+        releases: Releases::before(EngineVersion::V0_32),
         severity: Severity::Late,
         check: cache_suits_checkpoint,
     },
     Rule {
         id: "R15f",
         holds: "the attention kernel that is asked for suits the model and the GPU",
-        releases: Releases::from(V0_12),
+        releases: Releases::from(EngineVersion::V0_12),
         severity: Severity::Late,
         check: kernel_suits,
     },
@@ -60,7 +55,8 @@ fn cache_suits_checkpoint(candidate: &Candidate<'_>) -> Option<Violation> {
 
 /// The kernel that a flag or, before 0.20, a variable names.
 pub(super) fn asked_kernel<'a>(candidate: &Candidate<'a>) -> Option<&'a str> {
-    let variable = candidate.facts.env.get("VLLM_ATTENTION_BACKEND").filter(|_| candidate.facts.version < V0_20);
+    let variable =
+        candidate.facts.env.get("VLLM_ATTENTION_BACKEND").filter(|_| candidate.facts.version < EngineVersion::V0_20);
     candidate.config.get_str("attention-backend").or_else(|| variable.map(String::as_str))
 }
 
@@ -77,7 +73,7 @@ fn kernel_suits(candidate: &Candidate<'_>) -> Option<Violation> {
 fn head_size(candidate: &Candidate<'_>, name: &str) -> Option<String> {
     // The head of latent attention is that of the compressed cache.
     let size = candidate.facts.model.head_dim.filter(|_| candidate.facts.model.latent.is_none())?;
-    let largest = if candidate.facts.version < V0_20 { 256 } else { 512 };
+    let largest = if candidate.facts.version < EngineVersion::V0_20 { 256 } else { 512 };
     let supported = match name {
         "FLASH_ATTN" => size % 8 == 0 && size <= largest,
         "FLASHINFER" => [64, 128, 256].contains(&size),
@@ -96,7 +92,7 @@ fn cache(candidate: &Candidate<'_>, name: &str) -> Option<String> {
     let kind = cache_type(candidate).filter(|kind| kind.starts_with("fp8") && name == "FLASH_ATTN")?;
     let (major, minor) = candidate.facts.device.gpu()?.capability?;
     // From 0.32 newer devices have a newer kernel.
-    let supported = major == 9 || major > 9 && candidate.facts.version >= V0_32;
+    let supported = major == 9 || major > 9 && candidate.facts.version >= EngineVersion::V0_32;
     (!supported)
         .then(|| format!("'kv_cache_dtype not supported', which is {kind}, at compute capability {major}.{minor}"))
 }

@@ -4,44 +4,39 @@ use super::attention::asked_kernel;
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
 
-const V0_8: EngineVersion = EngineVersion::new(0, 8, 0);
-const V0_12: EngineVersion = EngineVersion::new(0, 12, 0);
-const V0_20: EngineVersion = EngineVersion::new(0, 20, 0);
-const V0_32: EngineVersion = EngineVersion::new(0, 32, 0);
-
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R15a",
         holds: "on a GPU the block size is a multiple of 16",
-        releases: Releases::from(V0_8),
+        releases: Releases::from(EngineVersion::V0_8),
         severity: Severity::Late,
         check: gpu_multiple,
     },
     Rule {
         id: "R15c",
         holds: "the block size is that of the kernel for latent attention",
-        releases: Releases::between(V0_8, V0_20),
+        releases: Releases::between(EngineVersion::V0_8, EngineVersion::V0_20),
         severity: Severity::Overridden,
         check: forced,
     },
     Rule {
         id: "R15e",
         holds: "on a CPU the block size is 16",
-        releases: Releases::between(V0_8, V0_12),
+        releases: Releases::between(EngineVersion::V0_8, EngineVersion::V0_12),
         severity: Severity::Degraded,
         check: cpu_has_extension,
     },
     Rule {
         id: "R15b",
         holds: "on a CPU the block size is a multiple of 32",
-        releases: Releases::between(V0_12, V0_32),
+        releases: Releases::between(EngineVersion::V0_12, EngineVersion::V0_32),
         severity: Severity::Degraded,
         check: cpu_prefers,
     },
     Rule {
         id: "R15b",
         holds: "on a CPU the block size is a multiple of 32",
-        releases: Releases::from(V0_32),
+        releases: Releases::from(EngineVersion::V0_32),
         severity: Severity::Late,
         check: cpu_needs,
     },
@@ -52,10 +47,10 @@ pub(super) const RULES: &[Rule] = &[
 fn gpu_multiple(candidate: &Candidate<'_>) -> Option<Violation> {
     let size = candidate.config.get_i64("block-size")?;
     let v1_on_gpu = !candidate.effective.v0 && candidate.facts.device != Device::Cpu;
-    let flexible = candidate.facts.version < V0_32 && asked_kernel(candidate) == Some("FLEX_ATTENTION");
+    let flexible = candidate.facts.version < EngineVersion::V0_32 && asked_kernel(candidate) == Some("FLEX_ATTENTION");
     let plain = candidate.facts.model.latent.is_none() && !flexible;
     (v1_on_gpu && plain && size % 16 != 0).then(|| {
-        let message = if candidate.facts.version < V0_12 {
+        let message = if candidate.facts.version < EngineVersion::V0_12 {
             format!("Block size must be a multiple of 16, not {size}.")
         } else {
             format!("No common block size for {size} (FLASH_ATTN: [MultipleOf(16)]).")

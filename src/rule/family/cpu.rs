@@ -3,27 +3,26 @@
 //! Each was provoked with vLLM 0.32.0 on x86-64. Sources: `vllm/v1/worker/cpu_worker.py`,
 //! `vllm/v1/attention/backends/cpu_attn.py`, `vllm/utils/ompmultiprocessing.py`.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::facts::EngineVersion;
+use super::{Candidate, Rule, Violation, late_failure};
 use crate::memory::gib;
 
-const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    Rule { id, holds, releases: Releases::from(EngineVersion::new(0, 32, 0)), severity: Severity::Late, check }
-}
-
 pub(super) const RULES: &[Rule] = &[
-    rule("R10d", "every worker on a CPU has a memory node of its own, or its threads are not bound by itself", nodes),
-    rule("R10e", "VLLM_CPU_OMP_THREADS_BIND names the CPUs of every worker", lists),
-    rule("R15g", "the CPU's attention kernel has the model's head size", head_size),
-    rule("R15h", "latent attention on a CPU caches in 16 bits", latent_cache),
-    rule("R15i", "an fp8 cache on a CPU has heads of a multiple of 32", eight_bit_heads),
-    rule("R16q", "one sequence's context is divided among devices other than CPUs", whole_context),
-    rule("R17d", "guessed tokens are looked up on a device that is there", guesses_on_a_gpu),
-    rule("R18c", "KV blocks are offloaded from a GPU", blocks_leave_a_gpu),
-    rule("R18d", "weights are prefetched to a GPU", weights_go_to_a_gpu),
-    rule("R20l", "the CPU has a kernel for weights that are quantised while they are loaded", online_kernels),
-    rule("R5c", "the share of a CPU's memory leaves room for the engine itself", share_leaves_room),
-    rule("R5d", "the CPU's memory holds the key/value cache that is asked for", cache_fits),
+    late_failure(
+        "R10d",
+        "every worker on a CPU has a memory node of its own, or its threads are not bound by itself",
+        nodes,
+    ),
+    late_failure("R10e", "VLLM_CPU_OMP_THREADS_BIND names the CPUs of every worker", lists),
+    late_failure("R15g", "the CPU's attention kernel has the model's head size", head_size),
+    late_failure("R15h", "latent attention on a CPU caches in 16 bits", latent_cache),
+    late_failure("R15i", "an fp8 cache on a CPU has heads of a multiple of 32", eight_bit_heads),
+    late_failure("R16q", "one sequence's context is divided among devices other than CPUs", whole_context),
+    late_failure("R17d", "guessed tokens are looked up on a device that is there", guesses_on_a_gpu),
+    late_failure("R18c", "KV blocks are offloaded from a GPU", blocks_leave_a_gpu),
+    late_failure("R18d", "weights are prefetched to a GPU", weights_go_to_a_gpu),
+    late_failure("R20l", "the CPU has a kernel for weights that are quantised while they are loaded", online_kernels),
+    late_failure("R5c", "the share of a CPU's memory leaves room for the engine itself", share_leaves_room),
+    late_failure("R5d", "the CPU's memory holds the key/value cache that is asked for", cache_fits),
 ];
 
 const BIND: &str = "VLLM_CPU_OMP_THREADS_BIND";
@@ -198,7 +197,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::facts::{Device, HostLimits, ModelShape};
+    use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
     use crate::flag::FlagTable;
     use crate::rule::{Facts, check, repair};
 
@@ -211,7 +210,7 @@ mod tests {
         let more: serde_json::Map<_, _> = serde_json::from_str(keys).unwrap();
         json.as_object_mut().unwrap().extend(more);
         let model = ModelShape::from_json(&json);
-        let version = EngineVersion::new(0, 32, 0);
+        let version = EngineVersion::V0_32;
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = FlagTable::for_version(version).parse(&words).unwrap();
         let env: BTreeMap<_, _> = env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

@@ -4,7 +4,7 @@
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_32: Releases = Releases::from(EngineVersion::new(0, 32, 0));
+const V0_32: Releases = Releases::from(EngineVersion::V0_32);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

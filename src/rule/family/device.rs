@@ -5,11 +5,6 @@
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_8: EngineVersion = EngineVersion::new(0, 8, 0);
-const V0_10: EngineVersion = EngineVersion::new(0, 10, 0);
-const V0_12: EngineVersion = EngineVersion::new(0, 12, 0);
-const V0_20: EngineVersion = EngineVersion::new(0, 20, 0);
-
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R10",
@@ -28,14 +23,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R10b",
         holds: "every data-parallel engine has its GPUs",
-        releases: Releases::from(V0_8),
+        releases: Releases::from(EngineVersion::V0_8),
         severity: Severity::Late,
         check: gpus_for_each_engine,
     },
     Rule {
         id: "R10c",
         holds: "the executor of one process has one worker",
-        releases: Releases::from(V0_8),
+        releases: Releases::from(EngineVersion::V0_8),
         severity: Severity::Late,
         check: one_worker_in_one_process,
     },
@@ -79,10 +74,10 @@ fn a_gpu_for_each_worker(candidate: &Candidate<'_>) -> Option<Violation> {
     let (workers, gpus) = (workers(candidate), gpus_here(candidate)?);
     (workers > 1 && workers > gpus && executor(candidate).is_none()).then(|| {
         let message = match candidate.facts.version {
-            version if version >= V0_20 => {
+            version if version >= EngineVersion::V0_20 => {
                 format!("World size ({workers}) is larger than the number of available GPUs ({gpus}) in this node.")
             }
-            version if version >= V0_12 => {
+            version if version >= EngineVersion::V0_12 => {
                 format!("Tensor parallel size ({workers}) cannot be larger than the number of available GPUs ({gpus}).")
             }
             _ => format!(
@@ -97,7 +92,7 @@ fn a_gpu_for_each_worker(candidate: &Candidate<'_>) -> Option<Violation> {
 fn a_gpu_for_each_local_worker(candidate: &Candidate<'_>) -> Option<Violation> {
     let (workers, gpus) = (workers(candidate), gpus_here(candidate)?);
     (workers > 1 && workers > gpus && executor(candidate) == Some("mp")).then(|| {
-        let message = if candidate.facts.version < V0_10 {
+        let message = if candidate.facts.version < EngineVersion::V0_10 {
             format!("please set tensor_parallel_size ({workers}) to less than max local gpu count ({gpus})")
         } else {
             format!("DP adjusted local rank {} is out of bounds: {gpus} GPUs are here", workers - 1)

@@ -1,20 +1,14 @@
 //! Executors, devices and processor sets of the workers (`ParallelConfig`, `Executor.get_class` in vLLM 0.32).
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::facts::EngineVersion;
-
-const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    let releases = Releases::from(EngineVersion::new(0, 32, 0));
-    Rule { id, holds, releases, severity: Severity::Configuration, check }
-}
+use super::{Candidate, Rule, Violation, refusal};
 
 pub(super) const RULES: &[Rule] = &[
-    rule("R16k", "the executor exists and can do what is asked of it", executor),
-    rule("R16l", "processor sets of the workers are well-formed and asked for", processors),
-    rule("R16m", "device ids are distinct and of one kind", devices),
-    rule("R16n", "profiling with nsight has workers of Ray", nsight),
-    rule("R16o", "hyper-connections are spread where they can be", hyper_connections),
-    rule("R16p", "sampling is sharded over several devices", sharded_sampling),
+    refusal("R16k", "the executor exists and can do what is asked of it", executor),
+    refusal("R16l", "processor sets of the workers are well-formed and asked for", processors),
+    refusal("R16m", "device ids are distinct and of one kind", devices),
+    refusal("R16n", "profiling with nsight has workers of Ray", nsight),
+    refusal("R16o", "hyper-connections are spread where they can be", hyper_connections),
+    refusal("R16p", "sampling is sharded over several devices", sharded_sampling),
 ];
 
 const KNOWN: [&str; 4] = ["mp", "uni", "ray", "external_launcher"];

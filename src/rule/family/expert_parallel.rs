@@ -1,36 +1,30 @@
 //! Experts, context parallelism and microbatches (`ParallelConfig` and `ModelConfig.verify_with_parallel_config` in vLLM).
 
 use super::quantization::dtype;
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, Releases, Rule, Severity, Violation, refusal};
 use crate::facts::EngineVersion;
-
-const V0_32: Releases = Releases::from(EngineVersion::new(0, 32, 0));
-
-const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    Rule { id, holds, releases: V0_32, severity: Severity::Configuration, check }
-}
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R16a",
         holds: "decode context parallelism reuses the tensor-parallel devices",
-        releases: Releases::from(EngineVersion::new(0, 10, 0)),
+        releases: Releases::from(EngineVersion::V0_10),
         severity: Severity::Configuration,
         check: decode_context,
     },
     Rule {
         id: "R16b",
         holds: "expert parallelism has experts",
-        releases: Releases::from(EngineVersion::new(0, 8, 0)),
+        releases: Releases::from(EngineVersion::V0_8),
         severity: Severity::Configuration,
         check: has_experts,
     },
-    rule("R16e", "decode context parallelism fits the key/value heads", context_and_heads),
-    rule("R16f", "expert load balancing has expert parallelism, several devices and a GPU", load_balancing),
-    rule("R16g", "elastic expert parallelism can rescale", elastic),
-    rule("R16h", "microbatches have a backend and enough tokens", microbatches),
-    rule("R16i", "prefill context parallelism has a model runner that knows it", prefill_context),
-    rule("R16j", "experts placed for moonep are what it supports", moonep),
+    refusal("R16e", "decode context parallelism fits the key/value heads", context_and_heads),
+    refusal("R16f", "expert load balancing has expert parallelism, several devices and a GPU", load_balancing),
+    refusal("R16g", "elastic expert parallelism can rescale", elastic),
+    refusal("R16h", "microbatches have a backend and enough tokens", microbatches),
+    refusal("R16i", "prefill context parallelism has a model runner that knows it", prefill_context),
+    refusal("R16j", "experts placed for moonep are what it supports", moonep),
 ];
 
 fn tensor(candidate: &Candidate<'_>) -> i64 {

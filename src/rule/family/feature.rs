@@ -3,35 +3,18 @@
 
 use serde_json::Value as Json;
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::facts::EngineVersion;
-use crate::flag::FlagTable;
-
-const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    let releases = Releases::from(EngineVersion::new(0, 32, 0));
-    Rule { id, holds, releases, severity: Severity::Configuration, check }
-}
+use super::{Candidate, Rule, Violation, refusal};
+use crate::flag::{FlagTable, READ_BY_CLASSES};
 
 pub(super) const RULES: &[Rule] = &[
-    rule("R4e", "JSON fields are known and have their types", json_fields),
-    rule("R20b", "the memory allocator can give memory back", sleep),
-    rule("R21", "the model runner of a CPU knows the feature", model_runner),
-    rule("R21a", "state-space flags fit together and to the model", state_space),
-    rule("R21b", "the profiler has a directory and only its own options", profiler),
-    rule("R21c", "structured outputs have a backend that can do what is asked", structured_outputs),
-    rule("R21e", "a language model is not run by TerraTorch", implementation),
-    rule("R21d", "asynchronous expert balancing has a communicator for it", balancing),
-];
-
-/// JSON flags whose fields a class checks after the parser.
-const JSON: [&str; 7] = [
-    "default-mm-loras",
-    "diffusion-config",
-    "limit-mm-per-prompt",
-    "media-io-kwargs",
-    "mm-processor-kwargs",
-    "override-generation-config",
-    "watermark-config",
+    refusal("R4h", "JSON fields are known and have their types", json_fields),
+    refusal("R20b", "the memory allocator can give memory back", sleep),
+    refusal("R21", "the model runner of a CPU knows the feature", model_runner),
+    refusal("R21a", "state-space flags fit together and to the model", state_space),
+    refusal("R21b", "the profiler has a directory and only its own options", profiler),
+    refusal("R21c", "structured outputs have a backend that can do what is asked", structured_outputs),
+    refusal("R21e", "a language model is not run by TerraTorch", implementation),
+    refusal("R21d", "asynchronous expert balancing has a communicator for it", balancing),
 ];
 
 /// JSON flags that must be objects, whatever is in them.
@@ -58,7 +41,8 @@ fn json_fields(candidate: &Candidate<'_>) -> Option<Violation> {
     });
     let table = FlagTable::for_version(candidate.facts.version);
     let field = || {
-        JSON.iter().find_map(|name| {
+        // The drafts have rules of their own.
+        READ_BY_CLASSES.iter().filter(|name| **name != "speculative-config").find_map(|name| {
             let json = candidate.json(name)?;
             // Without adapters nobody reads the adapters of modalities, unless there is something to read.
             let unread = *name == "default-mm-loras" && !candidate.on("enable-lora") && is_empty(&json);
@@ -275,7 +259,7 @@ mod tests {
     fn cached_states_need_chunks() {
         let of = |kind: &str, line: &str| {
             let json = serde_json::json!({"model_type": kind, "max_position_embeddings": 1024});
-            let version = EngineVersion::new(0, 32, 0);
+            let version = EngineVersion::V0_32;
             let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
             let config = FlagTable::for_version(version).parse(&arguments).unwrap();
             let model = ModelShape::from_json(&json);
@@ -296,11 +280,11 @@ mod tests {
 
     #[test]
     fn fields_that_the_parser_does_not_read_are_checked_as_well() {
-        assert_eq!(on_cpu("--limit-mm-per-prompt []"), Some("R4e"));
-        assert_eq!(on_cpu("--hf-overrides x"), Some("R4e"));
+        assert_eq!(on_cpu("--limit-mm-per-prompt []"), Some("R4h"));
+        assert_eq!(on_cpu("--hf-overrides x"), Some("R4h"));
         assert_eq!(on_cpu("--additional-config {}"), None);
         assert_eq!(on_cpu("--default-mm-loras 0"), None);
-        assert_eq!(on_cpu("--default-mm-loras 0 --enable-lora"), Some("R4e"));
+        assert_eq!(on_cpu("--default-mm-loras 0 --enable-lora"), Some("R4h"));
         assert_eq!(on_cpu(r#"--structured-outputs-config {"disable_any_whitespace":true}"#), Some("R21c"));
         assert_eq!(on_cpu(r#"--profiler-config {"profiler":"torch"}"#), Some("R21b"));
         assert_eq!(on_cpu(r#"--profiler-config {"profiler":"cuda"}"#), None);

@@ -1,17 +1,11 @@
 //! Flags of the HTTP server that need each other (`validate_parsed_serve_args` in vLLM 0.32).
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::facts::EngineVersion;
-
-const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    let releases = Releases::from(EngineVersion::new(0, 32, 0));
-    Rule { id, holds, releases, severity: Severity::Configuration, check }
-}
+use super::{Candidate, Rule, Violation, refusal};
 
 pub(super) const RULES: &[Rule] = &[
-    rule("F1", "flags that need another flag have it", needs),
-    rule("F2", "the server's numbers are not negative", numbers),
-    rule("F3", "metrics are asked for in a form that exists", observability),
+    refusal("F1", "flags that need another flag have it", needs),
+    refusal("F2", "the server's numbers are not negative", numbers),
+    refusal("F3", "metrics are asked for in a form that exists", observability),
 ];
 
 fn needs(candidate: &Candidate<'_>) -> Option<Violation> {

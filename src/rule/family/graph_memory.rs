@@ -8,7 +8,7 @@ use crate::facts::EngineVersion;
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "R22g",
     holds: "memory is left for CUDA graphs",
-    releases: Releases::before(EngineVersion::new(0, 20, 0)),
+    releases: Releases::before(EngineVersion::V0_20),
     severity: Severity::Degraded,
     check: graphs_have_room,
 }];

@@ -2,21 +2,15 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::facts::EngineVersion;
-
-const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    let releases = Releases::from(EngineVersion::new(0, 32, 0));
-    Rule { id, holds, releases, severity: Severity::Configuration, check }
-}
+use super::{Candidate, Rule, Violation, refusal};
 
 pub(super) const RULES: &[Rule] = &[
-    rule("R22", "graph sizes end at the largest size that is asked for", largest),
-    rule("R22a", "a field of a configuration is set in one place", twice),
-    rule("R22b", "the optimization level is 0, 1, 2 or 3", level),
-    rule("R22c", "custom operations and the compiler's backend are well-formed", compilation),
-    rule("R15c", "the attention backend exists", attention_backend),
-    rule("R15d", "kernels for linear attention run on this device", linear_attention),
+    refusal("R22", "graph sizes end at the largest size that is asked for", largest),
+    refusal("R22a", "a field of a configuration is set in one place", twice),
+    refusal("R22b", "the optimization level is 0, 1, 2 or 3", level),
+    refusal("R22c", "custom operations and the compiler's backend are well-formed", compilation),
+    refusal("R15j", "the attention backend exists", attention_backend),
+    refusal("R15k", "kernels for linear attention run on this device", linear_attention),
 ];
 
 /// `AttentionBackendEnum` in `vllm/v1/attention/backends/registry.py`.
@@ -220,11 +214,11 @@ mod tests {
     #[test]
     fn levels_backends_and_operations_are_known() {
         assert_eq!((on_cpu("-O5"), on_cpu("-O3"), on_cpu("-O=0")), (Some("R22b"), None, None));
-        assert_eq!(on_cpu("--attention-backend NOPE"), Some("R15c"));
+        assert_eq!(on_cpu("--attention-backend NOPE"), Some("R15j"));
         assert_eq!(on_cpu("--attention-backend flash_attn"), None);
         assert_eq!(on_cpu(r#"--compilation-config {"custom_ops":["x"]}"#), Some("R22c"));
         assert_eq!(on_cpu(r#"--compilation-config {"custom_ops":["none","+silu"]}"#), None);
         assert_eq!(on_cpu(r#"--compilation-config {"custom_ops":["-silu","+silu"]}"#), Some("R22c"));
-        assert_eq!(on_cpu("--kda-prefill-backend flashkda"), Some("R15d"));
+        assert_eq!(on_cpu("--kda-prefill-backend flashkda"), Some("R15k"));
     }
 }

@@ -4,9 +4,10 @@
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
+use crate::memory::gib;
 
 /// From 0.20 there is no swap space.
-const WITH_SWAP: Releases = Releases::before(EngineVersion::new(0, 20, 0));
+const WITH_SWAP: Releases = Releases::before(EngineVersion::V0_20);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -27,7 +28,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "R12b",
         holds: "no negative share of the weights is offloaded",
         // From 0.12 a field bound says so.
-        releases: Releases::before(EngineVersion::new(0, 12, 0)),
+        releases: Releases::before(EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: offload_is_not_negative,
     },
@@ -40,15 +41,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-const GIB: f64 = 1_073_741_824.0;
-
 /// `swap_space` of a release that has it and a study that does not set it, in GiB.
 const DEFAULT_SWAP: f64 = 4.0;
-
-#[expect(clippy::cast_precision_loss, reason = "bytes as GiB for a comparison and a message")]
-fn gib(bytes: u64) -> f64 {
-    bytes as f64 / GIB
-}
 
 #[expect(clippy::cast_precision_loss, reason = "a number of devices")]
 fn devices(count: u64) -> f64 {

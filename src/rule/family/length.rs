@@ -22,7 +22,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn model_holds(candidate: &Candidate<'_>) -> Option<Violation> {
-    let fits_itself = candidate.facts.version >= EngineVersion::new(0, 20, 0);
+    let fits_itself = candidate.facts.version >= EngineVersion::V0_20;
     if let Some(given) = candidate.config.get_i64("max-model-len").filter(|given| *given < 1)
         && !(fits_itself && given == -1)
     {

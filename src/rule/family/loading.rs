@@ -3,18 +3,13 @@
 //! Sources: `vllm/model_executor/model_loader`, `vllm/tokenizers/registry.py`, `vllm/utils/hashing.py` of 0.32.0, where
 //! each was provoked.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::facts::EngineVersion;
-
-const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    Rule { id, holds, releases: Releases::from(EngineVersion::new(0, 32, 0)), severity: Severity::Late, check }
-}
+use super::{Candidate, Rule, Violation, late_failure};
 
 pub(super) const RULES: &[Rule] = &[
-    rule("R20m", "the load format is one of this release", known_format),
-    rule("R20n", "the weights lie in the load format that is asked for", files_of_the_format),
-    rule("R20o", "the tokenizer mode is one of this release", known_tokenizer),
-    rule("R23", "the engine's Python has the packages that a flag needs", packages),
+    late_failure("R20m", "the load format is one of this release", known_format),
+    late_failure("R20n", "the weights lie in the load format that is asked for", files_of_the_format),
+    late_failure("R20o", "the tokenizer mode is one of this release", known_tokenizer),
+    late_failure("R23", "the engine's Python has the packages that a flag needs", packages),
 ];
 
 /// `_LOAD_FORMAT_TO_MODEL_LOADER`.
@@ -117,9 +112,8 @@ fn packages(candidate: &Candidate<'_>) -> Option<Violation> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::*;
     use crate::config::Config;
-    use crate::facts::{Device, ModelShape};
+    use crate::facts::{Device, EngineVersion, ModelShape};
     use crate::rule::{Facts, rejection, repair};
 
     fn rejected(config: &Config, absent: Option<&[&str]>) -> Option<&'static str> {
@@ -127,7 +121,7 @@ mod tests {
         model.weight_files = Some(vec!["model.safetensors".to_owned()]);
         let absent: Option<BTreeSet<String>> =
             absent.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
-        let facts = Facts::new(&model, EngineVersion::new(0, 32, 0), Device::UNKNOWN_GPU);
+        let facts = Facts::new(&model, EngineVersion::V0_32, Device::UNKNOWN_GPU);
         let facts = Facts { absent: absent.as_ref(), ..facts };
         let found = rejection(config, &facts).map(|finding| finding.rule);
         assert_eq!(repair(config, &facts).is_some_and(|repaired| &repaired == config), found.is_none());

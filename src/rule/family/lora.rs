@@ -7,14 +7,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R19b",
         holds: "the host keeps at least as many adapters as a batch uses, and there is one at least",
-        releases: Releases::from(EngineVersion::new(0, 12, 0)),
+        releases: Releases::from(EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: counts,
     },
     Rule {
         id: "R19c",
         holds: "adapters for modalities belong to a multimodal model",
-        releases: Releases::from(EngineVersion::new(0, 32, 0)),
+        releases: Releases::from(EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: modalities,
     },

@@ -6,7 +6,7 @@ use crate::facts::{Device, EngineVersion};
 use crate::memory::{self, Launch, Learned, Prediction, Resolved};
 
 /// From 0.12 the share of memory has field bounds (`R4a`).
-const BY_HAND: Releases = Releases::before(EngineVersion::new(0, 12, 0));
+const BY_HAND: Releases = Releases::before(EngineVersion::V0_12);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -26,7 +26,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R5b",
         holds: "the share of memory leaves room for the driver",
-        releases: Releases::from(EngineVersion::new(0, 10, 0)),
+        releases: Releases::from(EngineVersion::V0_10),
         severity: Severity::Late,
         check: leaves_the_driver,
     },
@@ -59,7 +59,7 @@ const HIGH_SHARE: f64 = 0.95;
 #[must_use]
 pub fn launch(config: &Config, facts: &Facts<'_>, effective: &super::Effective) -> Launch {
     // From 0.20 -1 shrinks the length to what fits.
-    let fits_itself = facts.version >= EngineVersion::new(0, 20, 0) && config.get_i64("max-model-len") == Some(-1);
+    let fits_itself = facts.version >= EngineVersion::V0_20 && config.get_i64("max-model-len") == Some(-1);
     let resolved = Resolved {
         version: facts.version,
         v0: effective.v0,
@@ -300,7 +300,7 @@ mod tests {
             ("--kv-cache-memory-bytes 64k", "kv_cache_memory_bytes (64000)"),
             ("--kv-cache-memory-bytes 64k --num-gpu-blocks-override 1 --max-model-len 64", "64"),
         ] {
-            let version = EngineVersion::new(0, 32, 0);
+            let version = EngineVersion::V0_32;
             let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
             let config = crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap();
             let model = ModelShape::from_json(&serde_json::json!({

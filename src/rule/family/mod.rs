@@ -30,10 +30,21 @@ mod speculative;
 mod v0;
 
 use super::{Candidate, Effective, Facts, Releases, Rule, Severity, Violation, effective};
+use crate::facts::EngineVersion;
 
 pub(super) use length::lengths;
 pub use loading::optional_packages;
 pub use memory::{launch as memory_launch, predict_memory};
+
+/// What the configuration classes refuse, as they are from 0.32 on.
+const fn refusal(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
+    Rule { id, holds, releases: Releases::from(EngineVersion::V0_32), severity: Severity::Configuration, check }
+}
+
+/// What the workers fail with, as they are from 0.32 on.
+const fn late_failure(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
+    Rule { id, holds, releases: Releases::from(EngineVersion::V0_32), severity: Severity::Late, check }
+}
 
 /// In the order in which the engine would notice.
 pub(super) const ALL: &[&[Rule]] = &[

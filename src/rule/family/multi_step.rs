@@ -8,10 +8,8 @@ use super::v0::drafts;
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_8: EngineVersion = EngineVersion::new(0, 8, 0);
-
 /// From 0.10 the flag is gone.
-const OLD: Releases = Releases::before(EngineVersion::new(0, 10, 0));
+const OLD: Releases = Releases::before(EngineVersion::V0_10);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -91,10 +89,11 @@ pub(super) fn without_flash_attention(candidate: &Candidate<'_>) -> Option<Strin
     let (config, facts) = (candidate.config, candidate.facts);
     let capability = facts.device.gpu()?.capability;
     let block_size = config.get_i64("block-size").filter(|size| size % 16 != 0);
-    let newer_kernel = facts.version >= V0_8 && capability.is_none_or(|known| known.0 == 9);
+    let newer_kernel = facts.version >= EngineVersion::V0_8 && capability.is_none_or(|known| known.0 == 9);
     let cache = config.get_str("kv-cache-dtype").filter(|kind| kind.starts_with("fp8") && !newer_kernel);
     let dtype = config.get_str("dtype").filter(|dtype| ["float", "float32"].contains(dtype));
-    let window = facts.model.sliding_window.filter(|_| facts.version < V0_8 && uses_window(config, facts));
+    let window =
+        facts.model.sliding_window.filter(|_| facts.version < EngineVersion::V0_8 && uses_window(config, facts));
     let head = facts.model.head_dim.filter(|size| facts.model.latent.is_none() && !HEAD_SIZES.contains(size));
     [
         capability.filter(|known| known.0 < 8).map(|(major, minor)| format!("for compute capability {major}.{minor}")),

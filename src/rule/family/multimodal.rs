@@ -3,23 +3,17 @@
 
 use serde_json::Value as Json;
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::facts::EngineVersion;
+use super::{Candidate, Rule, Violation, refusal};
 use crate::flag::Bounds;
 
-const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    let releases = Releases::from(EngineVersion::new(0, 32, 0));
-    Rule { id, holds, releases, severity: Severity::Configuration, check }
-}
-
 pub(super) const RULES: &[Rule] = &[
-    rule("R19", "limits for each prompt are counts", limits),
-    rule("R19d", "numbers of a multimodal model keep their bounds", bounds),
-    rule("R19e", "objects that share memory are bounded only where memory is shared", shared_memory),
-    rule("R19f", "the encoder's attention has a backend that exists", encoder_backend),
-    rule("R19g", "items travel between processes in a way that works", transport),
-    rule("R19h", "the processor runs on a device that exists", processor_device),
-    rule("R19i", "pooling has one worker or no cache of processed items", renderers),
+    refusal("R19", "limits for each prompt are counts", limits),
+    refusal("R19d", "numbers of a multimodal model keep their bounds", bounds),
+    refusal("R19e", "objects that share memory are bounded only where memory is shared", shared_memory),
+    refusal("R19f", "the encoder's attention has a backend that exists", encoder_backend),
+    refusal("R19g", "items travel between processes in a way that works", transport),
+    refusal("R19h", "the processor runs on a device that exists", processor_device),
+    refusal("R19i", "pooling has one worker or no cache of processed items", renderers),
 ];
 
 fn limits(candidate: &Candidate<'_>) -> Option<Violation> {
@@ -160,7 +154,7 @@ mod tests {
 
     fn multimodal(line: &str) -> Option<&'static str> {
         let json = serde_json::json!({"text_config": {"max_position_embeddings": 4096}, "vision_config": {}});
-        let (model, version) = (ModelShape::from_json(&json), EngineVersion::new(0, 32, 0));
+        let (model, version) = (ModelShape::from_json(&json), EngineVersion::V0_32);
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = FlagTable::for_version(version).parse(&arguments).unwrap();
         rejection(&config, &Facts::new(&model, version, Device::Cpu)).map(|finding| finding.rule)

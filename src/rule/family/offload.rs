@@ -1,17 +1,11 @@
 //! Weights and KV blocks outside the device, and KV connectors (`OffloadConfig`, `KVTransferConfig` in vLLM 0.32).
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::facts::EngineVersion;
-
-const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    let releases = Releases::from(EngineVersion::new(0, 32, 0));
-    Rule { id, holds, releases, severity: Severity::Configuration, check }
-}
+use super::{Candidate, Rule, Violation, refusal};
 
 pub(super) const RULES: &[Rule] = &[
-    rule("R18", "groups of prefetched layers hold what is taken out of them", groups),
-    rule("R18a", "a KV connector has a name and a role", connector),
-    rule("R18b", "the package behind a KV connector is there", package),
+    refusal("R18", "groups of prefetched layers hold what is taken out of them", groups),
+    refusal("R18a", "a KV connector has a name and a role", connector),
+    refusal("R18b", "the package behind a KV connector is there", package),
 ];
 
 fn groups(candidate: &Candidate<'_>) -> Option<Violation> {

@@ -80,7 +80,7 @@ mod tests {
     fn what_is_inside_of_the_layers_must_divide() {
         let found = |keys: serde_json::Value, line: &str| {
             let model = crate::facts::ModelShape::from_json(&keys);
-            let version = crate::facts::EngineVersion::new(0, 32, 0);
+            let version = crate::facts::EngineVersion::V0_32;
             let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
             let config = crate::flag::FlagTable::for_version(version).parse(&words).unwrap();
             let facts = crate::rule::Facts::new(&model, version, crate::facts::Device::UNKNOWN_GPU);

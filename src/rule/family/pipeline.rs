@@ -6,11 +6,6 @@ use super::effective::engine::drafting_method;
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_10: EngineVersion = EngineVersion::new(0, 10, 0);
-const V0_12: EngineVersion = EngineVersion::new(0, 12, 0);
-const V0_20: EngineVersion = EngineVersion::new(0, 20, 0);
-const V0_32: EngineVersion = EngineVersion::new(0, 32, 0);
-
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R9",
@@ -29,21 +24,21 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R9b",
         holds: "asynchronous scheduling comes without pipeline stages",
-        releases: Releases::between(V0_10, V0_20),
+        releases: Releases::between(EngineVersion::V0_10, EngineVersion::V0_20),
         severity: Severity::Configuration,
         check: async_without_stages,
     },
     Rule {
         id: "R9c",
         holds: "asynchronous scheduling has an executor that supports it",
-        releases: Releases::between(V0_10, V0_32),
+        releases: Releases::between(EngineVersion::V0_10, EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: async_with_its_executor,
     },
     Rule {
         id: "R9d",
         holds: "asynchronous scheduling comes without drafting that it cannot overlap",
-        releases: Releases::between(V0_10, V0_20),
+        releases: Releases::between(EngineVersion::V0_10, EngineVersion::V0_20),
         severity: Severity::Configuration,
         check: async_without_drafting,
     },
@@ -79,7 +74,7 @@ fn is_async(candidate: &Candidate<'_>) -> bool {
 fn async_without_stages(candidate: &Candidate<'_>) -> Option<Violation> {
     let stages = candidate.effective.pipeline_parallel_size;
     (is_async(candidate) && stages > 1).then(|| {
-        let message = if candidate.facts.version < V0_12 {
+        let message = if candidate.facts.version < EngineVersion::V0_12 {
             format!("Async scheduling is not supported with pipeline-parallel-size > 1: it is {stages}.")
         } else {
             format!("Async scheduling is not yet compatible with pipeline_parallel_size > 1: it is {stages}.")
@@ -93,10 +88,10 @@ fn async_with_its_executor(candidate: &Candidate<'_>) -> Option<Violation> {
     // On a CPU another executor is taken instead.
     candidate.facts.device.gpu()?;
     let (refused, message) = match candidate.facts.version {
-        version if version < V0_12 => {
+        version if version < EngineVersion::V0_12 => {
             (executor == "uni", "Async scheduling is not supported with uni-process backend.".to_owned())
         }
-        version if version < V0_20 => (
+        version if version < EngineVersion::V0_20 => (
             executor == "ray",
             format!(
                 "Currently, async scheduling only supports `mp`, `uni`, or `external_launcher` distributed executor \
@@ -113,7 +108,7 @@ const NOT_OVERLAPPED: [&str; 5] = ["draft_model", "medusa", "mlp_speculator", "n
 
 fn async_without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
     let drafting = candidate.config.get_str("speculative-config").filter(|_| is_async(candidate))?;
-    if candidate.facts.version < V0_12 {
+    if candidate.facts.version < EngineVersion::V0_12 {
         let message = "Currently, speculative decoding is not supported with async scheduling.";
         return Some(Violation::new(message).unset("async-scheduling"));
     }
@@ -147,7 +142,7 @@ mod tests {
         let model = ModelShape::from_json(&serde_json::json!({"num_hidden_layers": 8}));
         let message = |partition: &str, stages: i64| {
             let env = BTreeMap::from([("VLLM_PP_LAYER_PARTITION".to_owned(), partition.to_owned())]);
-            let facts = Facts { env: &env, ..Facts::new(&model, V0_20, Device::UNKNOWN_GPU) };
+            let facts = Facts { env: &env, ..Facts::new(&model, EngineVersion::V0_20, Device::UNKNOWN_GPU) };
             let findings = check(&Config::new().with("pipeline-parallel-size", stages), &facts);
             findings.into_iter().next().map(|finding| finding.message)
         };

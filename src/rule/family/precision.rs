@@ -6,16 +6,11 @@
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
 
-const V0_8: EngineVersion = EngineVersion::new(0, 8, 0);
-const V0_10: EngineVersion = EngineVersion::new(0, 10, 0);
-const V0_20: EngineVersion = EngineVersion::new(0, 20, 0);
-const V0_32: EngineVersion = EngineVersion::new(0, 32, 0);
-
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R20f",
         holds: "a model family that overflows in float16 is not run in it",
-        releases: Releases::from(V0_10),
+        releases: Releases::from(EngineVersion::V0_10),
         severity: Severity::Configuration,
         check: family_takes_float16,
     },
@@ -29,35 +24,35 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R20h",
         holds: "the GPU has the capability that the quantisation method needs",
-        releases: Releases::before(V0_8),
+        releases: Releases::before(EngineVersion::V0_8),
         severity: Severity::Late,
         check: gpu_takes_method,
     },
     Rule {
         id: "R20h",
         holds: "the GPU has the capability that the quantisation method needs",
-        releases: Releases::from(V0_8),
+        releases: Releases::from(EngineVersion::V0_8),
         severity: Severity::Configuration,
         check: gpu_takes_method,
     },
     Rule {
         id: "R20i",
         holds: "the quantisation method computes in the type that is asked for",
-        releases: Releases::before(V0_32),
+        releases: Releases::before(EngineVersion::V0_32),
         severity: Severity::Late,
         check: method_takes_dtype,
     },
     Rule {
         id: "R20j",
         holds: "the quantisation method is that of the checkpoint",
-        releases: Releases::before(V0_32),
+        releases: Releases::before(EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: method_is_the_checkpoints,
     },
     Rule {
         id: "R20k",
         holds: "quantisation by bitsandbytes loads in its own format",
-        releases: Releases::before(V0_8),
+        releases: Releases::before(EngineVersion::V0_8),
         severity: Severity::Configuration,
         check: bitsandbytes_loads_itself,
     },
@@ -70,7 +65,7 @@ fn family_takes_float16(candidate: &Candidate<'_>) -> Option<Violation> {
     let asked = candidate.config.get_str("dtype").filter(|dtype| ["half", "float16"].contains(dtype))?;
     let family = candidate.facts.model.model_type.as_deref().filter(|family| NO_FLOAT16.contains(family))?;
     // 0.32 lets this family run.
-    if family == "plamo2" && candidate.facts.version >= V0_32 {
+    if family == "plamo2" && candidate.facts.version >= EngineVersion::V0_32 {
         return None;
     }
     let message = format!(
@@ -84,7 +79,8 @@ fn gpu_takes_bfloat16(candidate: &Candidate<'_>) -> Option<Violation> {
     let (major, minor) = candidate.facts.device.gpu()?.capability.filter(|known| known.0 < 8)?;
     let asked = candidate.config.get_str("dtype").filter(|dtype| *dtype != "auto");
     // From 0.10 `auto` falls back to float16.
-    let by_itself = || candidate.facts.version < V0_10 && candidate.facts.model.dtype.as_deref() == Some("bfloat16");
+    let by_itself =
+        || candidate.facts.version < EngineVersion::V0_10 && candidate.facts.model.dtype.as_deref() == Some("bfloat16");
     asked.map_or_else(by_itself, |dtype| dtype == "bfloat16").then(|| {
         let message = format!(
             "Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your GPU has compute \
@@ -101,10 +97,10 @@ fn least_capability(method: &str, version: EngineVersion) -> Option<u64> {
         "gguf" | "gptq" => 60,
         "bitsandbytes" | "compressed-tensors" | "moe_wna16" => 70,
         "awq" | "torchao" => 75,
-        "awq_marlin" | "fp8" | "gptq_marlin" | "modelopt_fp4" if version >= V0_20 => 75,
-        "modelopt" if version < V0_10 => 89,
+        "awq_marlin" | "fp8" | "gptq_marlin" | "modelopt_fp4" if version >= EngineVersion::V0_20 => 75,
+        "modelopt" if version < EngineVersion::V0_10 => 89,
         "fp_quant" => 100,
-        "modelopt_fp4" if version < V0_10 => 100,
+        "modelopt_fp4" if version < EngineVersion::V0_10 => 100,
         "awq_marlin" | "experts_int8" | "fbgemm_fp8" | "fp8" | "gptq_marlin" | "modelopt_fp4" | "mxfp4" => 80,
         _ => return None,
     })

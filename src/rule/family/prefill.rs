@@ -5,23 +5,19 @@
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_8: EngineVersion = EngineVersion::new(0, 8, 0);
-const V0_12: EngineVersion = EngineVersion::new(0, 12, 0);
-const V0_32: EngineVersion = EngineVersion::new(0, 32, 0);
-
 /// From 0.32 the flags are gone.
 pub(super) const RULES: &[Rule] = &[
     Rule {
-        id: "R4c",
+        id: "R4i",
         holds: "partial prefills are chunks, at least one, and no more of them are long than there are",
-        releases: Releases::between(V0_8, V0_12),
+        releases: Releases::between(EngineVersion::V0_8, EngineVersion::V0_12),
         severity: Severity::Configuration,
         check: consistent,
     },
     Rule {
         id: "R4c",
         holds: "there is one partial prefill at a time",
-        releases: Releases::between(V0_12, V0_32),
+        releases: Releases::between(EngineVersion::V0_12, EngineVersion::V0_32),
         severity: Severity::Configuration,
         check: only_one,
     },
@@ -77,11 +73,11 @@ mod tests {
         for version in ["0.8.5", "0.10.2"] {
             assert_eq!(rule(version, chunked), None);
             assert_eq!(rule(version, &format!("{chunked} --max-long-partial-prefills 4")), None);
-            assert_eq!(rule(version, &format!("{chunked} --max-long-partial-prefills 5")), Some("R4c"));
+            assert_eq!(rule(version, &format!("{chunked} --max-long-partial-prefills 5")), Some("R4i"));
             assert_eq!(rule(version, &format!("{chunked} --long-prefill-token-threshold 4096")), None);
-            assert_eq!(rule(version, &format!("{chunked} --long-prefill-token-threshold 4097")), Some("R4c"));
-            assert_eq!(rule(version, "--max-num-partial-prefills 4"), Some("R4c"), "not chunked by default");
-            assert_eq!(rule(version, "--max-num-partial-prefills 0"), Some("R4c"));
+            assert_eq!(rule(version, &format!("{chunked} --long-prefill-token-threshold 4097")), Some("R4i"));
+            assert_eq!(rule(version, "--max-num-partial-prefills 4"), Some("R4i"), "not chunked by default");
+            assert_eq!(rule(version, "--max-num-partial-prefills 0"), Some("R4i"));
         }
     }
 

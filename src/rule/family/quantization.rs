@@ -3,7 +3,7 @@
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_32: Releases = Releases::from(EngineVersion::new(0, 32, 0));
+const V0_32: Releases = Releases::from(EngineVersion::V0_32);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -196,7 +196,7 @@ mod tests {
     /// The rejecting rule of 0.32.0 on a CPU for a model with these keys, and whether there is a repair.
     fn of(json: &str, line: &str) -> Option<(&'static str, bool)> {
         let model = ModelShape::from_json(&serde_json::from_str(json).unwrap());
-        let version = EngineVersion::new(0, 32, 0);
+        let version = EngineVersion::V0_32;
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = FlagTable::for_version(version).parse(&arguments).unwrap();
         let facts = Facts::new(&model, version, Device::Cpu);

@@ -3,7 +3,7 @@
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
 
-const V0_32: Releases = Releases::from(EngineVersion::new(0, 32, 0));
+const V0_32: Releases = Releases::from(EngineVersion::V0_32);
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -37,7 +37,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "R13a",
         holds: "chunks of prompts end at the end of a block where prefixes are cached",
-        releases: Releases::before(EngineVersion::new(0, 12, 0)),
+        releases: Releases::before(EngineVersion::V0_12),
         severity: Severity::Degraded,
         check: chunks_align_with_blocks,
     },

@@ -2,18 +2,12 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::facts::EngineVersion;
+use super::{Candidate, Rule, Violation, refusal};
 use crate::flag::FlagTable;
 
-const fn rule(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
-    let releases = Releases::from(EngineVersion::new(0, 32, 0));
-    Rule { id, holds, releases, severity: Severity::Configuration, check }
-}
-
 pub(super) const RULES: &[Rule] = &[
-    rule("R17", "the drafts have a method, a number of tokens and what the method needs", drafts),
-    rule("R17c", "drafts are counted only where there are any", metrics),
+    refusal("R17", "the drafts have a method, a number of tokens and what the method needs", drafts),
+    refusal("R17c", "drafts are counted only where there are any", metrics),
 ];
 
 /// The short flags and the fields of `--speculative-config` that they stand for.

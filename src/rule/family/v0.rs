@@ -8,10 +8,6 @@ use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
 
-const V0_8: EngineVersion = EngineVersion::new(0, 8, 0);
-const V0_10: EngineVersion = EngineVersion::new(0, 10, 0);
-const V0_12: EngineVersion = EngineVersion::new(0, 12, 0);
-
 const fn rule(
     id: &'static str,
     holds: &'static str,
@@ -23,19 +19,19 @@ const fn rule(
 }
 
 /// Only V0 exists.
-const ONLY_V0: Releases = Releases::before(V0_8);
+const ONLY_V0: Releases = Releases::before(EngineVersion::V0_8);
 /// V0 may run.
-const MAYBE_V0: Releases = Releases::before(V0_12);
+const MAYBE_V0: Releases = Releases::before(EngineVersion::V0_12);
 
 pub(super) const RULES: &[Rule] = &[
     rule(
         "E1",
         "where VLLM_USE_V1=1 asks for the V1 engine, V1 supports the rest",
-        Releases::between(V0_8, V0_12),
+        Releases::between(EngineVersion::V0_8, EngineVersion::V0_12),
         Severity::Configuration,
         v1_can,
     ),
-    rule("R4f", "the number of lookahead slots is not negative", MAYBE_V0, Severity::Configuration, slots_not_negative),
+    rule("R4g", "the number of lookahead slots is not negative", MAYBE_V0, Severity::Configuration, slots_not_negative),
     rule(
         "R13e",
         "chunked prefill comes without speculative decoding",
@@ -54,12 +50,18 @@ pub(super) const RULES: &[Rule] = &[
     rule("R13h", "encoder-decoder models come without newer features", ONLY_V0, Severity::Late, encoder_decoder_alone),
     rule("R13i", "prefixes are cached of text only", MAYBE_V0, Severity::Overridden, prefixes_of_text),
     rule("R13j", "swapping has somewhere to swap to", MAYBE_V0, Severity::Runtime, swap_has_space),
-    rule("R13k", "use_v2_block_manager is left out", Releases::before(V0_10), Severity::Overridden, one_block_manager),
+    rule(
+        "R13k",
+        "use_v2_block_manager is left out",
+        Releases::before(EngineVersion::V0_10),
+        Severity::Overridden,
+        one_block_manager,
+    ),
     rule("R13l", "CUDA graphs cover the longest sequence", MAYBE_V0, Severity::Degraded, graphs_cover_length),
     rule(
         "R13m",
         "V0 drafts nothing where its drafting is gone",
-        Releases::between(V0_10, V0_12),
+        Releases::between(EngineVersion::V0_10, EngineVersion::V0_12),
         Severity::Configuration,
         v0_without_drafting,
     ),
@@ -306,7 +308,7 @@ mod tests {
         assert_eq!(rule("0.6.3", "--preemption-mode swap --swap-space 0"), Some("R13j"));
         assert_eq!(rule("0.6.3", "--preemption-mode swap --swap-space 4"), None);
         assert_eq!(rule("0.6.3", "--preemption-mode recompute --swap-space 0"), None);
-        assert_eq!(rule("0.10.2", "--num-lookahead-slots -1"), Some("R4f"));
+        assert_eq!(rule("0.10.2", "--num-lookahead-slots -1"), Some("R4g"));
         assert_eq!(rule("0.6.3", "--num-lookahead-slots 0"), None);
     }
 
