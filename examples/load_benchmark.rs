@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use setpoint::load::{Plan, Target, drive};
+use setpoint::load::{Flow, Plan, Target, drive};
 use setpoint::metrics::summarize;
 use setpoint::workload::Random;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -114,14 +114,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (requests, first) = (argument(3, 2 * streams), argument(4, 50));
     let timing = Timing { first: Duration::from_millis(first.into()), gap: Duration::from_millis(gap.into()), tokens };
     let own = Arc::new(Own::default());
-    let target = Target { base_url: format!("http://{}", start(timing, Arc::clone(&own))?), model: "m".to_owned() };
+    let target = Target::new(format!("http://{}", start(timing, Arc::clone(&own))?), "m");
     let workload = Arc::new(Random { input_len: 32, output_len: tokens, vocab_size: 32_000, seed: 0 });
-    let (concurrency, requests) = (streams as usize, requests as usize);
-    let plan = Plan { concurrency, requests, warmup: 0, request_timeout: Duration::from_mins(10) };
+    let plan = Plan::closed(streams as usize, requests.into());
     let (_stop, stop) = tokio::sync::watch::channel(false);
 
     let began = Instant::now();
-    let run = drive(target, workload, plan, |_| {}, stop).await?;
+    let run = drive(target, workload, plan, |_| Flow::Continue, stop).await?;
     let measured = summarize(&run.records);
     let client = client_cpu_seconds()?;
     let requests_seen = own.requests.load(Ordering::Relaxed).max(1);

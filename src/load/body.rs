@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::workload::Request;
+use crate::workload::{Prompt, Request};
 
 /// A request that is ready to be sent.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    pub(super) index: u64,
+    pub(super) session: u64,
     pub(super) output_len: u32,
     pub(super) body: Bytes,
 }
@@ -31,7 +31,8 @@ struct StreamOptions {
 }
 
 impl Job {
-    pub(super) fn new(model: &str, request: &Request) -> serde_json::Result<Self> {
+    pub(super) fn new(model: &str, session: u64, request: &Request) -> serde_json::Result<Self> {
+        let prompt: &[u32] = if let Prompt::Tokens(tokens) = &request.prompt { tokens } else { &[] };
         let completion = Completion {
             model,
             max_tokens: request.output_len,
@@ -39,13 +40,13 @@ impl Job {
             temperature: 0,
             stream: true,
             stream_options: StreamOptions { include_usage: true },
-            prompt: &request.prompt,
+            prompt,
         };
         // Token ids of today's vocabularies have at most six digits and a comma.
-        let mut body = Vec::with_capacity(256 + model.len() + 7 * request.prompt.len());
+        let mut body = Vec::with_capacity(256 + model.len() + 7 * prompt.len());
         serde_json::to_writer(&mut body, &completion)?;
         body.shrink_to_fit();
-        Ok(Self { index: request.index, output_len: request.output_len, body: body.into() })
+        Ok(Self { session, output_len: request.output_len, body: body.into() })
     }
 }
 
@@ -55,8 +56,8 @@ mod tests {
 
     #[test]
     fn the_body_states_everything_that_a_server_could_default() {
-        let request = Request { index: 3, prompt: vec![5, 600, 70_000], output_len: 8 };
-        let job = Job::new("a \"model\"", &request).unwrap();
+        let request = Request { prompt: Prompt::Tokens(vec![5, 600, 70_000]), output_len: 8 };
+        let job = Job::new("a \"model\"", 3, &request).unwrap();
         let expected = serde_json::json!({
             "model": "a \"model\"", "prompt": [5, 600, 70_000], "max_tokens": 8, "ignore_eos": true, "temperature": 0,
             "stream": true, "stream_options": { "include_usage": true },

@@ -74,7 +74,7 @@ impl Client {
     }
 
     /// Sends one request and reads its response to the end. `began` is zero on the record's clock.
-    pub(super) async fn exchange(&self, job: &Job, slot: &mut Slot, due: Instant, began: Instant) -> Record {
+    pub(super) async fn exchange(&self, job: &Job, slot: &mut Slot, _due: Instant, began: Instant) -> Record {
         let mut sent = Instant::now();
         let mut reply = Reply::expecting(job.output_len);
         let retry = std::mem::take(&mut slot.kept);
@@ -101,11 +101,15 @@ impl Client {
         }
         let usage = reply.usage.unwrap_or_default();
         Record {
-            index: job.index,
-            due: due - began,
+            session: job.session,
+            turn: 0,
+            due: sent - began,
             sent: sent - began,
             chunks: reply.chunks,
             end: end - began,
+            streamed: true,
+            asked_tokens: job.output_len,
+            cached_tokens: None,
             prompt_tokens: usage.prompt_tokens,
             output_tokens: usage.completion_tokens,
             result,

@@ -7,10 +7,10 @@ use tokio::task::JoinSet;
 
 use super::body::Job;
 use super::client::{Client, Slot};
-use super::{Phase, Progress, Record};
+use super::{Event, Flow, Phase, Record};
 
 /// Called on the load's own thread, once for each request that ends.
-pub(super) type Observer = Box<dyn Fn(Progress) + Send + Sync>;
+pub(super) type Observer = Mutex<Box<dyn FnMut(Event<'_>) -> Flow + Send>>;
 
 /// One phase of a run, shared by its slots and its owner.
 pub(super) struct Loop {
@@ -26,7 +26,6 @@ pub(super) struct Loop {
 struct State {
     jobs: std::vec::IntoIter<Job>,
     sent: usize,
-    failed: usize,
     records: Vec<Record>,
 }
 
@@ -34,14 +33,14 @@ impl Loop {
     pub(super) fn new(client: Client, observer: Arc<Observer>, phase: Phase, jobs: Vec<Job>) -> Arc<Self> {
         let total = jobs.len();
         let records = Vec::with_capacity(total);
-        let state = Mutex::new(State { jobs: jobs.into_iter(), sent: 0, failed: 0, records });
+        let state = Mutex::new(State { jobs: jobs.into_iter(), sent: 0, records });
         Arc::new(Self { client, observer, phase, total, began: Instant::now(), state })
     }
 
     /// Drives every job and gives the slots back. Dropping the future ends the requests under way; `take` still has
     /// the others.
     pub(super) async fn drive(self: &Arc<Self>, slots: Vec<Slot>) -> Vec<Slot> {
-        self.report(0, 0);
+        self.report(Event::Phase { phase: self.phase, total: Some(self.total as u64) });
         let mut tasks = JoinSet::new();
         for slot in slots {
             tasks.spawn(Arc::clone(self).serve(slot));
@@ -66,17 +65,14 @@ impl Loop {
     }
 
     fn finish(&self, record: Record) {
-        let (ended, failed) = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.failed += usize::from(record.result.is_err());
-            state.records.push(record);
-            (state.records.len(), state.failed)
-        };
-        self.report(ended - failed, failed);
+        self.report(Event::Ended { phase: self.phase, record: &record });
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.records.push(record);
     }
 
-    fn report(&self, completed: usize, failed: usize) {
-        (self.observer)(Progress { phase: self.phase, completed, failed, total: self.total });
+    fn report(&self, event: Event<'_>) {
+        let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = observer(event);
     }
 
     /// The records so far and the number of requests that had been sent and had not ended.

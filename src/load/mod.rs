@@ -14,67 +14,71 @@ mod body;
 mod chunk;
 mod client;
 mod closed;
+mod dialect;
 #[cfg(test)]
 mod misbehaving;
+mod plan;
 mod record;
 mod reply;
 mod sse;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
 use crate::workload::Workload;
 
-pub use record::{Error, Record, Run, Warmup};
+pub use dialect::Dialect;
+pub use plan::{Api, ApiKey, Arrival, Plan, Target};
+pub use record::{Client, End, Error, Record, Run, Warmup};
 
 use body::Job;
-use client::{Client, Slot};
+use client::Slot;
 use closed::{Loop, Observer};
-
-/// Whom to ask.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// `http://host:port`; a trailing `/v1` is accepted.
-    pub base_url: String,
-    /// The name under which the server serves the model.
-    pub model: String,
-}
-
-/// How to ask.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// Requests that are under way at the same time.
-    pub concurrency: usize,
-    /// Requests of the measured window: the workload's indices from 0.
-    pub requests: usize,
-    /// Requests before the measured window, which begins when the last of them has ended. Their indices follow those of
-    /// the window, so that no measured prompt is in the server's prefix cache and the window's requests do not depend on
-    /// the length of the warm-up.
-    pub warmup: usize,
-    /// For a whole request, from its send to its last byte.
-    pub request_timeout: Duration,
-}
 
 /// The part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Requests are being generated and serialized.
+    /// Requests are being generated, and connections opened.
     Prepare,
     Warmup,
     Measure,
 }
 
-/// How far a phase has come.
+/// What an observer is told of.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A phase begins. `total`: requests that it will send, where that is known.
+    Phase { phase: Phase, total: Option<u64> },
+    /// A request has ended.
+    Ended { phase: Phase, record: &'a Record },
+    /// Ten times a second, in the measured window.
+    Tick(Tick),
+}
+
+/// Where the measured window stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tick {
+    /// Since the window's start.
+    pub at: Duration,
+    /// Sent so far.
+    pub sent: u64,
+    pub in_flight: usize,
+    /// Sessions that are due and wait for a place.
+    pub waiting: usize,
+    /// Content chunks so far, those of requests under way included.
+    pub chunks: u64,
+}
+
+/// What an observer wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    pub phase: Phase,
-    pub completed: usize,
-    pub failed: usize,
-    pub total: usize,
+pub enum Flow {
+    Continue,
+    /// Nothing more is to be sent, and what is under way is given up.
+    End,
 }
 
 /// Why no load could be driven at all. A request that fails is a [`Record`].
@@ -104,15 +108,17 @@ pub async fn drive(
     target: Target,
     workload: Arc<dyn Workload>,
     plan: Plan,
-    observer: impl Fn(Progress) + Send + Sync + 'static,
+    observer: impl FnMut(Event<'_>) -> Flow + Send + 'static,
     stop: watch::Receiver<bool>,
 ) -> Result<Run, LoadError> {
-    for (name, value) in [("concurrency", plan.concurrency), ("requests", plan.requests)] {
+    for (name, value) in
+        [("concurrency", plan.concurrency.map_or(1, |n| n as u64)), ("requests", plan.requests.unwrap_or(1))]
+    {
         if value == 0 {
             return Err(LoadError::Zero { name });
         }
     }
-    let observer: Arc<Observer> = Arc::new(Box::new(observer));
+    let observer: Arc<Observer> = Arc::new(Mutex::new(Box::new(observer)));
     let (mut result, answer) = oneshot::channel();
     let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -169,20 +175,20 @@ async fn run(
     observer: &Arc<Observer>,
     mut stop: Stop<'_>,
 ) -> Result<Run, LoadError> {
-    let client = Client::new(target, plan)?;
-    observer(Progress { phase: Phase::Prepare, completed: 0, failed: 0, total: plan.requests + plan.warmup });
-    let mut measured = Vec::with_capacity(plan.requests);
-    for index in 0..plan.requests + plan.warmup {
+    let client = client::Client::new(target, plan)?;
+    let requests = usize::try_from(plan.requests.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let total = requests as u64 + plan.warmup;
+    let mut measured = Vec::with_capacity(requests);
+    for index in 0..total {
         if stop.is_set() {
             break;
         }
-        let index = index as u64;
-        let job = Job::new(&target.model, &workload.request(index));
+        let job = Job::new(&target.model, index, &workload.session(index).turns[0].request);
         measured.push(job.map_err(|source| LoadError::Serialize { index, source })?);
     }
-    let warmup = measured.split_off(plan.requests.min(measured.len()));
+    let warmup = measured.split_off(requests.min(measured.len()));
 
-    let slots = (0..plan.concurrency).map(|_| Slot::new()).collect::<Result<Vec<_>, _>>()?;
+    let slots = (0..plan.concurrency.unwrap_or(1)).map(|_| Slot::new()).collect::<Result<Vec<_>, _>>()?;
 
     let phase = Loop::new(client.clone(), Arc::clone(observer), Phase::Warmup, warmup);
     let slots = if stop.is_set() { None } else { stop.or(phase.drive(slots)).await };
@@ -196,6 +202,7 @@ async fn run(
         None => None,
     };
     let (records, unfinished) = phase.take();
-    let (began, ended, stopped) = (phase.began, Instant::now(), slots.is_none());
-    Ok(Run { records, warmup, began, ended, unfinished, stopped })
+    let (began, ended) = (phase.began, Instant::now());
+    let end = if slots.is_none() { End::Stopped } else { End::Complete };
+    Ok(Run { records, warmup, began, ended, unfinished, unsent: 0, end, client: Client::default() })
 }

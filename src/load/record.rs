@@ -51,40 +51,65 @@ impl Error {
 /// One request. Instants are durations since [`Run::began`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The index in the workload.
-    pub index: u64,
-    /// When it should have been sent; in a closed loop, when its slot became free.
+    /// The session's index in the workload.
+    pub session: u64,
+    /// The turn of the session, from 0.
+    pub turn: u32,
+    /// When it should have been sent. In a closed loop, and for a later turn of a session, that is when it was sent.
     pub due: Duration,
-    /// When it was sent; after a retry, when it was sent again.
+    /// When it was sent, or its connection was opened for it; after a retry, when it was sent again.
     pub sent: Duration,
     /// When each content chunk arrived, in microseconds after `sent`; the first is the first token.
     pub chunks: Vec<u32>,
     /// When the response was complete, or failed.
     pub end: Duration,
+    /// Whether the reply was asked for as a stream. Otherwise its only chunk is the whole of it.
+    pub streamed: bool,
+    /// Tokens that were asked for.
+    pub asked_tokens: u32,
     /// Prompt tokens by the server's count; 0 where it gave none.
     pub prompt_tokens: u32,
+    /// Of them, those that the server says it had in its prefix cache.
+    pub cached_tokens: Option<u32>,
     /// Output tokens by the server's count, never by the number of chunks; 0 where it gave none.
     pub output_tokens: u32,
     pub result: Result<(), Error>,
 }
 
 impl Record {
-    /// Time to the first token.
+    /// How much later than due it was sent.
     #[must_use]
-    pub fn ttft(&self) -> Option<Duration> {
-        self.chunks.first().map(|at| Duration::from_micros(u64::from(*at)))
+    pub fn lateness(&self) -> Duration {
+        self.sent.saturating_sub(self.due)
     }
 
-    /// Time to the last content chunk.
+    /// Time to the first token, from the instant at which the request was due.
+    #[must_use]
+    pub fn ttft(&self) -> Option<Duration> {
+        self.chunks.first().filter(|_| self.streamed).map(|at| self.lateness() + micros(*at))
+    }
+
+    /// Time to the last content chunk, from the instant at which the request was due.
     #[must_use]
     pub fn e2el(&self) -> Option<Duration> {
-        self.chunks.last().map(|at| Duration::from_micros(u64::from(*at)))
+        self.chunks.last().map(|at| self.lateness() + micros(*at))
+    }
+
+    /// From the first content chunk to the last.
+    #[must_use]
+    pub fn decode(&self) -> Option<Duration> {
+        let (first, last) = (self.chunks.first()?, self.chunks.last()?);
+        self.streamed.then(|| micros(last - first))
     }
 
     /// The gaps between successive content chunks.
     pub fn gaps(&self) -> impl Iterator<Item = Duration> {
-        self.chunks.windows(2).map(|pair| Duration::from_micros(u64::from(pair[1] - pair[0])))
+        self.chunks.windows(2).map(|pair| micros(pair[1] - pair[0]))
     }
+}
+
+fn micros(at: u32) -> Duration {
+    Duration::from_micros(u64::from(at))
 }
 
 /// How the warm-up ended; its latencies are not kept.
@@ -92,6 +117,42 @@ impl Record {
 pub struct Warmup {
     pub completed: usize,
     pub failed: usize,
+}
+
+/// How a run came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Every request was sent and has ended.
+    Complete,
+    /// The caller stopped it.
+    Stopped,
+    /// The observer ended it ([`Flow::End`](super::Flow::End)).
+    Observer,
+}
+
+/// What the load generator measured of itself in the measured window.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Client {
+    /// Processor time of the load's own thread.
+    pub cpu: Duration,
+    /// The window's length.
+    pub wall: Duration,
+    /// For each read: how long the bytes had been here before the load saw them. Microseconds, ascending; a sample of
+    /// at most 10,000 of the reads.
+    pub lags_us: Vec<u32>,
+    /// The largest of all.
+    pub max_lag_us: u32,
+    /// Whether the kernel says when bytes arrive. Where it does not, a lag of the load is part of the latencies, and
+    /// `lags_us` holds how much later than asked for its timers fired.
+    pub kernel_stamps: bool,
+    /// How often a session was due and its requests were not yet generated.
+    pub starved: u64,
+    /// The most requests that were under way at one time.
+    pub peak_in_flight: usize,
+    /// Connections that were opened, the warm-up's included.
+    pub connections: u64,
+    /// Requests that were sent a second time, because a kept connection had been closed by the server.
+    pub resent: u64,
 }
 
 /// One driven load.
@@ -106,6 +167,8 @@ pub struct Run {
     pub ended: Instant,
     /// Requests of the measured window that were under way when the run was stopped.
     pub unfinished: usize,
-    /// Whether the run was stopped before its last request.
-    pub stopped: bool,
+    /// Sessions that were due by then and had not begun.
+    pub unsent: usize,
+    pub end: End,
+    pub client: Client,
 }

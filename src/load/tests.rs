@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::misbehaving::{Answer, Server};
-use super::{Error, LoadError, Phase, Plan, Progress, Record, Run, Target, drive};
-use crate::workload::{Request, Workload};
+use super::{End, Error, Event, Flow, LoadError, Phase, Plan, Record, Run, Target, drive};
+use crate::workload::{Prompt, Session, Workload};
 
 /// Tells the server which request it is by the prompt's first token id.
+#[derive(Debug)]
 struct Numbered;
 
 const OUTPUT: u32 = 6;
 
 impl Workload for Numbered {
-    fn request(&self, index: u64) -> Request {
-        Request { index, prompt: vec![u32::try_from(index).unwrap()], output_len: OUTPUT }
+    fn session(&self, index: u64) -> Session {
+        Session::single(Prompt::Tokens(vec![u32::try_from(index).unwrap()]), OUTPUT)
     }
 
     fn longest(&self) -> u64 {
@@ -26,17 +27,17 @@ impl Workload for Numbered {
 }
 
 fn target(server: &Server) -> Target {
-    Target { base_url: format!("http://{}/v1/", server.address), model: "m".to_owned() }
+    Target::new(format!("http://{}/v1/", server.address), "m")
 }
 
-fn plan(concurrency: usize, requests: usize) -> Plan {
-    Plan { concurrency, requests, warmup: 0, request_timeout: Duration::from_secs(20) }
+fn plan(concurrency: usize, requests: u64) -> Plan {
+    Plan { request_timeout: Duration::from_secs(20), ..Plan::closed(concurrency, requests) }
 }
 
 /// Drives without an end of its own.
 async fn whole(target: Target, plan: Plan) -> Run {
     let (_stop, stop) = watch::channel(false);
-    drive(target, Arc::new(Numbered), plan, |_| {}, stop).await.unwrap()
+    drive(target, Arc::new(Numbered), plan, |_| Flow::Continue, stop).await.unwrap()
 }
 
 /// One request that the server answers so.
@@ -44,7 +45,7 @@ async fn one(answer: Answer) -> Record {
     let server = Server::start(move |_| answer).await;
     let timeout = if answer == Answer::Stall { Duration::from_millis(150) } else { Duration::from_secs(20) };
     let mut run = whole(target(&server), Plan { request_timeout: timeout, ..plan(1, 1) }).await;
-    assert_eq!((run.records.len(), run.unfinished, run.stopped), (1, 0, false));
+    assert_eq!((run.records.len(), run.unfinished, &run.end), (1, 0, &End::Complete));
     run.records.remove(0)
 }
 
@@ -52,7 +53,7 @@ async fn one(answer: Answer) -> Record {
 async fn a_whole_answer_is_recorded_with_its_times_and_counts() {
     let record = one(Answer::Whole).await;
     assert_eq!(record.result, Ok(()));
-    assert_eq!((record.index, record.prompt_tokens, record.output_tokens), (0, 1, OUTPUT));
+    assert_eq!((record.session, record.prompt_tokens, record.output_tokens), (0, 1, OUTPUT));
     assert_eq!(record.chunks.len(), OUTPUT as usize);
     assert!(record.chunks.is_sorted());
     assert!(record.e2el().unwrap() >= Duration::from_millis(5), "{record:?}");
@@ -106,7 +107,7 @@ async fn a_port_where_nobody_listens_is_a_connect_failure() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let base_url = format!("http://{}", socket.local_addr().unwrap());
-    let run = whole(Target { base_url, model: "m".to_owned() }, plan(2, 3)).await;
+    let run = whole(Target::new(base_url, "m"), plan(2, 3)).await;
     assert_eq!(run.records.len(), 3);
     assert!(run.records.iter().all(|record| matches!(record.result, Err(Error::Connect(_)))), "{run:?}");
 }
@@ -120,7 +121,7 @@ async fn failures_beside_them_leave_good_requests_as_they_are() {
     let run = whole(target(&server), plan(4, 48)).await;
     assert_eq!(run.records.len(), 48);
     for record in &run.records {
-        assert_eq!(record.result.is_ok(), record.index % 2 == 0, "{record:?}");
+        assert_eq!(record.result.is_ok(), record.session % 2 == 0, "{record:?}");
     }
     let good = run.records.iter().filter(|record| record.result.is_ok());
     assert!(good.clone().all(|record| (record.prompt_tokens, record.output_tokens) == (1, OUTPUT)), "{run:?}");
@@ -154,26 +155,40 @@ async fn the_warm_up_has_other_prompts_and_no_records() {
     let server = Server::start(choose).await;
     let phases = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&phases);
-    let observer = move |progress: Progress| log.lock().unwrap().push(progress);
+    let observer = move |event: Event<'_>| {
+        match event {
+            Event::Phase { phase, total } => log.lock().unwrap().push((phase, total, None)),
+            Event::Ended { phase, record } => log.lock().unwrap().push((phase, None, Some(record.result.is_ok()))),
+            Event::Tick(_) => {}
+        }
+        Flow::Continue
+    };
     let (_stop, stop) = watch::channel(false);
     let plan = Plan { warmup: 3, ..plan(1, 5) };
     let run = drive(target(&server), Arc::new(Numbered), plan, observer, stop).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [5, 6, 7, 0, 1, 2, 3, 4]);
     assert_eq!((run.warmup.completed, run.warmup.failed, run.records.len()), (2, 1, 5));
     let phases = phases.lock().unwrap();
-    assert_eq!(phases[0], Progress { phase: Phase::Prepare, completed: 0, failed: 0, total: 8 });
-    assert!(phases.contains(&Progress { phase: Phase::Warmup, completed: 2, failed: 1, total: 3 }));
-    assert_eq!(phases[phases.len() - 1], Progress { phase: Phase::Measure, completed: 5, failed: 0, total: 5 });
+    let (begin, ended) = (|phase, total| (phase, Some(total), None), |phase, ok| (phase, None, Some(ok)));
+    let (warm, measure) = (Phase::Warmup, Phase::Measure);
+    let expected = [begin(warm, 3), ended(warm, true), ended(warm, false), ended(warm, true), begin(measure, 5)];
+    assert_eq!(phases[..5], expected);
+    assert_eq!(phases[5..], [ended(measure, true); 5]);
 }
 
 #[tokio::test]
 async fn a_stop_ends_the_run_at_once_and_keeps_what_had_ended() {
     let server = Server::start(|index| if index < 4 { Answer::Whole } else { Answer::Stall }).await;
     let (signal, stop) = watch::channel(false);
-    let observer = move |progress: Progress| _ = signal.send_replace(progress.completed == 4);
+    let mut completed = 0;
+    let observer = move |event: Event<'_>| {
+        completed += usize::from(matches!(event, Event::Ended { .. }));
+        signal.send_replace(completed == 4);
+        Flow::Continue
+    };
     let began = Instant::now();
     let run = drive(target(&server), Arc::new(Numbered), plan(3, 100), observer, stop).await.unwrap();
-    assert!(run.stopped && began.elapsed() < Duration::from_secs(5));
+    assert!(run.end == End::Stopped && began.elapsed() < Duration::from_secs(5));
     assert_eq!(run.records.len(), 4);
     // The third slot may have been stopped between two requests.
     assert!((2..=3).contains(&run.unfinished), "{}", run.unfinished);
@@ -185,7 +200,10 @@ async fn a_caller_who_leaves_stops_the_load() {
     let (_stop, stop) = watch::channel(false);
     let alive = Arc::new(());
     let held = Arc::clone(&alive);
-    let observer = move |_| _ = &held;
+    let observer = move |_: Event<'_>| {
+        let _ = &held;
+        Flow::Continue
+    };
     let run = drive(target(&server), Arc::new(Numbered), plan(2, 9), observer, stop);
     assert!(tokio::time::timeout(Duration::from_millis(30), run).await.is_err());
     let deadline = Instant::now() + Duration::from_secs(5);
@@ -198,9 +216,9 @@ async fn a_caller_who_leaves_stops_the_load() {
 #[tokio::test]
 async fn what_cannot_be_driven_is_refused_before_anything_is_sent() {
     let try_with = |url: &str, plan: Plan| {
-        let target = Target { base_url: url.to_owned(), model: "m".to_owned() };
+        let target = Target::new(url, "m");
         let (_stop, stop) = watch::channel(false);
-        async move { drive(target, Arc::new(Numbered), plan, |_| {}, stop).await.unwrap_err() }
+        async move { drive(target, Arc::new(Numbered), plan, |_| Flow::Continue, stop).await.unwrap_err() }
     };
     let refused = try_with("http://127.0.0.1:1", plan(0, 1)).await;
     assert_eq!(refused.to_string(), "concurrency must be at least 1");

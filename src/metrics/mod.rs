@@ -94,7 +94,20 @@ mod tests {
         let chunks: Vec<u32> = chunks.iter().map(|at| at * 1000).collect();
         let end = sent + Duration::from_micros(chunks.last().copied().unwrap_or_default().into());
         let output_tokens = u32::try_from(chunks.len()).unwrap();
-        Record { index: 0, due: sent, sent, chunks, end, prompt_tokens: 10, output_tokens, result: Ok(()) }
+        Record {
+            session: 0,
+            turn: 0,
+            due: sent,
+            sent,
+            chunks,
+            end,
+            streamed: true,
+            asked_tokens: output_tokens,
+            prompt_tokens: 10,
+            cached_tokens: None,
+            output_tokens,
+            result: Ok(()),
+        }
     }
 
     fn close(a: f64, b: f64) -> bool {

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::engine::{LaunchSpec, diagnose};
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::load::{self, Plan, Run, Target};
+use crate::load::{self, Flow, Plan, Run, Target};
 use crate::metrics::summarize;
 use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
 use crate::store::{Begin, Study, now};
@@ -184,25 +184,34 @@ impl Tuner<'_> {
         model: String,
         halted: watch::Receiver<bool>,
     ) -> Result<Run, load::LoadError> {
+        let load = &self.job.load;
         let plan = Plan {
-            concurrency: self.job.load.concurrency as usize,
-            requests: self.job.load.requests as usize,
-            warmup: self.job.load.warmup as usize,
-            request_timeout: self.job.load.request_timeout,
+            warmup: u64::from(load.warmup),
+            request_timeout: load.request_timeout,
+            ..Plan::closed(load.concurrency as usize, u64::from(load.requests))
         };
         let observer = Arc::clone(&self.observer);
-        let progress = move |progress: load::Progress| {
-            let done = progress.completed + progress.failed;
-            match progress.phase {
-                load::Phase::Prepare => return,
-                load::Phase::Warmup if done == 0 => observer(Event::Phase(Phase::WarmingUp)),
-                load::Phase::Measure if done == 0 => observer(Event::Phase(Phase::Measuring)),
-                _ => {}
+        let (mut done, mut of) = (0, 0);
+        let progress = move |event: load::Event<'_>| {
+            match event {
+                load::Event::Phase { phase, total } => {
+                    (done, of) = (0, usize::try_from(total.unwrap_or(0)).unwrap_or(usize::MAX));
+                    match phase {
+                        load::Phase::Prepare => {}
+                        load::Phase::Warmup => observer(Event::Phase(Phase::WarmingUp)),
+                        load::Phase::Measure => observer(Event::Phase(Phase::Measuring)),
+                    }
+                }
+                load::Event::Ended { .. } => {
+                    done += 1;
+                    observer(Event::Progress { done, total: of });
+                }
+                load::Event::Tick(_) => {}
             }
-            observer(Event::Progress { done, total: progress.total });
+            Flow::Continue
         };
         let workload = Arc::new(self.job.workload.clone());
-        load::drive(Target { base_url, model }, workload, plan, progress, halted).await
+        load::drive(Target::new(base_url, model), workload, plan, progress, halted).await
     }
 
     /// The name under which the server serves the model.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::engine::{AddError, Engine};
 use super::sequence::RequestId;
 use super::step_time::StepTime;
-use crate::workload::Workload;
+use crate::workload::{Prompt, Workload};
 
 /// What one client saw of one request, all in virtual time since the start of the load.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,10 +55,11 @@ pub fn drive(
     let mut replies = Vec::new();
     loop {
         while next < requests && (open.len() as u64) < concurrency.max(1) {
-            let request = workload.request(next);
+            let request = workload.session(next).turns.swap_remove(0).request;
+            let prompt: &[u32] = if let Prompt::Tokens(tokens) = &request.prompt { tokens } else { &[] };
             let id = RequestId(next);
-            engine.add(id, &request.prompt, request.output_len, now)?;
-            let prompt_len = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
+            engine.add(id, prompt, request.output_len, now)?;
+            let prompt_len = u32::try_from(prompt.len()).unwrap_or(u32::MAX);
             let reply = Reply { index: next, asked: now, ttft: Duration::ZERO, gaps: Vec::new(), prompt_len };
             open.insert(id, Open { reply, last_token: None });
             next += 1;

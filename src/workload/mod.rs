@@ -1,23 +1,92 @@
-//! What is asked of the server: a workload turns an index into a request, the same one for every configuration.
+//! What is asked of the server: a workload turns an index into a session, the same one for every configuration.
 
 mod random;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 pub use random::Random;
 
-/// One request. Prompts are token ids, so that their length is exact whatever the tokenizer.
+/// The prompt of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// Token ids: the length is exact, whatever the tokenizer. Only `/v1/completions` takes them, and not every server.
+    Tokens(Vec<u32>),
+    /// Sent as it is to `/v1/completions`, as the only message of a user to `/v1/chat/completions`.
+    Text(String),
+    /// Only `/v1/chat/completions` takes them.
+    Messages(Vec<Message>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub role: Role,
+    pub content: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    System,
+    User,
+    Assistant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    Text(String),
+    /// The bytes of a PNG file.
+    Image(Arc<[u8]>),
+}
+
+/// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    pub index: u64,
-    pub prompt: Vec<u32>,
-    /// Tokens to generate; the server is told to ignore the end-of-sequence token.
+    pub prompt: Prompt,
+    /// Tokens to generate. Unless the load lets a reply end by itself, the server is told to ignore the end-of-sequence
+    /// token, and another number is a failure.
     pub output_len: u32,
 }
 
-/// A reproducible sequence of requests.
-pub trait Workload: Send + Sync {
-    /// The request at this index: a pure function, so that every trial is asked the same.
-    fn request(&self, index: u64) -> Request;
+/// One request of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub request: Request,
+    /// How long the user thinks after the reply before; zero for the first turn.
+    pub think: Duration,
+}
+
+/// What one user asks, one request after the other. Most workloads have sessions of one turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// At least one.
+    pub turns: Vec<Turn>,
+}
+
+impl Session {
+    /// A session of one request.
+    #[must_use]
+    pub fn single(prompt: Prompt, output_len: u32) -> Self {
+        Self { turns: vec![Turn { request: Request { prompt, output_len }, think: Duration::ZERO }] }
+    }
+}
+
+/// A reproducible sequence of sessions.
+pub trait Workload: std::fmt::Debug + Send + Sync {
+    /// The session at this index: a pure function, so that every trial is asked the same. A workload of finite length
+    /// ([`len`](Self::len)) starts over behind its end.
+    fn session(&self, index: u64) -> Session;
 
     /// The longest prompt plus output of any request, in tokens; the server's `max-model-len` must hold it.
     fn longest(&self) -> u64;
+
+    /// How many different sessions there are; `None` where they never repeat.
+    fn len(&self) -> Option<u64> {
+        None
+    }
+
+    /// When the session at this index is due by the workload's own time stamps, counted from the first; `None` where it
+    /// has none.
+    fn due(&self, _index: u64) -> Option<Duration> {
+        None
+    }
 }

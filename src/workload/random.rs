@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Request, Workload};
+use super::{Prompt, Session, Workload};
 
 /// Token ids below this are often special (padding, end of sequence, control) and are left out.
 const FIRST_TOKEN: u32 = 256;
@@ -22,13 +22,13 @@ pub struct Random {
 }
 
 impl Workload for Random {
-    fn request(&self, index: u64) -> Request {
+    fn session(&self, index: u64) -> Session {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(index);
         let first = FIRST_TOKEN.min(self.vocab_size / 2);
         let end = self.vocab_size - self.vocab_size / LEFT_OUT;
         let prompt = (0..self.input_len).map(|_| rng.random_range(first..end)).collect();
-        Request { index, prompt, output_len: self.output_len }
+        Session::single(Prompt::Tokens(prompt), self.output_len)
     }
 
     fn longest(&self) -> u64 {
@@ -40,25 +40,32 @@ impl Workload for Random {
 mod tests {
     use super::*;
 
+    fn prompt(workload: &Random, index: u64) -> Vec<u32> {
+        match workload.session(index).turns.remove(0).request.prompt {
+            Prompt::Tokens(tokens) => tokens,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn the_same_index_gives_the_same_request_and_another_index_another() {
         let workload = Random { input_len: 16, output_len: 4, vocab_size: 4096, seed: 7 };
-        assert_eq!(workload.request(3), workload.request(3));
-        assert_ne!(workload.request(3).prompt, workload.request(4).prompt);
-        assert_eq!(workload.request(3).prompt.len(), 16);
-        assert!(workload.request(5).prompt.iter().all(|token| (256..4096).contains(token)));
+        assert_eq!(workload.session(3), workload.session(3));
+        assert_ne!(workload.session(3), workload.session(4));
+        assert_eq!(prompt(&workload, 3).len(), 16);
+        assert!(prompt(&workload, 5).iter().all(|token| (256..4096).contains(token)));
     }
 
     #[test]
     fn ids_that_a_tokenizer_may_lack_are_left_out() {
         let workload = Random { input_len: 4096, output_len: 4, vocab_size: 151_936, seed: 7 };
-        let most = (0..40).flat_map(|index| workload.request(index).prompt).max();
+        let most = (0..40).flat_map(|index| prompt(&workload, index)).max();
         assert!(most.is_some_and(|most| (142_000..142_440).contains(&most)), "{most:?}");
     }
 
     #[test]
     fn a_tiny_vocabulary_is_enough() {
         let workload = Random { input_len: 64, output_len: 1, vocab_size: 2, seed: 0 };
-        assert!(workload.request(0).prompt.iter().all(|token| *token < 2));
+        assert!(prompt(&workload, 0).iter().all(|token| *token < 2));
     }
 }
