@@ -103,7 +103,13 @@ pub struct Plan {
     pub request_timeout: Duration,
     /// Whether a reply may end before it has as many tokens as asked for.
     pub allow_eos: bool,
+    /// Times of chunks that are kept over all records, at 4 bytes each. Once there are so many, a record keeps only its
+    /// first and last; the observer still sees all of them.
+    pub kept_chunks: usize,
 }
+
+/// 64 MB.
+const KEPT_CHUNKS: usize = 16_000_000;
 
 impl Plan {
     /// A closed loop of `requests` requests.
@@ -118,6 +124,7 @@ impl Plan {
             warmup: 0,
             request_timeout: Duration::from_mins(10),
             allow_eos: false,
+            kept_chunks: KEPT_CHUNKS,
         }
     }
 }

@@ -61,6 +61,12 @@ pub struct Record {
     pub sent: Duration,
     /// When each content chunk arrived, in microseconds after `sent`; the first is the first token.
     pub chunks: Vec<u32>,
+    /// Content chunks that arrived.
+    pub chunk_count: u32,
+    /// Only the first and the last chunk's time were kept, because of [`Plan::kept_chunks`](super::Plan::kept_chunks).
+    pub thinned: bool,
+    /// Whether it had to wait for a place: its lateness is the server's, not the load's.
+    pub queued: bool,
     /// When the response was complete, or failed.
     pub end: Duration,
     /// Whether the reply was asked for as a stream. Otherwise its only chunk is the whole of it.
