@@ -171,9 +171,10 @@ async fn the_warm_up_has_other_prompts_and_no_records() {
     let phases = phases.lock().unwrap();
     let (begin, ended) = (|phase, total| (phase, Some(total), None), |phase, ok| (phase, None, Some(ok)));
     let (warm, measure) = (Phase::Warmup, Phase::Measure);
-    let expected = [begin(warm, 3), ended(warm, true), ended(warm, false), ended(warm, true), begin(measure, 5)];
+    let expected = [begin(Phase::Prepare, 8), begin(warm, 3), ended(warm, true), ended(warm, false), ended(warm, true)];
     assert_eq!(phases[..5], expected);
-    assert_eq!(phases[5..], [ended(measure, true); 5]);
+    assert_eq!(phases[5], begin(measure, 5));
+    assert_eq!(phases[6..], [ended(measure, true); 5]);
 }
 
 #[tokio::test]
@@ -223,5 +224,5 @@ async fn what_cannot_be_driven_is_refused_before_anything_is_sent() {
     let refused = try_with("http://127.0.0.1:1", plan(0, 1)).await;
     assert_eq!(refused.to_string(), "concurrency must be at least 1");
     assert!(matches!(try_with("127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
-    assert!(matches!(try_with("https://127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
+    assert!(matches!(try_with("ftp://127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
 }
