@@ -130,3 +130,102 @@ impl Session {
         Ok(&self.plain)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::load::{Error, Flow, Plan, Run, Target, drive};
+    use crate::workload::Random;
+
+    const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    const EVENTS: [&str; 4] = [
+        "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n",
+        "data: {\"choices\":[{\"text\":\"b\",\"finish_reason\":\"length\"}]}\n\n",
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":50000,\"completion_tokens\":2}}\n\n",
+        "data: [DONE]\n\n",
+    ];
+
+    /// A server with a certificate of its own for `localhost`; gives its port and the certificate's file.
+    fn serve() -> (u16, tempfile::NamedTempFile) {
+        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(own.cert.pem().as_bytes()).unwrap();
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+                let mut stream = StreamOwned::new(connection, stream.unwrap());
+                std::thread::spawn(move || while answer(&mut stream).is_ok() {});
+            }
+        });
+        (port, file)
+    }
+
+    /// Reads one request and answers it.
+    fn answer<S: io::Read + io::Write>(stream: &mut S) -> io::Result<()> {
+        let mut request = Vec::new();
+        let mut piece = [0; 4096];
+        // The body's closing brace is the only one behind a bracket: requests are not pipelined.
+        while !request.ends_with(b"]}") {
+            let read = stream.read(&mut piece)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            request.extend_from_slice(&piece[..read]);
+        }
+        stream.write_all(HEAD.as_bytes())?;
+        for event in EVENTS {
+            stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes())?;
+            stream.flush()?;
+        }
+        stream.write_all(b"0\r\n\r\n")
+    }
+
+    async fn load(host: &str, port: u16, ca_file: Option<&Path>) -> Run {
+        let mut target = Target::new(format!("https://{host}:{port}"), "m");
+        target.ca_file = ca_file.map(Path::to_owned);
+        // Longer than what a session and a socket take at once.
+        let workload = Arc::new(Random { input_len: 50_000, output_len: 2, vocab_size: 32_000, seed: 0 });
+        let (_stop, stop) = watch::channel(false);
+        drive(target, workload, Plan::closed(2, 6), |_| Flow::Continue, stop).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn long_prompts_and_kept_connections_work_over_tls() {
+        let (port, file) = serve();
+        let run = load("localhost", port, Some(file.path())).await;
+        for record in &run.records {
+            assert_eq!((&record.result, record.output_tokens, record.chunks.len()), (&Ok(()), 2, 2));
+        }
+        assert_eq!((run.records.len(), run.client.connections), (6, 2));
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_is_not_trusted_or_of_another_name_is_a_connect_failure() {
+        let ((port, file), (_, other)) = (serve(), serve());
+        for (host, file) in [("localhost", other.path()), ("127.0.0.1", file.path())] {
+            let run = load(host, port, Some(file)).await;
+            assert_eq!(run.records.len(), 6);
+            let failed = run.records.iter().all(|record| {
+                let said = |text: &String| text.contains("certificate");
+                matches!(&record.result, Err(Error::Connect(text)) if said(text))
+            });
+            assert!(failed, "{host}: {:?}", run.records);
+        }
+    }
+}
