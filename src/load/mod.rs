@@ -28,6 +28,8 @@ mod reactor;
 mod record;
 mod reply;
 mod run;
+#[cfg(test)]
+mod run_tests;
 mod schedule;
 mod signal;
 mod socket;

@@ -111,6 +111,8 @@ impl Schedule {
             self.due.extend(self.next);
             self.advance();
         }
+        // Instants that have an end are the end of the sessions too.
+        self.over |= self.instants.is_some() && self.next.is_none() && self.due.is_empty();
         let has_place = self.in_flight < self.places;
         // In a closed loop a thinking user has kept the place.
         if (has_place || self.instants.is_none()) && self.thinking.peek().is_some_and(|turn| turn.0.due <= now) {
@@ -295,6 +297,14 @@ mod tests {
         schedule.ended(first, 24 * MS);
         assert!(matches!(schedule.next(25 * MS, &mut feed), Next::Over));
         assert_eq!((schedule.waiting(), schedule.in_flight), (2, 0));
+    }
+
+    #[test]
+    fn instants_that_end_are_the_end_of_the_sessions() {
+        let instants: Instants = Box::new([Duration::ZERO].into_iter());
+        let (mut schedule, mut feed) = (Schedule::new(0, Some(instants), None, None), feed(9, 1));
+        assert_eq!(sent(schedule.next(0, &mut feed)).0.session, 0);
+        assert!(matches!(schedule.next(0, &mut feed), Next::Over));
     }
 
     #[test]

@@ -1,0 +1,205 @@
+//! Whole runs: arrivals, sessions and ends, against a server that answers as it should.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::misbehaving::{Answer, Server};
+use super::{Arrival, End, Event, Flow, LoadError, Phase, Plan, Record, Run, Target, drive, instants};
+use crate::workload::{Prompt, Request, Session, Turn, Workload};
+
+const OUTPUT: u32 = 6;
+
+/// Sessions of some turns; the prompt says which session and turn it is.
+#[derive(Debug)]
+struct Turns {
+    turns: u32,
+    think: Duration,
+    stamps: Option<Vec<u64>>,
+}
+
+const SINGLE: Turns = Turns { turns: 1, think: Duration::ZERO, stamps: None };
+
+impl Workload for Turns {
+    fn session(&self, index: u64) -> Session {
+        assert!(index < 100_000, "nobody needs session {index}");
+        let turn = |turn| {
+            let prompt = Prompt::Tokens(vec![u32::try_from(index).unwrap() * 10 + turn]);
+            Turn {
+                request: Request { prompt, output_len: OUTPUT },
+                think: if turn > 0 { self.think } else { Duration::ZERO },
+            }
+        };
+        Session { turns: (0..self.turns).map(turn).collect() }
+    }
+
+    fn longest(&self) -> u64 {
+        1 + u64::from(OUTPUT)
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.stamps.as_ref().map(|stamps| stamps.len() as u64)
+    }
+
+    fn due(&self, index: u64) -> Option<Duration> {
+        let stamps = self.stamps.as_ref()?;
+        stamps.get(usize::try_from(index).unwrap()).map(|ms| Duration::from_millis(*ms))
+    }
+}
+
+async fn run(server: &Server, workload: Turns, plan: Plan) -> Result<Run, LoadError> {
+    let (_stop, stop) = watch::channel(false);
+    let target = Target::new(format!("http://{}", server.address), "m");
+    drive(target, Arc::new(workload), plan, |_| Flow::Continue, stop).await
+}
+
+fn open(per_s: f64, requests: u64) -> Plan {
+    let arrival = Arrival::Rate { per_s, burstiness: 1.0 };
+    Plan { arrival, concurrency: None, request_timeout: Duration::from_secs(20), ..Plan::closed(1, requests) }
+}
+
+fn in_order(mut run: Run) -> Vec<Record> {
+    run.records.sort_by_key(|record| (record.session, record.turn));
+    assert!(run.records.iter().all(|record| record.result.is_ok()), "{:?}", run.records);
+    run.records
+}
+
+#[tokio::test]
+async fn an_open_loop_sends_at_its_instants_and_says_how_late_it_was() {
+    let server = Server::start(|_| Answer::Whole).await;
+    let plan = open(400.0, 40);
+    let due: Vec<_> = instants(&plan.arrival, plan.seed, Some(40)).collect();
+    let records = in_order(run(&server, SINGLE, plan).await.unwrap());
+    assert_eq!(records.iter().map(|record| record.due).collect::<Vec<_>>(), due);
+    for record in &records {
+        assert!(record.sent >= record.due && !record.queued, "{record:?}");
+        assert_eq!(record.lateness() + Duration::from_micros(record.chunks[0].into()), record.ttft().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_a_place_waits_from_when_it_was_due() {
+    let server = Server::start(|_| Answer::SlowFirst(Duration::from_millis(10))).await;
+    let records = in_order(run(&server, SINGLE, Plan { concurrency: Some(1), ..open(10_000.0, 5) }).await.unwrap());
+    assert!(records[1..].iter().all(|record| record.queued), "{records:?}");
+    // Four others were served first, each of which took at least 10 ms.
+    assert!(records[4].ttft().unwrap() >= Duration::from_millis(45), "{records:?}");
+    assert!(records.windows(2).all(|pair| pair[1].sent >= pair[0].end), "one at a time: {records:?}");
+}
+
+#[tokio::test]
+async fn a_trace_is_played_once_at_its_stamps_times_a_factor() {
+    let server = Server::start(|_| Answer::Whole).await;
+    let workload = || Turns { stamps: Some(vec![0, 40, 30, 60]), ..SINGLE };
+    let plan = Plan { arrival: Arrival::Trace { factor: 0.5 }, requests: None, ..open(1.0, 1) };
+    let records = in_order(run(&server, workload(), plan.clone()).await.unwrap());
+    let due: Vec<_> = records.iter().map(|record| record.due.as_millis()).collect();
+    assert_eq!(due, [0, 20, 20, 30], "a stamp that goes back is due with the one before it");
+    let refused = run(&server, SINGLE, plan).await.unwrap_err();
+    assert!(matches!(refused, LoadError::NoStamps) && refused.hint().is_some());
+}
+
+#[tokio::test]
+async fn users_think_between_turns_and_their_sessions_are_cut_at_the_number_of_requests() {
+    let server = Server::start(|_| Answer::Whole).await;
+    let workload = Turns { turns: 3, think: Duration::from_millis(20), stamps: None };
+    let records = in_order(run(&server, workload, Plan::closed(2, 7)).await.unwrap());
+    let turns: Vec<_> = records.iter().map(|record| (record.session, record.turn)).collect();
+    assert_eq!(turns, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]);
+    for pair in records.windows(2).filter(|pair| pair[0].session == pair[1].session) {
+        assert!(pair[1].sent >= pair[0].end + Duration::from_millis(20), "{pair:?}");
+        assert_eq!(pair[1].due, pair[1].sent);
+    }
+}
+
+#[tokio::test]
+async fn when_the_time_is_up_nothing_is_sent_and_what_waited_is_counted() {
+    let server = Server::start(|_| Answer::SlowFirst(Duration::from_millis(60))).await;
+    let duration = Some(Duration::from_millis(100));
+    let plan = Plan { requests: None, duration, concurrency: Some(1), ..open(200.0, 1) };
+    let run = run(&server, SINGLE, plan).await.unwrap();
+    assert_eq!((run.end.clone(), run.unfinished), (End::Complete, 0));
+    assert!((1..=2).contains(&run.records.len()), "{run:?}");
+    assert!(run.records.iter().all(|record| record.sent < Duration::from_millis(100)));
+    assert!(run.unsent >= 5, "about 20 were due: {}", run.unsent);
+}
+
+#[tokio::test]
+async fn all_at_once_is_all_at_once() {
+    let server = Server::start(|_| Answer::SlowFirst(Duration::from_millis(50))).await;
+    let run = run(&server, SINGLE, Plan { arrival: Arrival::AtOnce, ..open(1.0, 30) }).await.unwrap();
+    assert_eq!((run.records.len(), run.client.peak_in_flight, run.client.connections), (30, 30, 30));
+    assert!(run.records.iter().all(|record| record.due == record.sent));
+}
+
+#[tokio::test]
+async fn the_observer_can_end_a_run_and_is_told_where_it_stands() {
+    let server = Server::start(|index| if index < 40 { Answer::Whole } else { Answer::Stall }).await;
+    let ticks = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&ticks);
+    let observer = move |event: Event<'_>| {
+        if let Event::Tick(tick) = event {
+            log.lock().unwrap().push(tick);
+            return if log.lock().unwrap().len() == 3 { Flow::End } else { Flow::Continue };
+        }
+        Flow::Continue
+    };
+    let (_stop, stop) = watch::channel(false);
+    let target = Target::new(format!("http://{}", server.address), "m");
+    let run = drive(target, Arc::new(SINGLE), Plan::closed(2, 99), observer, stop).await.unwrap();
+    assert_eq!((run.end, run.records.len(), run.unfinished), (End::Observer, 4, 2));
+    let ticks = ticks.lock().unwrap();
+    assert!(ticks.windows(2).all(|pair| pair[1].at >= pair[0].at + Duration::from_millis(50)), "{ticks:?}");
+    // Four whole answers, and the first token of the two that stall.
+    assert_eq!((ticks[2].sent, ticks[2].in_flight, ticks[2].chunks), (6, 2, u64::from(4 * OUTPUT + 2)));
+}
+
+#[tokio::test]
+async fn beyond_the_times_that_are_kept_records_have_their_first_and_last() {
+    let server = Server::start(|_| Answer::Whole).await;
+    let plan = Plan { kept_chunks: 13, ..Plan::closed(1, 4) };
+    let records = in_order(run(&server, SINGLE, plan).await.unwrap());
+    let kept: Vec<_> = records.iter().map(|record| (record.thinned, record.chunks.len(), record.chunk_count)).collect();
+    assert_eq!(kept, [(false, 6, 6), (false, 6, 6), (true, 2, 6), (true, 2, 6)]);
+}
+
+#[tokio::test]
+#[should_panic(expected = "nobody needs session 100000")]
+async fn a_workload_that_panics_is_heard() {
+    let server = Server::start(|_| Answer::Whole).await;
+    let plan = Plan { arrival: Arrival::Trace { factor: 0.0 }, ..Plan::closed(1, 1) };
+    assert!(matches!(run(&server, SINGLE, plan).await, Err(LoadError::Arrival(_))), "a factor of 0");
+    // The warm-up's sessions lie behind those of the window.
+    let _ = run(&server, SINGLE, Plan { warmup: 1, ..Plan::closed(1, 100_000) }).await;
+}
+
+#[tokio::test]
+async fn a_load_without_an_end_or_with_too_many_connections_is_refused() {
+    let server = Server::start(|_| Answer::Whole).await;
+    let endless = Plan { requests: None, ..Plan::closed(1, 1) };
+    assert!(matches!(run(&server, SINGLE, endless).await, Err(LoadError::Endless)));
+    let nobody = Plan { concurrency: None, ..Plan::closed(1, 1) };
+    assert!(matches!(run(&server, SINGLE, nobody).await, Err(LoadError::Places)));
+    let refused = run(&server, SINGLE, Plan::closed(1 << 40, 1 << 41)).await.unwrap_err().to_string();
+    assert!(refused.starts_with("1099511627840 open files are needed, the limit is "), "{refused}");
+}
+
+#[tokio::test]
+async fn a_name_with_several_addresses_is_asked_where_it_answers() {
+    let server = Server::start(|_| Answer::Whole).await;
+    let (_stop, stop) = watch::channel(false);
+    let target = Target::new(format!("http://localhost:{}", server.address.port()), "m");
+    let plan = Plan { warmup: 2, ..Plan::closed(2, 3) };
+    let phases = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&phases);
+    let observer = move |event: Event<'_>| {
+        if let Event::Phase { phase, total } = event {
+            log.lock().unwrap().push((phase, total));
+        }
+        Flow::Continue
+    };
+    let run = drive(target, Arc::new(SINGLE), plan, observer, stop).await.unwrap();
+    assert_eq!((in_order(run).len(), phases.lock().unwrap().len()), (3, 3));
+    assert_eq!(phases.lock().unwrap()[1], (Phase::Warmup, Some(2)));
+}
