@@ -239,6 +239,8 @@ impl From<NotAChunk> for Error {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const TOKEN: &str = "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n";
@@ -379,5 +381,26 @@ mod tests {
         let partial = r#"{"choices":[{"text":"a","finish_reason":"length"}]}"#;
         assert_eq!(bad(partial), Error::Truncated("usage after 1 chunks".to_owned()));
         assert_eq!(bad(""), Error::Truncated("finish_reason, usage after 0 chunks".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn packets_split_anywhere_are_the_same_reply(
+            picks in prop::collection::vec(0_usize..8, 0..8),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+            stream in any::<bool>(),
+        ) {
+            let pieces = [TOKEN, LAST, USAGE, ERROR, DONE, ": ping\n\n", "data: {\"choices\":[\n\n", "data: [DONE]"];
+            let body: String = picks.iter().map(|pick| pieces[*pick]).collect();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
+            cuts.extend([0, body.len()]);
+            cuts.sort_unstable();
+            let packets: Vec<&str> = cuts.windows(2).map(|pair| &body[pair[0]..pair[1]]).collect();
+            let rules = Rules { stream, ..RULES };
+            let (mut split, mut whole) = (read(rules, 4, &packets), read(rules, 4, &[&body]));
+            prop_assert_eq!(split.finish(None), whole.finish(None));
+            prop_assert_eq!(split.chunks.len(), whole.chunks.len());
+            prop_assert_eq!((split.usage, split.is_done()), (whole.usage, whole.is_done()));
+        }
     }
 }
