@@ -1,7 +1,7 @@
 //! One streamed chunk of a completion: what a measurement needs of its JSON, borrowed and without the text.
 
-use super::Dialect;
 use super::wire::{Choices, ErrorBody, Wire};
+use super::{Dialect, Error};
 
 /// What one event said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,15 @@ pub(super) enum NotAChunk {
     Error(String),
     /// The event is not the JSON of a chunk; why.
     Unparsable(String),
+}
+
+impl From<NotAChunk> for Error {
+    fn from(failure: NotAChunk) -> Self {
+        match failure {
+            NotAChunk::Error(message) => Self::Server(message),
+            NotAChunk::Unparsable(seen) => Self::Protocol(seen),
+        }
+    }
 }
 
 impl Chunk {

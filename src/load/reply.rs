@@ -228,15 +228,6 @@ impl Reply {
     }
 }
 
-impl From<NotAChunk> for Error {
-    fn from(failure: NotAChunk) -> Self {
-        match failure {
-            NotAChunk::Error(message) => Self::Server(message),
-            NotAChunk::Unparsable(seen) => Self::Protocol(seen),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
