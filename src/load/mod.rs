@@ -18,6 +18,7 @@ mod dialect;
 mod endpoint;
 mod exchange;
 mod feed;
+mod glance;
 mod http;
 mod lag;
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod sse;
 mod tests;
 mod tls;
 mod window;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +51,8 @@ use crate::workload::Workload;
 pub use arrival::{ArrivalError, instants};
 pub use dialect::Dialect;
 pub use plan::{Api, ApiKey, Arrival, Plan, Target};
+#[doc(hidden)]
+pub use protocol::read;
 pub use record::{Client, End, Error, Record, Run, Warmup};
 
 use signal::Signal;

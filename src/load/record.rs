@@ -77,7 +77,8 @@ pub struct Record {
     pub prompt_tokens: u32,
     /// Of them, those that the server says it had in its prefix cache.
     pub cached_tokens: Option<u32>,
-    /// Output tokens by the server's count, never by the number of chunks; 0 where it gave none.
+    /// Output tokens by the server's count. Where it gave none: the number of content chunks for a dialect whose servers
+    /// do not always count (TGI, llama.cpp, OpenAI), otherwise 0.
     pub output_tokens: u32,
     pub result: Result<(), Error>,
 }

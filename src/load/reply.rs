@@ -3,7 +3,7 @@
 use super::chunk::{Chunk, Finish, NotAChunk, Said, Usage, excerpt, message_of};
 use super::plan::Api;
 use super::sse::{Field, Parser};
-use super::{Dialect, Error};
+use super::{Dialect, Error, glance};
 
 /// The longest event, and the longest document, that is collected; what is longer is no reply of a language model.
 const LONGEST: usize = 64 << 20;
@@ -45,6 +45,8 @@ pub(super) struct Reply {
     /// When the last of them came.
     last: u32,
     finish: Finish,
+    /// Whether there was any event.
+    begun: bool,
     done: bool,
     /// The first failure that the stream itself reported.
     error: Option<Error>,
@@ -63,6 +65,7 @@ impl Reply {
             bytes: 0,
             last: 0,
             finish: Finish::No,
+            begun: false,
             done: false,
             error: None,
         }
@@ -72,7 +75,7 @@ impl Reply {
     pub(super) fn feed(&mut self, at_us: u32, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.last = at_us;
-        let Self { rules, parser, document, chunks, usage, finish, done, error, .. } = self;
+        let Self { rules, parser, document, chunks, usage, finish, begun, done, error, .. } = self;
         let held = if rules.stream { parser.held() } else { document.len() };
         if held > LONGEST {
             error.get_or_insert_with(|| Error::Protocol(format!("more than {LONGEST} bytes without an end")));
@@ -83,6 +86,7 @@ impl Reply {
             return;
         }
         parser.feed(bytes, |field, data| {
+            *begun = true;
             if *done {
                 return;
             }
@@ -90,8 +94,16 @@ impl Reply {
                 error.get_or_insert_with(|| Error::Server(message_of(data)));
                 return;
             }
+            if glance::is_token(data) {
+                chunks.push(at_us);
+                return;
+            }
             if data == b"[DONE]" {
                 *done = true;
+                return;
+            }
+            // The standard knows no event without data; some proxies send one to keep a connection alive.
+            if data.is_empty() {
                 return;
             }
             match Chunk::parse(data) {
@@ -115,14 +127,14 @@ impl Reply {
 
     /// By the server's count; 0 where it gave none.
     pub(super) fn prompt_tokens(&self) -> u32 {
-        self.usage.map_or(0, |usage| usage.prompt_tokens)
+        self.usage.map_or(0, |usage| usage.prompt)
     }
 
     /// By the server's count. Where a server that does not always count gave none, the number of content chunks; 0
     /// otherwise.
     pub(super) fn output_tokens(&self) -> u32 {
         match self.usage {
-            Some(usage) => usage.completion_tokens,
+            Some(usage) => usage.output,
             None if self.rules.stream && !self.rules.dialect.always_counts() => {
                 u32::try_from(self.chunks.len()).unwrap_or(u32::MAX)
             }
@@ -132,15 +144,20 @@ impl Reply {
 
     /// Prompt tokens that the server had in its prefix cache, where it says so.
     pub(super) fn cached_tokens(&self) -> Option<u32> {
-        self.usage.and_then(|usage| usage.cached_tokens)
+        self.usage.and_then(|usage| usage.cached)
     }
 
     /// The result of a response that ended, in order or with `lost`. Called once.
     ///
     /// What the reply itself reported goes before what it lacks: after an error event everything else is missing too.
     pub(super) fn finish(&mut self, lost: Option<Error>) -> Result<(), Error> {
-        if !self.rules.stream && lost.is_none() {
-            self.read_document();
+        if lost.is_none() {
+            if self.rules.stream {
+                // llama.cpp's stream may end without the empty line behind it.
+                self.done |= self.parser.rest() == Some(b"[DONE]");
+            } else {
+                self.read_document();
+            }
         }
         if let Some(error) = self.error.take() {
             return Err(error);
@@ -178,7 +195,7 @@ impl Reply {
     }
 
     fn missing(&self) -> Error {
-        if self.rules.stream && self.bytes > 0 && !self.parser.has_dispatched() {
+        if self.rules.stream && self.bytes > 0 && !self.begun {
             return self.no_stream();
         }
         let missing: Vec<&str> = self.parts().iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect();
@@ -211,17 +228,10 @@ impl Reply {
     }
 }
 
-impl From<NotAChunk> for Error {
-    fn from(failure: NotAChunk) -> Self {
-        match failure {
-            NotAChunk::Error(message) => Self::Server(message),
-            NotAChunk::Unparsable(seen) => Self::Protocol(seen),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const TOKEN: &str = "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n";
@@ -311,6 +321,21 @@ mod tests {
     }
 
     #[test]
+    fn the_end_counts_without_its_empty_line_once_the_body_has_ended() {
+        for end in ["data: [DONE]", "data: [DONE]\n", "data:[DONE]\r\n"] {
+            assert_eq!(verdict(&[TOKEN, LAST, USAGE, end], None), Ok(()), "{end:?}");
+            let lost = Error::Reset("gone".to_owned());
+            assert_eq!(verdict(&[TOKEN, LAST, USAGE, end], Some(lost.clone())), Err(lost), "{end:?}");
+        }
+        assert!(verdict(&[TOKEN, LAST, USAGE, "data: [DO"], None).is_err());
+    }
+
+    #[test]
+    fn empty_events_and_comments_are_nothing() {
+        assert_eq!(verdict(&[": ping\n\n", TOKEN, "data:\n\n", LAST, USAGE, ":\n\n", DONE], None), Ok(()));
+    }
+
+    #[test]
     fn what_follows_the_end_does_not_count() {
         let mut reply = read(RULES, 4, &[TOKEN, LAST, USAGE, DONE, TOKEN, ERROR]);
         assert_eq!((reply.chunks.len(), reply.finish(None)), (2, Ok(())));
@@ -347,5 +372,26 @@ mod tests {
         let partial = r#"{"choices":[{"text":"a","finish_reason":"length"}]}"#;
         assert_eq!(bad(partial), Error::Truncated("usage after 1 chunks".to_owned()));
         assert_eq!(bad(""), Error::Truncated("finish_reason, usage after 0 chunks".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn packets_split_anywhere_are_the_same_reply(
+            picks in prop::collection::vec(0_usize..8, 0..8),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+            stream in any::<bool>(),
+        ) {
+            let pieces = [TOKEN, LAST, USAGE, ERROR, DONE, ": ping\n\n", "data: {\"choices\":[\n\n", "data: [DONE]"];
+            let body: String = picks.iter().map(|pick| pieces[*pick]).collect();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
+            cuts.extend([0, body.len()]);
+            cuts.sort_unstable();
+            let packets: Vec<&str> = cuts.windows(2).map(|pair| &body[pair[0]..pair[1]]).collect();
+            let rules = Rules { stream, ..RULES };
+            let (mut split, mut whole) = (read(rules, 4, &packets), read(rules, 4, &[&body]));
+            prop_assert_eq!(split.finish(None), whole.finish(None));
+            prop_assert_eq!(split.chunks.len(), whole.chunks.len());
+            prop_assert_eq!((split.usage, split.is_done()), (whole.usage, whole.is_done()));
+        }
     }
 }

@@ -11,8 +11,8 @@ use memchr::memchr2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Data,
-    /// A line `error: ...`, handed out at once: llama.cpp wrote them in the middle of a stream until 2025
-    /// (`examples/server/server.cpp`, `server_sent_event(sink, "error", ...)`).
+    /// A line `error: ...`, handed out at once: llama.cpp wrote them in the middle of a stream until September 2025
+    /// (`server_sent_event(sink, "error", ...)` in its `tools/server/server.cpp`).
     Error,
 }
 
@@ -28,7 +28,6 @@ pub(super) struct Parser {
     after_cr: bool,
     /// A byte order mark may only begin the very first line.
     started: bool,
-    dispatched: bool,
 }
 
 impl Parser {
@@ -60,7 +59,7 @@ impl Parser {
                         self.append(whole.take(), data);
                     }
                 } else {
-                    self.report(line, &mut each);
+                    report(line, &mut each);
                 }
             } else {
                 let mut line = std::mem::take(&mut self.line);
@@ -68,7 +67,7 @@ impl Parser {
                 let text = self.without_mark(&line);
                 match value_of(b"data", text) {
                     Some(data) => self.append(whole.take(), data),
-                    None => self.report(text, &mut each),
+                    None => report(text, &mut each),
                 }
                 line.clear();
                 self.line = line;
@@ -90,9 +89,13 @@ impl Parser {
         &self.line
     }
 
-    /// Whether there was any event.
-    pub(super) fn has_dispatched(&self) -> bool {
-        self.dispatched
+    /// The data of an event that has one line and whose end has not arrived.
+    pub(super) fn rest(&self) -> Option<&[u8]> {
+        match (self.has_data, value_of(b"data", &self.line)) {
+            (true, None) if self.line.is_empty() => Some(&self.data),
+            (false, data) => data,
+            _ => None,
+        }
     }
 
     fn without_mark<'a>(&mut self, line: &'a [u8]) -> &'a [u8] {
@@ -112,21 +115,19 @@ impl Parser {
 
     fn dispatch(&mut self, whole: Option<&[u8]>, each: &mut impl FnMut(Field, &[u8])) {
         if let Some(data) = whole {
-            self.dispatched = true;
             each(Field::Data, data);
         } else if std::mem::take(&mut self.has_data) {
-            self.dispatched = true;
             each(Field::Data, &self.data);
             self.data.clear();
         }
     }
+}
 
-    #[cold]
-    fn report(&mut self, line: &[u8], each: &mut impl FnMut(Field, &[u8])) {
-        if let Some(error) = value_of(b"error", line).filter(|error| !error.is_empty()) {
-            self.dispatched = true;
-            each(Field::Error, error);
-        }
+/// Hands out what a line that is no data says of an error.
+#[cold]
+fn report(line: &[u8], each: &mut impl FnMut(Field, &[u8])) {
+    if let Some(error) = value_of(b"error", line).filter(|error| !error.is_empty()) {
+        each(Field::Error, error);
     }
 }
 

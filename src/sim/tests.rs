@@ -33,7 +33,7 @@ impl Capture {
     }
 }
 
-struct Server {
+pub(super) struct Server {
     address: SocketAddr,
     client: reqwest::Client,
     stop: oneshot::Sender<u8>,
@@ -70,7 +70,7 @@ fn launch(flags: &str) -> Server {
     Server { address, client: reqwest::Client::new(), stop, ended, log, _model: model }
 }
 
-async fn ready(flags: &str) -> Server {
+pub(super) async fn ready(flags: &str) -> Server {
     let server = launch(flags);
     server.wait().await;
     server
@@ -100,16 +100,24 @@ impl Server {
         self.client.get(self.url(path)).send().await.ok()?.text().await.ok()
     }
 
-    async fn complete(&self, ask: Json) -> (u16, String) {
-        let reply = self.client.post(self.url("/v1/completions")).json(&ask).send().await.unwrap();
+    async fn post(&self, path: &str, ask: Json) -> (u16, String) {
+        let reply = self.client.post(self.url(path)).json(&ask).send().await.unwrap();
         (reply.status().as_u16(), reply.text().await.unwrap())
+    }
+
+    async fn complete(&self, ask: Json) -> (u16, String) {
+        self.post("/v1/completions", ask).await
+    }
+
+    pub(super) async fn chat(&self, ask: Json) -> (u16, String) {
+        self.post("/v1/chat/completions", ask).await
     }
 
     /// The events' data, in order.
     async fn stream(&self, ask: Json) -> Vec<String> {
         let (status, text) = self.complete(ask).await;
         assert_eq!(status, 200, "{text}");
-        text.split_terminator("\n\n").map(|event| event.strip_prefix("data: ").unwrap().to_owned()).collect()
+        events(&text)
     }
 
     /// The value of the only series of this name.
@@ -120,6 +128,10 @@ impl Server {
         });
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }
+}
+
+pub(super) fn events(text: &str) -> Vec<String> {
+    text.split_terminator("\n\n").map(|event| event.strip_prefix("data: ").unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
