@@ -3,7 +3,9 @@
 mod csv;
 mod json;
 mod table;
+mod telemetry;
 
 pub use csv::trials_csv;
 pub use json::{ranked_json, study_json, trial_json};
 pub use table::{best_table, number, show_text, spaces_table, studies_table, trials_table};
+pub use telemetry::{telemetry_json, telemetry_text};

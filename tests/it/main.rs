@@ -20,3 +20,4 @@ mod spaces;
 mod starts;
 mod study;
 mod support;
+mod telemetry;
