@@ -303,4 +303,16 @@ proptest! {
         }
         prop_assert_eq!(built.session(index), built.session(index));
     }
+
+    #[test]
+    fn different_indices_never_ask_the_same(one in any::<u64>(), other in any::<u64>(), kind in 0_usize..4) {
+        prop_assume!(one != other);
+        let own = |index| {
+            let spec = [Spec::random(9, 3), prefix(), conversation(), mixture()][kind].clone();
+            let mut tokens = tokens(&*spec.build(&ids()).unwrap(), index);
+            // What follows whatever is shared.
+            tokens.split_off(tokens.len() - 8)
+        };
+        prop_assert_ne!(own(one), own(other));
+    }
 }
