@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
+use super::definition::{define, digest};
 use super::paths::Paths;
 use super::{LoadJob, ModelJob};
 use crate::document::{DocumentError, FromToml, Section, nearest};
@@ -77,85 +78,12 @@ impl WorkloadJob {
 
     /// What decides which requests are sent; see [`Job::definition`](super::Job::definition).
     pub(super) fn definition(&self) -> Json {
-        let mut files = self.files.iter();
-        let mut definition = define(&self.spec, &mut files);
+        let mut definition = define(&self.spec, &mut self.files.iter());
         if let Some(vocab_size) = self.surroundings.vocab_size.filter(|_| self.surroundings.takes_tokens) {
             definition["vocab_size"] = json!(vocab_size);
         }
         definition
     }
-}
-
-/// FNV-1a of 64 bits: tells files apart, protects from nothing.
-fn digest(file: &Path) -> std::io::Result<String> {
-    let mut reader = std::io::BufReader::with_capacity(1 << 20, std::fs::File::open(file)?);
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    loop {
-        let bytes = std::io::BufRead::fill_buf(&mut reader)?;
-        if bytes.is_empty() {
-            return Ok(format!("{hash:016x}"));
-        }
-        for byte in bytes {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        let len = bytes.len();
-        std::io::BufRead::consume(&mut reader, len);
-    }
-}
-
-fn define(spec: &Spec, files: &mut std::slice::Iter<'_, (String, String)>) -> Json {
-    let length = |length: &Length| match length {
-        Length::Exact(length) => json!(length),
-        Length::Range { min, max } => json!({"min": min, "max": max}),
-        Length::Rest(_) => json!(length.to_string()),
-    };
-    let mut object = match spec {
-        Spec::Random { input_len, output_len, prefix_len } => {
-            let mut object = json!({"input_len": length(input_len), "output_len": length(output_len)});
-            if *prefix_len > 0 {
-                object["prefix_len"] = json!(prefix_len);
-            }
-            object
-        }
-        Spec::ShareGpt { prompts, output_len, pruning, .. } => json!({
-            "prompts": prompts, "output_len": output_len, "min_len": pruning.min_len,
-            "max_prompt_len": pruning.max_prompt_len, "max_total_len": pruning.max_total_len,
-        }),
-        Spec::Jsonl { output_len, .. } => json!({"output_len": output_len}),
-        Spec::Trace { .. } => json!({}),
-        Spec::Prefix { groups, prefix_len, share, suffix_len, output_len } => json!({
-            "groups": groups, "prefix_len": prefix_len, "share": share,
-            "suffix_len": length(suffix_len), "output_len": length(output_len),
-        }),
-        Spec::Conversation { turns, system_len, first_len, user_len, output_len, think } => {
-            let (distribution, think) = match think {
-                Think::Fixed(time) => ("fixed", time),
-                Think::Exponential(mean) => ("exponential", mean),
-            };
-            json!({
-                "turns": length(turns), "system_len": system_len, "first_len": length(first_len),
-                "user_len": length(user_len), "output_len": length(output_len),
-                "think_time_s": think.as_secs_f64(), "think_distribution": distribution,
-            })
-        }
-        Spec::Image { sizes, count, input_len, output_len } => json!({
-            "sizes": sizes, "count": count, "input_len": length(input_len), "output_len": length(output_len),
-        }),
-        Spec::Mixture { parts } => {
-            let mut part = |(weight, part): &(f64, Spec)| {
-                let mut object = define(part, files);
-                object["weight"] = json!(weight);
-                object
-            };
-            json!({"part": parts.iter().map(&mut part).collect::<Vec<_>>()})
-        }
-    };
-    object["kind"] = json!(spec.kind());
-    let is_mixture = matches!(spec, Spec::Mixture { .. });
-    if let Some((name, digest)) = (!is_mixture && !spec.files().is_empty()).then(|| files.next()).flatten() {
-        object["file"] = json!({"name": name, "digest": digest});
-    }
-    object
 }
 
 /// A number, `{ min = 1, max = 9 }`, `"1..9"` or `"max_model_len - 2048"`.
