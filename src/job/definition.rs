@@ -1,8 +1,12 @@
 //! What makes two runs the same study: everything that decides what a measurement means.
 
+use std::path::Path;
+
 use serde_json::{Value as Json, json};
 
-use super::Job;
+use super::{Job, LoadJob};
+use crate::load::{Api, Arrival};
+use crate::workload::{Length, Spec, Think};
 
 impl Job {
     /// Stored with the study. Budget and sampler are left out: they may change when a study is taken up again.
@@ -32,22 +36,120 @@ impl Job {
             "model": self.model.written,
             "seed": self.seed,
             "space": { "fixed": self.parameters().fixed, "parameters": parameters },
-            "workload": {
-                "kind": "random",
-                "input_len": self.workload.input_len,
-                "output_len": self.workload.output_len,
-                "vocab_size": self.workload.vocab_size,
-            },
-            "load": {
-                "concurrency": self.load.concurrency,
-                "requests": self.load.requests,
-                "warmup": self.load.warmup,
-                "request_timeout_s": self.load.request_timeout.as_secs_f64(),
-                "max_error_rate": self.load.max_error_rate,
-            },
+            "workload": self.workload.definition(),
+            "load": load(&self.load),
             "objective": self.objective,
         })
     }
+}
+
+/// FNV-1a of 64 bits: tells files apart, protects from nothing.
+pub(super) fn digest(file: &Path) -> std::io::Result<String> {
+    let mut reader = std::io::BufReader::with_capacity(1 << 20, std::fs::File::open(file)?);
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    loop {
+        let bytes = std::io::BufRead::fill_buf(&mut reader)?;
+        if bytes.is_empty() {
+            return Ok(format!("{hash:016x}"));
+        }
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        let len = bytes.len();
+        std::io::BufRead::consume(&mut reader, len);
+    }
+}
+
+/// What decides which requests a specification asks; `files` are the names and digests of its files, in order.
+pub(super) fn define(spec: &Spec, files: &mut std::slice::Iter<'_, (String, String)>) -> Json {
+    let length = |length: &Length| match length {
+        Length::Exact(length) => json!(length),
+        Length::Range { min, max } => json!({"min": min, "max": max}),
+        Length::Rest(_) => json!(length.to_string()),
+    };
+    let mut object = match spec {
+        Spec::Random { input_len, output_len, prefix_len } => {
+            let mut object = json!({"input_len": length(input_len), "output_len": length(output_len)});
+            if *prefix_len > 0 {
+                object["prefix_len"] = json!(prefix_len);
+            }
+            object
+        }
+        Spec::ShareGpt { prompts, output_len, pruning, .. } => json!({
+            "prompts": prompts, "output_len": output_len, "min_len": pruning.min_len,
+            "max_prompt_len": pruning.max_prompt_len, "max_total_len": pruning.max_total_len,
+        }),
+        Spec::Jsonl { output_len, .. } => json!({"output_len": output_len}),
+        Spec::Trace { .. } => json!({}),
+        Spec::Prefix { groups, prefix_len, share, suffix_len, output_len } => json!({
+            "groups": groups, "prefix_len": prefix_len, "share": share,
+            "suffix_len": length(suffix_len), "output_len": length(output_len),
+        }),
+        Spec::Conversation { turns, system_len, first_len, user_len, output_len, think } => {
+            let (distribution, think) = match think {
+                Think::Fixed(time) => ("fixed", time),
+                Think::Exponential(mean) => ("exponential", mean),
+            };
+            json!({
+                "turns": length(turns), "system_len": system_len, "first_len": length(first_len),
+                "user_len": length(user_len), "output_len": length(output_len),
+                "think_time_s": think.as_secs_f64(), "think_distribution": distribution,
+            })
+        }
+        Spec::Image { sizes, count, input_len, output_len } => json!({
+            "sizes": sizes, "count": count, "input_len": length(input_len), "output_len": length(output_len),
+        }),
+        Spec::Mixture { parts } => {
+            let mut part = |(weight, part): &(f64, Spec)| {
+                let mut object = define(part, files);
+                object["weight"] = json!(weight);
+                object
+            };
+            json!({"part": parts.iter().map(&mut part).collect::<Vec<_>>()})
+        }
+    };
+    object["kind"] = json!(spec.kind());
+    let is_mixture = matches!(spec, Spec::Mixture { .. });
+    if let Some((name, digest)) = (!is_mixture && !spec.files().is_empty()).then(|| files.next()).flatten() {
+        object["file"] = json!({"name": name, "digest": digest});
+    }
+    object
+}
+
+/// Keys that came later are there only where they are not the default, so that older studies go on.
+fn load(load: &LoadJob) -> Json {
+    let mut object = json!({
+        "concurrency": load.concurrency,
+        "requests": load.requests,
+        "warmup": load.warmup,
+        "request_timeout_s": load.request_timeout.as_secs_f64(),
+        "max_error_rate": load.max_error_rate,
+    });
+    // JSON has no infinity.
+    let number = |value: f64| if value.is_finite() { json!(value) } else { json!("inf") };
+    match &load.arrival {
+        Arrival::Closed => {}
+        Arrival::AtOnce => object["rate_per_s"] = json!("inf"),
+        Arrival::Rate { per_s, burstiness } => {
+            object["rate_per_s"] = json!(per_s);
+            object["burstiness"] = number(*burstiness);
+        }
+        Arrival::Ramp { from_per_s, to_per_s, over, burstiness } => {
+            object["ramp"] = json!({"from_per_s": from_per_s, "to_per_s": to_per_s, "over_s": over.as_secs_f64()});
+            object["burstiness"] = number(*burstiness);
+        }
+        Arrival::Trace { factor } => object["trace_factor"] = json!(factor),
+    }
+    if let Some(duration) = load.duration {
+        object["duration_s"] = json!(duration.as_secs_f64());
+    }
+    if load.allow_eos {
+        object["allow_eos"] = json!(true);
+    }
+    if load.api == Api::Chat {
+        object["api"] = json!("chat");
+    }
+    object
 }
 
 /// The dotted paths at which two definitions differ.
