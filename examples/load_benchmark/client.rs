@@ -10,7 +10,7 @@ use crate::process::{Cost, Server, run, tail};
 use crate::scenario::Scenario;
 
 #[derive(Clone, Debug)]
-pub enum Client {
+pub(crate) enum Client {
     /// The path of `setpoint`.
     Setpoint(PathBuf),
     Vllm {
@@ -22,7 +22,7 @@ pub enum Client {
 
 /// The fields that both write; the names are those of `vllm bench serve --save-result`.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Reported {
+pub(crate) struct Reported {
     pub completed: u64,
     #[serde(default)]
     pub failed: u64,
@@ -34,17 +34,19 @@ pub struct Reported {
 
 /// One run of one client.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub cost: Cost,
     pub reported: Reported,
     /// From the start of the client's process to the arrival of its first request's last byte.
     pub start_ms: f64,
+    /// CPU seconds of the client by then.
+    pub start_cpu_s: f64,
     pub truth: Truth,
 }
 
 /// The server's side of the same run.
 #[derive(Clone, Debug)]
-pub struct Truth {
+pub(crate) struct Truth {
     pub tokens: u64,
     pub tokens_per_s: f64,
     pub mean_ttft_ms: f64,
@@ -61,7 +63,7 @@ pub struct Truth {
 }
 
 impl Client {
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Setpoint(_) => "setpoint",
             Self::Vllm { .. } => "vllm",
@@ -103,7 +105,7 @@ impl Client {
     ///
     /// # Errors
     /// When it gives no result; the text says what it printed last.
-    pub fn measure(&self, scenario: &Scenario, directory: &Path) -> Result<Outcome, Box<dyn std::error::Error>> {
+    pub(crate) fn measure(&self, scenario: &Scenario, directory: &Path) -> Result<Outcome, Box<dyn std::error::Error>> {
         let result = directory.join("result.json");
         let log = directory.join("log");
         if result.exists() {
@@ -120,7 +122,8 @@ impl Client {
         let reported = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", result.display()))?;
         let first = own.requests.iter().map(|seen| seen.arrived_ns).min().ok_or("the server saw no request")?;
         let start_ms = ms(first.saturating_sub(cost.spawned_ns));
-        Ok(Outcome { cost, reported, start_ms, truth: truth(own, scenario.requests as usize) })
+        let start_cpu_s = cost.cpu_s_at(first);
+        Ok(Outcome { cost, reported, start_ms, start_cpu_s, truth: truth(own, scenario.requests as usize) })
     }
 }
 

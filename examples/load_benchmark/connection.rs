@@ -9,7 +9,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 use crate::clock;
 
-pub struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     /// Tells it from earlier ones with the same descriptor.
     pub number: u32,
@@ -24,7 +24,7 @@ pub struct Connection {
 }
 
 /// A request whose last byte has been read.
-pub struct Request {
+pub(crate) struct Request {
     /// Method and path, as in `GET /health`.
     pub line: String,
     pub arrived: u64,
@@ -35,7 +35,7 @@ pub struct Request {
 }
 
 /// A stream of tokens under way.
-pub struct Reply {
+pub(crate) struct Reply {
     pub arrived: u64,
     pub read: u64,
     pub first: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Reply {
 }
 
 impl Connection {
-    pub fn new(stream: TcpStream, number: u32) -> Self {
+    pub(crate) fn new(stream: TcpStream, number: u32) -> Self {
         Self { stream, number, head: Vec::new(), body: None, out: Vec::new(), reply: None, close: false }
     }
 
@@ -52,7 +52,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the connection is over or what came is not understood.
-    pub fn read(&mut self, buffer: &mut [u8], control: &mut [u8]) -> std::io::Result<Option<Request>> {
+    pub(crate) fn read(&mut self, buffer: &mut [u8], control: &mut [u8]) -> std::io::Result<Option<Request>> {
         let mut whole = None;
         loop {
             let (count, stamp) = {
@@ -108,14 +108,14 @@ impl Connection {
     }
 
     /// Writes these bytes, or keeps what the client does not take. Returns whether all are written.
-    pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<bool> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> std::io::Result<bool> {
         let written = if self.out.is_empty() { self.write(bytes)? } else { 0 };
         self.out.extend_from_slice(&bytes[written..]);
         Ok(self.out.is_empty())
     }
 
     /// Writes what was kept. Returns whether nothing is left.
-    pub fn flush(&mut self) -> std::io::Result<bool> {
+    pub(crate) fn flush(&mut self) -> std::io::Result<bool> {
         if !self.out.is_empty() {
             let out = std::mem::take(&mut self.out);
             let written = self.write(&out)?;
@@ -126,7 +126,7 @@ impl Connection {
     }
 
     /// Writes as much as the client takes, and keeps nothing.
-    pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let mut written = 0;
         while written < bytes.len() {
             match self.stream.write(&bytes[written..]) {
@@ -161,7 +161,7 @@ fn parse(head: &[u8]) -> std::io::Result<(Request, usize)> {
 }
 
 /// Asks a server of this machine for a path and returns the body.
-pub fn get(port: u16, path: &str) -> std::io::Result<String> {
+pub(crate) fn get(port: u16, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").as_bytes())?;
     let mut text = String::new();

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// One answered request. Nanoseconds on the clock of `clock::now`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// When the kernel had the request's last byte: from here the server's times count, its own backlog included.
     pub arrived_ns: u64,
     /// When the server had read it.
@@ -17,7 +17,7 @@ pub struct Seen {
 
 /// Since the last time that it was asked.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Own {
+pub(crate) struct Own {
     /// In the order in which they ended.
     pub requests: Vec<Seen>,
     /// For each paced token: the instant just before its write, after the instant at which it was due. Microseconds.
@@ -36,7 +36,7 @@ pub struct Own {
 }
 
 /// Ascending values in, the smallest that is not below a share `q` of them out; zero of none.
-pub fn quantile(sorted: &[u32], q: f64) -> u32 {
+pub(crate) fn quantile(sorted: &[u32], q: f64) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a length")]
     #[expect(clippy::cast_precision_loss, reason = "counts are small")]
     let rank = (q * sorted.len() as f64).ceil() as usize;

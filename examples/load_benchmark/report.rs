@@ -10,14 +10,14 @@ use crate::scenario::Scenario;
 const LATE_MS: f64 = 5.0;
 
 /// All runs of one scenario.
-pub struct Results {
+pub(crate) struct Results {
     pub scenario: &'static Scenario,
     pub setpoint: Vec<Outcome>,
     pub vllm: Vec<Outcome>,
 }
 
 /// The median over runs; NaN of none.
-pub fn median(runs: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
+pub(crate) fn median(runs: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
     let mut values: Vec<f64> = runs.iter().map(of).collect();
     values.sort_unstable_by(f64::total_cmp);
     match values.len() {
@@ -33,6 +33,7 @@ type Quantity = fn(&Outcome) -> f64;
 const QUANTITIES: &[(&str, usize, Quantity)] = &[
     ("wall s", 2, |run| run.cost.wall_s),
     ("cpu s", 2, |run| run.cost.cpu_s),
+    ("  until the first request", 2, |run| run.start_cpu_s),
     ("max rss MB", 0, |run| run.cost.max_rss_mb),
     ("start to first request ms", 1, |run| run.start_ms),
     ("completed", 0, |run| run.reported.completed as f64),
@@ -53,7 +54,7 @@ const QUANTITIES: &[(&str, usize, Quantity)] = &[
 
 impl Results {
     /// Rows of quantities, columns of clients, medians over the runs.
-    pub fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         table.set_header(["", "setpoint", "vllm bench serve", "setpoint / vllm"]);
@@ -69,7 +70,7 @@ impl Results {
     }
 
     /// What a reader has to know before he believes the numbers.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (name, runs) in [("setpoint", &self.setpoint), ("vllm", &self.vllm)] {
             for (index, run) in runs.iter().enumerate() {
@@ -98,11 +99,12 @@ impl Results {
 }
 
 /// One line of the verdict.
-pub struct Verdict {
+pub(crate) struct Verdict {
     pub text: String,
     pub met: bool,
 }
 
+#[derive(Clone, Copy)]
 enum Limit {
     AtMost(f64),
     Below(f64),
@@ -127,10 +129,8 @@ fn verdict(scenario: &str, what: &str, value: f64, limit: Limit, unit: &str) -> 
 
 /// Every target that the scenarios which ran can tell of; `compared`: whether vLLM's client was to be measured too.
 #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark")]
-pub fn verdicts(all: &[Results], compared: bool) -> Vec<Verdict> {
+pub(crate) fn verdicts(all: &[Results], compared: bool) -> Vec<Verdict> {
     let mut lines = Vec::new();
-    let find = |name| all.iter().find(|results| results.scenario.name == name);
-    let start = find("start");
     for results in all {
         let name = results.scenario.name;
         let ours = |of: Quantity| median(&results.setpoint, of);
@@ -159,14 +159,10 @@ pub fn verdicts(all: &[Results], compared: bool) -> Vec<Verdict> {
                 line("mean ttft against the server's own", ours(share), Limit::AtMost(5.0), " %");
             }
             "firehose" if compared => {
-                let per_cpu =
-                    |runs: &[Outcome], less: f64| median(runs, |run| run.truth.tokens as f64 / (run.cost.cpu_s - less));
-                let of_start = |of: fn(&Results) -> &[Outcome]| {
-                    start.map_or(f64::NAN, |start| median(of(start), |run| run.cost.cpu_s))
-                };
-                let (our_start, their_start) = (of_start(|all| &all.setpoint), of_start(|all| &all.vllm));
-                for (what, ours, theirs) in [("included", 0.0, 0.0), ("excluded", our_start, their_start)] {
-                    let (ours, theirs) = (per_cpu(&results.setpoint, ours), per_cpu(&results.vllm, theirs));
+                let included: Quantity = |run| run.truth.tokens as f64 / run.cost.cpu_s;
+                let excluded: Quantity = |run| run.truth.tokens as f64 / (run.cost.cpu_s - run.start_cpu_s);
+                for (what, per_cpu) in [("included", included), ("excluded", excluded)] {
+                    let (ours, theirs) = (ours(per_cpu), median(&results.vllm, per_cpu));
                     let what = format!("tokens per cpu second, start {what}, {ours:.0} against {theirs:.0}");
                     line(&what, ours / theirs, Limit::AtLeast(5.0), " times");
                 }

@@ -3,7 +3,7 @@
 use crate::server::Timing;
 
 #[derive(Debug)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     pub name: &'static str,
     pub concurrency: u32,
     pub requests: u32,
@@ -29,8 +29,7 @@ const fn scenario(
     }
 }
 
-/// `start` is first: its CPU seconds are those that others are told without.
-pub const ALL: &[Scenario] = &[
+pub(crate) const ALL: &[Scenario] = &[
     scenario("start", 1, 1, 32, [50, 20], 1),
     scenario("streams-128", 128, 256, 32, [50, 10], 200),
     scenario("streams-1000", 1000, 2000, 32, [50, 20], 200),
@@ -40,7 +39,7 @@ pub const ALL: &[Scenario] = &[
 ];
 
 /// The scenarios of these names, in the order of [`ALL`]; all where none is named.
-pub fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
+pub(crate) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
     if let Some(name) = names.iter().find(|name| ALL.iter().all(|scenario| scenario.name != **name)) {
         let known: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
         return Err(format!("no scenario is called {name:?}; there are {}", known.join(", ")));

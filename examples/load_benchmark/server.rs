@@ -35,7 +35,7 @@ const TICK_NS: u64 = 200_000;
 const READ_BYTES: usize = 256 * 1024;
 
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Timing {
+pub(crate) struct Timing {
     /// From a request's last byte to its first token.
     #[arg(long, default_value_t = 50)]
     pub first_ms: u64,
@@ -66,7 +66,7 @@ struct Server {
 }
 
 /// Serves until the process is ended. The first line on standard output is the port.
-pub fn serve(timing: Timing) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn serve(timing: Timing) -> Result<(), Box<dyn std::error::Error>> {
     // However the benchmark ends, its server does not outlive it.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -306,7 +306,7 @@ fn descriptor(of: &impl AsRawFd) -> usize {
 }
 
 /// CPU seconds, user and system, and the largest resident set of a process, in MB of a million bytes.
-pub fn usage(who: UsageWho) -> (f64, f64) {
+pub(crate) fn usage(who: UsageWho) -> (f64, f64) {
     let Ok(usage) = getrusage(who) else { return (f64::NAN, f64::NAN) };
     let cpu = usage.user_time() + usage.system_time();
     let rss_kib = u32::try_from(usage.max_rss()).unwrap_or(u32::MAX);

@@ -1,12 +1,12 @@
 //! The bytes of the server's replies, built once: events of the size and form of vLLM's, each in a chunk of its own.
 
-pub const HEAD: &[u8] =
+pub(crate) const HEAD: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// What one write of a fire hose carries.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-pub struct Wire {
+pub(crate) struct Wire {
     /// Any token but the last.
     pub token: Vec<u8>,
     /// As many of them as fit in a write.
@@ -16,7 +16,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub fn new(tokens: u32, prompt_tokens: u32) -> Self {
+    pub(crate) fn new(tokens: u32, prompt_tokens: u32) -> Self {
         let token = chunk(&event("null"));
         let block = token.repeat((BLOCK_BYTES / token.len()).max(1));
         let usage = format!(
@@ -45,7 +45,7 @@ fn chunk(event: &str) -> Vec<u8> {
 }
 
 /// A whole reply with a body of this type.
-pub fn reply(status: &str, content_type: &str, body: &str) -> Vec<u8> {
+pub(crate) fn reply(status: &str, content_type: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
         .into_bytes()
 }
