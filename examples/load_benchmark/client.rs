@@ -62,6 +62,13 @@ pub(crate) struct Truth {
     pub max_rss_mb: f64,
 }
 
+impl Outcome {
+    /// CPU seconds of everything else that ran on this machine meanwhile.
+    pub(crate) fn others_cpu_s(&self) -> f64 {
+        (self.cost.machine_cpu_s - self.cost.cpu_s - self.truth.cpu_s).max(0.0)
+    }
+}
+
 impl Client {
     pub(crate) fn name(&self) -> &'static str {
         match self {

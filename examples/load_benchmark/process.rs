@@ -76,6 +76,8 @@ pub(crate) struct Cost {
     pub max_rss_mb: f64,
     /// None when a signal ended it.
     pub exit_code: Option<i32>,
+    /// Of all programs on this machine meanwhile.
+    pub machine_cpu_s: f64,
     /// Instants and the CPU nanoseconds of the process, without its children, by then.
     pub samples: Vec<(u64, u64)>,
 }
@@ -110,6 +112,7 @@ pub(crate) fn run(command: &[String], env: &[(&str, &str)], log: &Path) -> Resul
 #[expect(clippy::disallowed_methods, reason = "the client, which is waited for")]
 pub(crate) fn measure(command: &[String]) -> Result<()> {
     let [program, arguments @ ..] = command else { return Err("no command was given".into()) };
+    let before = machine_cpu_s();
     let spawned_ns = clock::now();
     // Standard output is this program's answer, so the client's goes where errors go.
     let mut child = Command::new(program).args(arguments).stdout(std::io::stderr()).spawn()?;
@@ -118,10 +121,11 @@ pub(crate) fn measure(command: &[String]) -> Result<()> {
     let sampler = std::thread::spawn(move || sample(pid, &ended));
     let status = child.wait()?;
     let wall_s = ms(clock::now() - spawned_ns) / 1e3;
+    let machine_cpu_s = machine_cpu_s() - before;
     drop(end);
     let samples = sampler.join().map_err(|_| "the sampling thread panicked")?;
     let (cpu_s, max_rss_mb) = usage(UsageWho::RUSAGE_CHILDREN);
-    let cost = Cost { spawned_ns, wall_s, cpu_s, max_rss_mb, exit_code: status.code(), samples };
+    let cost = Cost { spawned_ns, wall_s, cpu_s, max_rss_mb, exit_code: status.code(), machine_cpu_s, samples };
     serde_json::to_writer(std::io::stdout(), &cost)?;
     std::io::stdout().flush()?;
     Ok(())
@@ -137,6 +141,19 @@ fn sample(pid: Pid, ended: &Receiver<()>) -> Vec<(u64, u64)> {
         }
     }
     samples
+}
+
+/// CPU seconds that were not idle since the machine's start, by the first line of `/proc/stat`; what the hypervisor gave
+/// to others is among them.
+fn machine_cpu_s() -> f64 {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks: Vec<u64> =
+        text.lines().next().unwrap_or_default().split(' ').filter_map(|word| word.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
+    let busy: u64 = ticks.iter().take(8).enumerate().filter(|(index, _)| !matches!(index, 3 | 4)).map(|(_, n)| n).sum();
+    #[expect(clippy::cast_precision_loss, reason = "a machine's life in ticks")]
+    let seconds = busy as f64 / procfs::ticks_per_second() as f64;
+    seconds
 }
 
 /// The last lines of a file.

@@ -9,6 +9,9 @@ use crate::scenario::Scenario;
 /// narrowest target on single latencies is twice as wide.
 const LATE_MS: f64 = 5.0;
 
+/// What others may take of one core before a run is doubted.
+const OTHERS: f64 = 0.2;
+
 /// All runs of one scenario.
 pub(crate) struct Results {
     pub scenario: &'static Scenario,
@@ -49,6 +52,7 @@ const QUANTITIES: &[(&str, usize, Quantity)] = &[
     ("  the server's own", 3, |run| run.truth.mean_itl_ms),
     ("server late p99 ms", 2, |run| run.truth.late_p99_ms),
     ("server cpu s", 2, |run| run.truth.cpu_s),
+    ("others' cpu s", 2, Outcome::others_cpu_s),
     ("server max rss MB", 0, |run| run.truth.max_rss_mb),
 ];
 
@@ -76,9 +80,13 @@ impl Results {
             for (index, run) in runs.iter().enumerate() {
                 let mut warn = |what: String| warnings.push(format!("{name}, run {}: {what}", index + 1));
                 let truth = &run.truth;
-                if truth.late_p99_ms > LATE_MS {
+                if self.scenario.timing.gap_ms > 0 && truth.late_p99_ms > LATE_MS {
                     let late = truth.late_p99_ms;
                     warn(format!("the server itself could not keep time: p99 {late:.1} ms late, limit {LATE_MS} ms"));
+                }
+                let others = run.others_cpu_s();
+                if others > OTHERS * run.cost.wall_s {
+                    warn(format!("other programs took {others:.1} cpu seconds meanwhile: the machine was not quiet"));
                 }
                 if !truth.kernel_stamps {
                     warn("the kernel gave no times of arrival; the server's own TTFT lacks its backlog".to_owned());
@@ -134,7 +142,13 @@ pub(crate) fn verdicts(all: &[Results], compared: bool) -> Vec<Verdict> {
     for results in all {
         let name = results.scenario.name;
         let ours = |of: Quantity| median(&results.setpoint, of);
-        let mut line = |what: &str, value, limit, unit| lines.push(verdict(name, what, value, limit, unit));
+        let late = results.scenario.timing.gap_ms > 0 && ours(|run| run.truth.late_p99_ms) > LATE_MS;
+        let remark = if late { " (but the server was late)" } else { "" };
+        let mut line = |what: &str, value, limit, unit| {
+            let mut verdict = verdict(name, what, value, limit, unit);
+            verdict.text.push_str(remark);
+            lines.push(verdict);
+        };
         let ttft: Quantity = |run| (run.reported.mean_ttft_ms - run.truth.mean_ttft_ms).abs();
         match name {
             "start" => line("start to first request", ours(|run| run.start_ms), Limit::Below(50.0), " ms"),
