@@ -26,10 +26,23 @@ pub(crate) struct Reported {
     pub completed: u64,
     #[serde(default)]
     pub failed: u64,
+    #[serde(default = "nothing", deserialize_with = "number")]
     pub output_throughput: f64,
+    #[serde(default = "nothing", deserialize_with = "number")]
     pub mean_ttft_ms: f64,
+    #[serde(default = "nothing", deserialize_with = "number")]
     pub p99_ttft_ms: f64,
+    #[serde(default = "nothing", deserialize_with = "number")]
     pub mean_itl_ms: f64,
+}
+
+fn nothing() -> f64 {
+    f64::NAN
+}
+
+/// A number, or NaN for a null: of one token there is no ITL.
+fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_else(nothing))
 }
 
 /// One run of one client.

@@ -47,8 +47,8 @@ struct Arguments {
     /// Scenarios by name; all where none is given.
     scenarios: Vec<String>,
     /// Runs of each client in each scenario.
-    #[arg(long, default_value_t = 3)]
-    repeats: usize,
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
     /// Default: the one that cargo has built beside this program.
     #[arg(long)]
     setpoint: Option<PathBuf>,
