@@ -10,6 +10,7 @@
 //! A request is one of three things and nothing is dropped silently: completed, failed in one of the classes of
 //! [`Error`], or, after a stop, counted as unfinished.
 
+mod arrival;
 mod body;
 mod chunk;
 mod client;
@@ -18,6 +19,7 @@ mod dialect;
 #[cfg(test)]
 mod misbehaving;
 mod plan;
+mod protocol;
 mod record;
 mod reply;
 mod sse;
@@ -31,6 +33,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::workload::Workload;
 
+pub use arrival::{ArrivalError, instants};
 pub use dialect::Dialect;
 pub use plan::{Api, ApiKey, Arrival, Plan, Target};
 pub use record::{Client, End, Error, Record, Run, Warmup};
@@ -86,14 +89,34 @@ pub enum Flow {
 pub enum LoadError {
     #[error("{name} must be at least 1")]
     Zero { name: &'static str },
+    #[error(transparent)]
+    Arrival(#[from] ArrivalError),
     #[error("cannot use the url {url:?}: {reason}")]
     Url { url: String, reason: String },
     #[error("cannot build the http client: {0}")]
     Client(String),
-    #[error("cannot serialize request {index}: {source}")]
-    Serialize { index: u64, source: serde_json::Error },
+    #[error("a {dialect} server takes no {what} at {path}")]
+    Prompt { dialect: &'static str, path: &'static str, what: &'static str },
+    #[error("extra body field {field:?}: {reason}")]
+    ExtraBody { field: &'static str, reason: &'static str },
+    #[error("cannot serialize a request: {0}")]
+    Body(std::io::Error),
     #[error("cannot start the load's thread: {0}")]
     Thread(std::io::Error),
+}
+
+impl LoadError {
+    /// What to do next, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Prompt { what: protocol::MESSAGES, .. } => Some("ask /v1/chat/completions, or use prompts of text"),
+            Self::Prompt { path: protocol::COMPLETIONS, .. } => Some("use prompts of text"),
+            Self::Prompt { .. } => Some("use prompts of text or messages, or ask /v1/completions"),
+            Self::ExtraBody { .. } => Some("leave the field out"),
+            _ => None,
+        }
+    }
 }
 
 /// Drives the workload's requests and returns when the last has ended, or soon after `stop` turns true; then the run
@@ -118,6 +141,7 @@ pub async fn drive(
             return Err(LoadError::Zero { name });
         }
     }
+    plan.arrival.check()?;
     let observer: Arc<Observer> = Arc::new(Mutex::new(Box::new(observer)));
     let (mut result, answer) = oneshot::channel();
     let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {
@@ -183,8 +207,7 @@ async fn run(
         if stop.is_set() {
             break;
         }
-        let job = Job::new(&target.model, index, &workload.session(index).turns[0].request);
-        measured.push(job.map_err(|source| LoadError::Serialize { index, source })?);
+        measured.push(Job::new(client.protocol(), index, &workload.session(index).turns[0].request)?);
     }
     let warmup = measured.split_off(requests.min(measured.len()));
 
