@@ -156,6 +156,10 @@ impl Progress {
                 let again = if *proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
                 Some(format!("trial {number}: launching{again} {}", config.without(&self.fixed)))
             }
+            Event::Void { reasons } => Some(format!(
+                "trial {}: measuring again, the load generator was the bottleneck: {reasons}",
+                state.number
+            )),
             Event::Phase(phase) if self.verbose => Some(format!("trial {}: {phase}", state.number)),
             // The error that follows an interruption says it.
             Event::Phase(_) | Event::Progress { .. } | Event::End(Ending::Interrupted) => None,
@@ -207,6 +211,7 @@ impl Progress {
                 json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config})
             }
             Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
+            Event::Void { reasons } => json!({"event": "void", "reasons": reasons}),
             Event::Progress { .. } if !self.verbose => return None,
             Event::Progress { done, total } => json!({"event": "progress", "done": done, "total": total}),
             Event::Trial { trial, improves, .. } => json!({
@@ -246,6 +251,7 @@ impl State {
             | Event::Swept { .. }
             | Event::Preflight { .. }
             | Event::WrongRule(_)
+            | Event::Void { .. }
             | Event::Progress { .. }
             | Event::End(_) => {}
         }

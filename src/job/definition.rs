@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Job, LoadJob};
 use crate::load::{Api, Arrival};
+use crate::metrics::Part;
 use crate::workload::{Length, Spec, Think};
 
 impl Job {
@@ -145,6 +146,15 @@ fn load(load: &LoadJob) -> Json {
     }
     if load.allow_eos {
         object["allow_eos"] = json!(true);
+    }
+    if load.window == Part::Steady {
+        object["window"] = json!("steady");
+    }
+    if let Some(until) = load.until {
+        object["until"] = json!(until);
+    }
+    if !load.goodput.is_empty() {
+        object["goodput"] = json!(load.goodput.iter().map(ToString::to_string).collect::<Vec<_>>());
     }
     if load.api == Api::Chat {
         object["api"] = json!("chat");

@@ -7,6 +7,7 @@ use toml::de::DeValue;
 use super::positive;
 use crate::document::{DocumentError, FromToml, Section};
 use crate::load::{Api, Arrival, Plan};
+use crate::metrics::{Part, Slo, SloError, Until};
 use crate::workload::Workload;
 
 /// How the workload is asked.
@@ -26,6 +27,11 @@ pub struct LoadJob {
     /// Whether a reply may end before it has as many tokens as asked for.
     pub allow_eos: bool,
     pub api: Api,
+    pub window: Part,
+    /// The precision of the objective at which the window may end, as a share of the value.
+    pub until: Option<f64>,
+    /// What a request has to keep to count for the goodput.
+    pub goodput: Vec<Slo>,
 }
 
 impl LoadJob {
@@ -42,6 +48,9 @@ impl LoadJob {
             max_error_rate: 0.05,
             allow_eos: false,
             api: Api::Completions,
+            window: Part::Whole,
+            until: None,
+            goodput: Vec::new(),
         }
     }
 
@@ -122,7 +131,37 @@ impl LoadJob {
             }
         };
         let allow_eos = section.optional("allow_eos")?.unwrap_or(false);
-        Ok(Self { arrival, concurrency, requests, duration, warmup, request_timeout, max_error_rate, allow_eos, api })
+        let until: Option<String> = section.optional("until")?;
+        let until = until.map(|share| Until::share(&share)).transpose();
+        let until = until.map_err(|error| section.error("until", error.to_string(), None))?;
+        let window = match section.optional::<String>("window")?.as_deref() {
+            Some("whole") => Part::Whole,
+            Some("steady") => Part::Steady,
+            // What ends by a number of requests is a whole; what ends by a clock ends anywhere.
+            None if requests.is_some() && until.is_none() => Part::Whole,
+            None => Part::Steady,
+            Some(other) => {
+                let problem = format!("{other:?} is not a part of a run; there are \"whole\" and \"steady\"");
+                return Err(section.error("window", problem, None));
+            }
+        };
+        let goodput: Vec<String> = section.optional("goodput")?.unwrap_or_default();
+        let goodput = goodput.iter().map(|limit| limit.parse()).collect::<Result<_, _>>();
+        let goodput = goodput.map_err(|error: SloError| section.error("goodput", error.to_string(), None))?;
+        Ok(Self {
+            arrival,
+            concurrency,
+            requests,
+            duration,
+            warmup,
+            request_timeout,
+            max_error_rate,
+            allow_eos,
+            api,
+            window,
+            until,
+            goodput,
+        })
     }
 }
 

@@ -105,7 +105,7 @@ impl Job {
         let mut load = root.section("load", LoadJob::read)?;
         let workload =
             root.section("workload", |section| WorkloadJob::read(section, &paths, seed, &model, &mut load))?;
-        let objective = root.section("objective", objective::read)?;
+        let objective = root.section("objective", |section| objective::read(section, &load))?;
         let budget = root.section("budget", read_budget)?;
         Ok(Self { file: file.to_owned(), name, seed, sampler, engine, model, space, workload, load, objective, budget })
     }

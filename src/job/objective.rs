@@ -1,10 +1,12 @@
 //! `[objective]`: what is better.
 
+use super::LoadJob;
 use crate::document::{DocumentError, Section};
+use crate::metrics::Until;
 use crate::objective::{Constraint, Goal, Limit, Objective};
 use crate::trial::{Direction, Measurement};
 
-pub(super) fn read(section: &Section<'_>) -> Result<Objective, DocumentError> {
+pub(super) fn read(section: &Section<'_>, load: &LoadJob) -> Result<Objective, DocumentError> {
     let (maximize, minimize) = (section.optional::<String>("maximize")?, section.optional::<String>("minimize")?);
     let (key, goal, metric) = match (maximize, minimize) {
         (Some(metric), None) => ("maximize", Goal::Maximize, metric),
@@ -14,7 +16,13 @@ pub(super) fn read(section: &Section<'_>) -> Result<Objective, DocumentError> {
         }
         (None, None) => return Err(section.error("maximize", "is missing, and so is minimize", None)),
     };
-    check_metric(section, key, &metric)?;
+    check_metric(section, key, &metric, load)?;
+    if load.until.is_some()
+        && let Err(error) = Until::parse(&metric, "1%")
+    {
+        let hint = error.hint().map(str::to_owned);
+        return Err(section.error(key, format!("{error}, and load.until asks for it"), hint));
+    }
     let better = match Measurement::direction(&metric) {
         Some(Direction::Maximize) => Goal::Maximize,
         _ => Goal::Minimize,
@@ -26,7 +34,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Objective, DocumentError> {
     }
     let constraints = section.sections("constraint", |constraint| {
         let metric: String = constraint.required("metric")?;
-        check_metric(constraint, "metric", &metric)?;
+        check_metric(constraint, "metric", &metric, load)?;
         let limit = match (constraint.optional("at_most")?, constraint.optional("at_least")?) {
             (Some(limit), None) => Limit::AtMost(limit),
             (None, Some(limit)) => Limit::AtLeast(limit),
@@ -37,10 +45,14 @@ pub(super) fn read(section: &Section<'_>) -> Result<Objective, DocumentError> {
     Ok(Objective { metric, goal, constraints })
 }
 
-fn check_metric(section: &Section<'_>, key: &str, name: &str) -> Result<(), DocumentError> {
-    if Measurement::is_known(name) {
-        return Ok(());
+fn check_metric(section: &Section<'_>, key: &str, name: &str, load: &LoadJob) -> Result<(), DocumentError> {
+    if !Measurement::is_known(name) {
+        let hint = format!("did you mean `{}`?", Measurement::nearest(name));
+        return Err(section.error(key, format!("{name:?} is not a metric"), Some(hint)));
     }
-    let hint = format!("did you mean `{}`?", Measurement::nearest(name));
-    Err(section.error(key, format!("{name:?} is not a metric"), Some(hint)))
+    if name == "request_goodput" && load.goodput.is_empty() {
+        let hint = "give load.goodput, such as [\"ttft:200\", \"tpot:50\"], in milliseconds".to_owned();
+        return Err(section.error(key, "a good request has no limits to keep", Some(hint)));
+    }
+    Ok(())
 }

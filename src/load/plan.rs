@@ -90,7 +90,10 @@ pub struct Plan {
     /// Requests (in a closed loop: users) that are under way at the same time at most; a session that is due earlier
     /// waits, and its wait counts. In a closed loop it must be given.
     pub concurrency: Option<usize>,
-    /// Requests of the measured window: the turns of the workload's sessions from 0, the last of them cut where it
+    /// The first session of the measured window. Another run on the same server needs others: the prompts of the first are
+    /// in its prefix cache.
+    pub first: u64,
+    /// Requests of the measured window: the turns of the workload's sessions from there on, the last of them cut where it
     /// reaches beyond.
     pub requests: Option<u64>,
     /// Nothing is sent after this time in the measured window; what is under way then may end.
@@ -119,6 +122,7 @@ impl Plan {
             arrival: Arrival::Closed,
             seed: 0,
             concurrency: Some(concurrency),
+            first: 0,
             requests: Some(requests),
             duration: None,
             warmup: 0,

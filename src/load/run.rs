@@ -44,7 +44,7 @@ pub(super) fn run(
         let (workload, protocol, endpoint) = (Arc::clone(workload), Arc::clone(&protocol), Arc::clone(&endpoint));
         Feed::start(workload, protocol, endpoint, range, Arc::clone(signal))
     };
-    let measured = feed(Range { first: 0, requests: plan.requests, sessions })?;
+    let measured = feed(Range { first: plan.first, requests: plan.requests, sessions })?;
     let ahead = ahead(plan, sessions);
     let mut reactor =
         Reactor::new(Arc::clone(&endpoint), Arc::clone(signal), Desk::new(Clock::start()), plan.request_timeout)
@@ -54,7 +54,11 @@ pub(super) fn run(
     let mut warmed = Tally::default();
     if plan.warmup > 0 {
         let places = plan.concurrency.unwrap_or(AHEAD);
-        let warm = feed(Range { first: plan.requests.unwrap_or(FAR), requests: Some(plan.warmup), sessions: None })?;
+        let warm = feed(Range {
+            first: plan.first + plan.requests.unwrap_or(FAR),
+            requests: Some(plan.warmup),
+            sessions: None,
+        })?;
         warm.wait(places.min(usize::try_from(plan.warmup).unwrap_or(usize::MAX)));
         let zero = reactor.desk.clock.now();
         let window = Window {

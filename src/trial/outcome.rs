@@ -49,10 +49,12 @@ pub enum FailureKind {
     Crash,
     /// Too many requests failed for the numbers to mean anything.
     RequestErrors,
+    /// The load generator was the bottleneck: the numbers are its own and not the engine's.
+    ClientBound,
 }
 
 impl FailureKind {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Spawn,
         Self::InvalidArgument,
         Self::OutOfMemory,
@@ -62,6 +64,7 @@ impl FailureKind {
         Self::WrongServer,
         Self::Crash,
         Self::RequestErrors,
+        Self::ClientBound,
     ];
 
     /// The name in the database and in JSON.
@@ -77,6 +80,7 @@ impl FailureKind {
             Self::WrongServer => "wrong_server",
             Self::Crash => "crash",
             Self::RequestErrors => "request_errors",
+            Self::ClientBound => "client_bound",
         }
     }
 

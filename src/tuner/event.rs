@@ -39,6 +39,10 @@ pub enum Event {
     /// A rule was found wrong and is set aside.
     WrongRule(WrongRule),
     Phase(Phase),
+    /// The load generator was the bottleneck; the load is driven again.
+    Void {
+        reasons: String,
+    },
     /// Requests of the present phase that have ended.
     Progress {
         done: usize,

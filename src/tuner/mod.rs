@@ -8,6 +8,7 @@ mod inquiry;
 mod lock;
 mod memory;
 mod prepare;
+mod sample;
 mod trial;
 
 use std::path::PathBuf;

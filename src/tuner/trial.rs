@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -10,15 +9,12 @@ use tokio::sync::watch;
 use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{LaunchSpec, diagnose};
-use crate::facts::Device;
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::load::{self, Flow, Run, Target};
-use crate::metrics::{Options, summarize};
 use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
 use crate::store::{Begin, Study, now};
-use crate::telemetry::{self, Devices, Scope, Story, Watch};
-use crate::trial::{Failure, FailureKind, Launch, Measurement, Outcome, Trial};
+use crate::telemetry::Story;
+use crate::trial::{Failure, FailureKind, Launch, Outcome, Trial};
 
 /// How often a trial is launched again, on another port, because its port was taken.
 const MOST_COLLISIONS: usize = 3;
@@ -180,80 +176,15 @@ impl Tuner<'_> {
         };
         // Nothing of ours may take the engine's processors while it is measured.
         self.inquiry.settled().await;
-        let (halt, halted) = watch::channel(false);
-        let base_url = server.base_url();
-        let watch = Watch::start(self.watched(server));
-        let run = tokio::select! {
-            biased;
-            status = server.exited() => {
-                let _ = halt.send(true);
-                // How full cache and memory were says why it died.
-                let story = Some(watch.stop().await.story(None, 0));
-                return Ok(Attempt { outcome: Outcome::Failed(crash(server, status)), ready: Some(ready), story });
-            }
-            run = self.drive(base_url, ready.model.clone(), watch.mark(), halted) => run?,
-        };
-        let seen = watch.stop().await;
-        let measurement = summarize(&run, &Options::default());
-        let story = Some(seen.story(Some(run.began..run.ended), measurement.total_output_tokens));
-        let outcome = self.judge(measurement, &run);
+        let (mut outcome, story) = self.sample(server, &ready.model).await?;
         // Requests to a dead engine fail at once, its last process may take seconds to end.
         if matches!(outcome, Outcome::Failed(_))
             && !server.is_healthy().await
             && let Ok(status) = tokio::time::timeout(DEATH_LIMIT, server.exited()).await
         {
-            return Ok(Attempt { outcome: Outcome::Failed(crash(server, status)), ready: Some(ready), story });
+            outcome = Outcome::Failed(crash(server, status));
         }
-        Ok(Attempt { outcome, ready: Some(ready), story })
-    }
-
-    async fn drive(
-        &self,
-        base_url: String,
-        model: String,
-        mark: telemetry::Mark,
-        halted: watch::Receiver<bool>,
-    ) -> Result<Run, load::LoadError> {
-        let plan = self.job.load.plan(self.job.seed);
-        let observer = Arc::clone(&self.observer);
-        let (mut done, mut of) = (0, 0);
-        let progress = move |event: load::Event<'_>| {
-            match event {
-                load::Event::Phase { phase, total } => {
-                    (done, of) = (0, usize::try_from(total.unwrap_or(0)).unwrap_or(usize::MAX));
-                    match phase {
-                        load::Phase::Prepare => {}
-                        load::Phase::Warmup => observer(Event::Phase(Phase::WarmingUp)),
-                        load::Phase::Measure => {
-                            mark.now();
-                            observer(Event::Phase(Phase::Measuring));
-                        }
-                    }
-                }
-                load::Event::Ended { .. } => {
-                    done += 1;
-                    observer(Event::Progress { done, total: of });
-                }
-                load::Event::Tick(_) => {}
-            }
-            Flow::Continue
-        };
-        let target = Target { api: self.job.load.api, ..Target::new(base_url, model) };
-        load::drive(target, Arc::clone(&self.job.workload.built), plan, progress, halted).await
-    }
-
-    /// What to watch while the load is driven. The simulated engine computes on no GPU, whatever it simulates.
-    fn watched(&self, server: &Server) -> Scope {
-        let engine = &self.job.engine;
-        let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.kind() != "sim";
-        let gpus = on_gpu.then(|| Devices { visible: engine.environment.get("CUDA_VISIBLE_DEVICES").cloned() });
-        Scope {
-            base_url: Some(server.base_url()),
-            processes: Some(server.processes()),
-            host: true,
-            gpus,
-            interval: telemetry::INTERVAL,
-        }
+        Ok(Attempt { outcome, ready: Some(ready), story: Some(story) })
     }
 
     /// The name under which the server serves the model.
@@ -261,27 +192,9 @@ impl Tuner<'_> {
         let set = self.job.with_arguments(&self.job.parameters().fixed, self.installed.version);
         set.get_str("served-model-name").unwrap_or(&self.job.model.argument).to_owned()
     }
-
-    /// Numbers of which too many requests are missing are no numbers.
-    fn judge(&self, measurement: Measurement, run: &Run) -> Outcome {
-        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
-        let rate = measurement.failed as f64 / (measurement.failed + measurement.completed).max(1) as f64;
-        let limit = self.job.load.max_error_rate;
-        if measurement.completed > 0 && rate <= limit {
-            return Outcome::Measured(measurement);
-        }
-        let first = run.records.iter().find_map(|record| record.result.as_ref().err());
-        let first = first.map_or_else(|| "no request ended".to_owned(), ToString::to_string);
-        let total = measurement.failed + measurement.completed;
-        let message = format!(
-            "{} of {total} requests failed, more than the allowed share of {limit}; first: {first}",
-            measurement.failed
-        );
-        failed(FailureKind::RequestErrors, message)
-    }
 }
 
-fn failed(kind: FailureKind, message: String) -> Outcome {
+pub(super) fn failed(kind: FailureKind, message: String) -> Outcome {
     Outcome::Failed(Failure { kind, message })
 }
 
@@ -300,7 +213,7 @@ fn start_failure(server: &Server, error: StartError) -> Failure {
 }
 
 /// An engine that ends under load has failed, whatever its exit code.
-fn crash(server: &Server, status: ExitStatus) -> Failure {
+pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
     let failure = diagnose(&server.log_text(), &describe_exit(status), FailureKind::Crash);
     match failure.kind {
         FailureKind::OutOfMemory | FailureKind::Crash => failure,

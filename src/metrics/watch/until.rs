@@ -42,11 +42,18 @@ impl Until {
     /// When the metric has no interval, or the text is no share.
     pub fn parse(metric: &str, share: &str) -> Result<Self, UntilError> {
         Sample::of(metric).ok_or_else(|| UntilError::Metric(metric.to_owned()))?;
+        Ok(Self { metric: metric.to_owned(), relative: Self::share(share)? })
+    }
+
+    /// `2%` or `0.02`.
+    ///
+    /// # Errors
+    /// When the text is no share.
+    pub fn share(share: &str) -> Result<f64, UntilError> {
         let (number, unit) = share.strip_suffix('%').map_or((share, 1.0), |number| (number, 100.0));
         let relative = number.trim().parse().ok().map(|number: f64| number / unit);
         let relative = relative.filter(|relative| *relative > 0.0 && *relative < 1.0);
-        let relative = relative.ok_or_else(|| UntilError::Share(share.to_owned()))?;
-        Ok(Self { metric: metric.to_owned(), relative })
+        relative.ok_or_else(|| UntilError::Share(share.to_owned()))
     }
 }
 

@@ -7,6 +7,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use super::SERVER_NAMES;
+
 pub use part::{ClientReport, Distribution, Interval, Speeds, Window};
 
 /// One measured window. The definitions are those of `vllm bench serve`; `metrics` writes them down.
@@ -47,7 +49,7 @@ pub struct Measurement {
     pub window: Option<Window>,
     /// What the load generator did to the numbers.
     pub client: Option<ClientReport>,
-    /// What the server and its host told of the same window, by the names of [`SERVER_NAMES`](Self::SERVER_NAMES).
+    /// What the server and its host told of the same window, by the names of [`SERVER_NAMES`].
     pub server: BTreeMap<String, f64>,
     /// Whether not every statistic was computed from all values: ITL is that of a histogram of the whole run. `exact` in
     /// JSON, where it is `false`.
@@ -84,12 +86,6 @@ impl Measurement {
         "request_goodput", "mean_output_speed", "median_output_speed", "std_output_speed", "p50_output_speed",
         "p10_output_speed", "p5_output_speed", "p1_output_speed", "cached_prompt_tokens", "max_output_tokens_per_s",
         "max_concurrent_requests");
-
-    /// Every metric of the server and its host; absent wherever nobody measured it.
-    pub const SERVER_NAMES: &[&str] = &[];
-
-    /// Those of [`SERVER_NAMES`](Self::SERVER_NAMES) that are better the larger they are.
-    const LARGER_OF_SERVER: &[&str] = &[];
 
     /// The metric of this name: milliseconds, seconds, counts, or requests or tokens per second. `None` for an unknown
     /// name, and where the window does not give the metric.
@@ -135,7 +131,7 @@ impl Measurement {
 
     /// Every name that an objective or a constraint may use.
     fn names() -> impl Iterator<Item = &'static str> {
-        Self::NAMES.iter().chain(Self::SERVER_NAMES).copied()
+        Self::NAMES.iter().copied().chain(SERVER_NAMES.iter().map(|(name, _)| *name))
     }
 
     /// Whether an objective or a constraint may use this name.
@@ -147,9 +143,8 @@ impl Measurement {
     /// Which way the metric of this name is better; `None` for an unknown name.
     #[must_use]
     pub fn direction(name: &str) -> Option<Direction> {
-        if Self::SERVER_NAMES.contains(&name) {
-            let larger = Self::LARGER_OF_SERVER.contains(&name);
-            return Some(if larger { Direction::Maximize } else { Direction::Minimize });
+        if let Some((_, direction)) = SERVER_NAMES.iter().find(|(known, _)| *known == name) {
+            return Some(*direction);
         }
         let smaller = name.ends_with("_ms") || matches!(name, "failed" | "duration" | "std_output_speed");
         let direction = if smaller { Direction::Minimize } else { Direction::Maximize };

@@ -1,0 +1,169 @@
+//! The load on a server that is ready: driven, watched, ended early where its outcome is certain, and judged.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use super::trial::{crash, failed};
+use super::{Event, Phase, TuneError, Tuner};
+use crate::facts::Device;
+use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
+use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
+use crate::server::Server;
+use crate::telemetry::{self, Devices, Scope, Story};
+use crate::trial::{FailureKind, Measurement, Outcome};
+
+/// How often a load is driven on one server until the sample is sound.
+const SAMPLES: u64 = 2;
+
+/// Between the first sessions of two loads on one server, so that the second finds none of its prompts in the cache.
+const APART: u64 = 1 << 32;
+
+/// What the observer keeps, on the load's thread until the run has ended.
+#[derive(Default)]
+struct Seen {
+    recorder: Recorder,
+    stop: Option<metrics::Stop>,
+}
+
+impl Tuner<'_> {
+    /// Drives the load and reduces it to an outcome. A sample in which the load generator was the bottleneck is void: it is
+    /// taken once more, and not used when it is void again.
+    pub(super) async fn sample(&self, server: &mut Server, model: &str) -> Result<(Outcome, Story), TuneError> {
+        let mut plan = self.job.load.plan(self.job.seed);
+        for again in 1.. {
+            let (outcome, story) = self.sample_once(server, model, &plan).await?;
+            let Some(reasons) = void(&outcome) else { return Ok((outcome, story)) };
+            if again == SAMPLES {
+                return Ok((failed(FailureKind::ClientBound, reasons), story));
+            }
+            (self.observer)(Event::Void { reasons });
+            plan.first += APART;
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    async fn sample_once(&self, server: &mut Server, model: &str, plan: &Plan) -> Result<(Outcome, Story), TuneError> {
+        let (halt, halted) = watch::channel(false);
+        let base_url = server.base_url();
+        let telemetry = telemetry::Watch::start(self.watched(server));
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let run = tokio::select! {
+            biased;
+            status = server.exited() => {
+                let _ = halt.send(true);
+                // How full cache and memory were says why it died.
+                let story = telemetry.stop().await.story(None, 0);
+                return Ok((Outcome::Failed(crash(server, status)), story));
+            }
+            run = self.drive(Target::new(base_url, model), plan, &seen, telemetry.mark(), halted) => run?,
+        };
+        let telemetry = telemetry.stop().await;
+        let Seen { recorder, stop } = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let load = &self.job.load;
+        let options = Options {
+            goodput: load.goodput.clone(),
+            // What was given up when the run was ended would be missing from the whole.
+            window: if stop.is_some() { Part::Steady } else { load.window },
+            plan: Some(plan),
+            recorder: Some(&recorder),
+        };
+        let mut measurement = summarize(&run, &options);
+        if let (Some(stop), Some(window)) = (&stop, &mut measurement.window) {
+            window.reason = format!("ended early: {stop}; {}", window.reason);
+        }
+        let story = telemetry.story(Some(run.began..run.ended), measurement.total_output_tokens);
+        measurement.server.clone_from(&story.summary);
+        Ok((self.judge(measurement, &run), story))
+    }
+
+    async fn drive(
+        &self,
+        target: Target,
+        plan: &Plan,
+        seen: &Arc<Mutex<Seen>>,
+        mark: telemetry::Mark,
+        halted: watch::Receiver<bool>,
+    ) -> Result<Run, LoadError> {
+        let (observer, seen) = (Arc::clone(&self.observer), Arc::clone(seen));
+        let mut watch = metrics::Watch::new(self.watch_options(plan));
+        let (mut done, mut of) = (0, 0);
+        let follow = move |event: load::Event<'_>| {
+            match event {
+                load::Event::Phase { phase, total } => {
+                    (done, of) = (0, usize::try_from(total.unwrap_or(0)).unwrap_or(usize::MAX));
+                    match phase {
+                        load::Phase::Prepare => {}
+                        load::Phase::Warmup => observer(Event::Phase(Phase::WarmingUp)),
+                        load::Phase::Measure => {
+                            mark.now();
+                            observer(Event::Phase(Phase::Measuring));
+                        }
+                    }
+                }
+                load::Event::Ended { .. } => {
+                    done += 1;
+                    observer(Event::Progress { done, total: of });
+                }
+                load::Event::Tick(_) => {}
+            }
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.recorder.on(&event);
+            seen.stop = watch.on(&event);
+            if seen.stop.is_some() { Flow::End } else { Flow::Continue }
+        };
+        let target = Target { api: self.job.load.api, ..target };
+        load::drive(target, Arc::clone(&self.job.workload.built), plan.clone(), follow, halted).await
+    }
+
+    /// What ends a run before its end.
+    fn watch_options(&self, plan: &Plan) -> WatchOptions {
+        let (load, objective) = (&self.job.load, &self.job.objective);
+        WatchOptions {
+            until: load.until.map(|relative| Until { metric: objective.metric.clone(), relative }),
+            error_rate_limit: Some(load.max_error_rate),
+            limits: objective.constraints.clone(),
+            goodput: load.goodput.clone(),
+            open_loop: !matches!(load.arrival, Arrival::Closed | Arrival::AtOnce),
+            total: plan.requests,
+            concurrency: plan.concurrency,
+            ..WatchOptions::default()
+        }
+    }
+
+    /// What to watch while the load is driven. The simulated engine computes on no GPU, whatever it simulates.
+    fn watched(&self, server: &Server) -> Scope {
+        let engine = &self.job.engine;
+        let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.kind() != "sim";
+        let gpus = on_gpu.then(|| Devices { visible: engine.environment.get("CUDA_VISIBLE_DEVICES").cloned() });
+        Scope {
+            base_url: Some(server.base_url()),
+            processes: Some(server.processes()),
+            host: true,
+            gpus,
+            interval: telemetry::INTERVAL,
+        }
+    }
+
+    /// Numbers of which too many requests are missing are no numbers.
+    fn judge(&self, measurement: Measurement, run: &Run) -> Outcome {
+        let (failures, total) = (run.records.iter().filter(|record| record.result.is_err()).count(), run.records.len());
+        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
+        let rate = failures as f64 / total.max(1) as f64;
+        let limit = self.job.load.max_error_rate;
+        if measurement.completed > 0 && rate <= limit {
+            return Outcome::Measured(measurement);
+        }
+        let first = run.records.iter().find_map(|record| record.result.as_ref().err());
+        let first = first.map_or_else(|| "no request ended".to_owned(), ToString::to_string);
+        let message =
+            format!("{failures} of {total} requests failed, more than the allowed share of {limit}; first: {first}");
+        failed(FailureKind::RequestErrors, message)
+    }
+}
+
+/// Why a measurement is not the server's, where it is not.
+fn void(outcome: &Outcome) -> Option<String> {
+    let client = outcome.measurement()?.client.as_ref()?;
+    (!client.valid).then(|| client.reasons.join("; "))
+}
