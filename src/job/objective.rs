@@ -38,7 +38,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Objective, DocumentError> {
 }
 
 fn check_metric(section: &Section<'_>, key: &str, name: &str) -> Result<(), DocumentError> {
-    if Measurement::NAMES.contains(&name) {
+    if Measurement::is_known(name) {
         return Ok(());
     }
     let hint = format!("did you mean `{}`?", Measurement::nearest(name));

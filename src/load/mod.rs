@@ -10,6 +10,7 @@
 //! A request is one of three things and nothing is dropped silently: completed, failed in one of the classes of
 //! [`Error`], or, after a stop, counted as unfinished.
 
+mod arrival;
 mod body;
 mod chunk;
 mod client;
@@ -31,6 +32,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::workload::Workload;
 
+pub use arrival::{ArrivalError, instants};
 pub use dialect::Dialect;
 pub use plan::{Api, ApiKey, Arrival, Plan, Target};
 pub use record::{Client, End, Error, Record, Run, Warmup};
@@ -86,6 +88,8 @@ pub enum Flow {
 pub enum LoadError {
     #[error("{name} must be at least 1")]
     Zero { name: &'static str },
+    #[error(transparent)]
+    Arrival(#[from] ArrivalError),
     #[error("cannot use the url {url:?}: {reason}")]
     Url { url: String, reason: String },
     #[error("cannot build the http client: {0}")]
@@ -118,6 +122,7 @@ pub async fn drive(
             return Err(LoadError::Zero { name });
         }
     }
+    plan.arrival.check()?;
     let observer: Arc<Observer> = Arc::new(Mutex::new(Box::new(observer)));
     let (mut result, answer) = oneshot::channel();
     let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {

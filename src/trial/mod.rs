@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::config::Config;
 
-pub use measurement::{Direction, Distribution, Measurement};
+pub use measurement::{ClientReport, Direction, Distribution, Interval, Measurement, Speeds, Window};
 pub use outcome::{Failure, FailureKind, Outcome, Rejection};
 
 /// The exact command line and the environment variables that were added to the tuner's own.

@@ -1,0 +1,171 @@
+//! The numbers that one trial's load gave, their names, and which way each is better.
+
+mod json;
+mod part;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use part::{ClientReport, Distribution, Interval, Speeds, Window};
+
+/// One measured window. The definitions are those of `vllm bench serve`; `metrics` writes them down.
+///
+/// In JSON it is one flat object with that program's names. What does not exist (TPOT of one-token replies, a throughput
+/// without a duration) is absent there and `None` from [`metric`](Self::metric), never 0: a 0 would win a minimisation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measurement {
+    /// Requests that ended well within the window.
+    pub completed: u64,
+    pub failed: u64,
+    /// Seconds from the window's begin to its end; of a whole run, from the first send to the last finish.
+    pub duration_s: f64,
+    /// Of the completed requests, by the server's count.
+    pub total_input_tokens: u64,
+    pub total_output_tokens: u64,
+    pub ttft_ms: Option<Distribution>,
+    pub tpot_ms: Option<Distribution>,
+    pub itl_ms: Option<Distribution>,
+    pub e2el_ms: Option<Distribution>,
+    /// How much later than due requests were sent; absent in a closed loop, where a request is due when it is sent.
+    pub lateness_ms: Option<Distribution>,
+    /// Output tokens per second of each request, after its first token.
+    pub output_speed: Option<Speeds>,
+    /// Completed requests that kept every limit; absent where there was none to keep.
+    pub good: Option<u64>,
+    /// Prompt tokens that the server says it had in its prefix cache; absent where it says nothing of it.
+    pub cached_prompt_tokens: Option<u64>,
+    /// Output tokens in the best second.
+    pub max_output_tokens_per_s: Option<f64>,
+    /// Completed requests that were under way in the same second, at most.
+    pub max_concurrent_requests: Option<u64>,
+    /// Count of each error class among the failed requests, by name.
+    pub errors: BTreeMap<String, u64>,
+    /// Intervals that hold the true value of a metric with 95 % confidence, by the metric's name.
+    pub confidence: BTreeMap<String, Interval>,
+    /// Which part of the run was measured.
+    pub window: Option<Window>,
+    /// What the load generator did to the numbers.
+    pub client: Option<ClientReport>,
+    /// What the server and its host told of the same window, by the names of [`SERVER_NAMES`](Self::SERVER_NAMES).
+    pub server: BTreeMap<String, f64>,
+    /// Whether not every statistic was computed from all values: ITL is that of a histogram of the whole run. `exact` in
+    /// JSON, where it is `false`.
+    pub approximate: bool,
+}
+
+/// Which way a metric is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Maximize,
+    Minimize,
+}
+
+/// `mean_ttft_ms` and so on: every statistic of every latency, in the order in which `vllm bench serve` prints them.
+macro_rules! names {
+    ($($scalar:literal),*; $($latency:literal),*; $($own:literal),*) => {
+        &[$($scalar,)* $(
+            concat!("mean_", $latency, "_ms"),
+            concat!("median_", $latency, "_ms"),
+            concat!("std_", $latency, "_ms"),
+            concat!("p50_", $latency, "_ms"),
+            concat!("p90_", $latency, "_ms"),
+            concat!("p95_", $latency, "_ms"),
+            concat!("p99_", $latency, "_ms"),
+        )* $($own),*]
+    };
+}
+
+impl Measurement {
+    /// Every metric of the load that an objective or a constraint may name.
+    pub const NAMES: &[&str] = names!(
+        "completed", "failed", "duration", "total_input_tokens", "total_output_tokens", "request_throughput",
+        "output_throughput", "total_token_throughput"; "ttft", "tpot", "itl", "e2el", "lateness";
+        "request_goodput", "mean_output_speed", "median_output_speed", "std_output_speed", "p50_output_speed",
+        "p10_output_speed", "p5_output_speed", "p1_output_speed", "cached_prompt_tokens", "max_output_tokens_per_s",
+        "max_concurrent_requests");
+
+    /// Every metric of the server and its host; absent wherever nobody measured it.
+    pub const SERVER_NAMES: &[&str] = &[];
+
+    /// Those of [`SERVER_NAMES`](Self::SERVER_NAMES) that are better the larger they are.
+    const LARGER_OF_SERVER: &[&str] = &[];
+
+    /// The metric of this name: milliseconds, seconds, counts, or requests or tokens per second. `None` for an unknown
+    /// name, and where the window does not give the metric.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let value = match name {
+            "completed" => count(self.completed),
+            "failed" => count(self.failed),
+            "duration" => self.duration_s,
+            "total_input_tokens" => count(self.total_input_tokens),
+            "total_output_tokens" => count(self.total_output_tokens),
+            "request_throughput" => count(self.completed) / self.duration_s,
+            "output_throughput" => count(self.total_output_tokens) / self.duration_s,
+            "total_token_throughput" => count(self.total_input_tokens + self.total_output_tokens) / self.duration_s,
+            "request_goodput" => count(self.good?) / self.duration_s,
+            "cached_prompt_tokens" => count(self.cached_prompt_tokens?),
+            "max_output_tokens_per_s" => self.max_output_tokens_per_s?,
+            "max_concurrent_requests" => count(self.max_concurrent_requests?),
+            _ => match self.server.get(name) {
+                Some(value) => *value,
+                None => self.statistic(name)?,
+            },
+        };
+        value.is_finite().then_some(value)
+    }
+
+    /// A statistic of a distribution.
+    fn statistic(&self, name: &str) -> Option<f64> {
+        if let Some(statistic) = name.strip_suffix("_output_speed") {
+            return self.output_speed?.statistic(statistic);
+        }
+        let (statistic, latency) = name.strip_suffix("_ms")?.split_once('_')?;
+        let distribution = match latency {
+            "ttft" => self.ttft_ms,
+            "tpot" => self.tpot_ms,
+            "itl" => self.itl_ms,
+            "e2el" => self.e2el_ms,
+            "lateness" => self.lateness_ms,
+            _ => None,
+        };
+        distribution?.statistic(statistic)
+    }
+
+    /// Every name that an objective or a constraint may use.
+    fn names() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().chain(Self::SERVER_NAMES).copied()
+    }
+
+    /// Whether an objective or a constraint may use this name.
+    #[must_use]
+    pub fn is_known(name: &str) -> bool {
+        Self::names().any(|known| known == name)
+    }
+
+    /// Which way the metric of this name is better; `None` for an unknown name.
+    #[must_use]
+    pub fn direction(name: &str) -> Option<Direction> {
+        if Self::SERVER_NAMES.contains(&name) {
+            let larger = Self::LARGER_OF_SERVER.contains(&name);
+            return Some(if larger { Direction::Maximize } else { Direction::Minimize });
+        }
+        let smaller = name.ends_with("_ms") || matches!(name, "failed" | "duration" | "std_output_speed");
+        let direction = if smaller { Direction::Minimize } else { Direction::Maximize };
+        Self::NAMES.contains(&name).then_some(direction)
+    }
+
+    /// The known metric that resembles `name` most, for errors that suggest it.
+    #[must_use]
+    pub fn nearest(name: &str) -> &'static str {
+        let similarity = |known: &str| strsim::normalized_damerau_levenshtein(known, name);
+        let best = Self::names().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+        best.unwrap_or_default()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of tokens and requests are far below 2^53")]
+fn count(n: u64) -> f64 {
+    n as f64
+}

@@ -1,0 +1,101 @@
+//! The names, the directions and the JSON of a measurement.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn example() -> Measurement {
+    let distribution = Distribution { mean: 1.5, median: 1.25, std: 0.5, p90: 2.0, p95: 2.5, p99: 3.0 };
+    Measurement {
+        completed: 8,
+        failed: 2,
+        duration_s: 4.0,
+        total_input_tokens: 40,
+        total_output_tokens: 80,
+        ttft_ms: Some(distribution),
+        tpot_ms: None,
+        itl_ms: None,
+        e2el_ms: Some(Distribution { mean: 7.0, ..distribution }),
+        output_speed: Some(Speeds { mean: 40.0, median: 41.0, std: 2.0, p10: 30.0, p5: 29.0, p1: 20.0 }),
+        good: Some(6),
+        cached_prompt_tokens: Some(12),
+        max_output_tokens_per_s: Some(33.5),
+        max_concurrent_requests: Some(5),
+        lateness_ms: Some(Distribution { mean: 0.25, ..distribution }),
+        errors: BTreeMap::from([("timeout".to_owned(), 2)]),
+        confidence: BTreeMap::from([("p99_ttft_ms".to_owned(), Interval { low: Some(2.5), high: None })]),
+        window: Some(Window { from_s: 1.0, to_s: 5.0, steady: true, reason: "found".to_owned() }),
+        client: Some(ClientReport { cpu_s: 1.5, p99_lag_ms: Some(0.5), valid: true, ..ClientReport::default() }),
+        server: BTreeMap::from([("anything".to_owned(), 0.5)]),
+        approximate: true,
+    }
+}
+
+#[test]
+fn the_json_is_flat_and_comes_back_unchanged() {
+    let json = serde_json::to_value(example()).unwrap();
+    assert_eq!(json["mean_ttft_ms"], 1.5);
+    assert_eq!(json["p50_ttft_ms"], json["median_ttft_ms"]);
+    assert_eq!(json["mean_e2el_ms"], 7.0);
+    assert_eq!(json["completed"], 8);
+    assert_eq!(json["request_throughput"], 2.0);
+    assert_eq!(json["output_throughput"], 20.0);
+    assert_eq!(json["total_token_throughput"], 30.0);
+    assert_eq!(json["errors"]["timeout"], 2);
+    assert_eq!(json["request_goodput"], 1.5);
+    assert_eq!(json["p1_output_speed"], 20.0);
+    assert_eq!(json["confidence"]["p99_ttft_ms"], serde_json::json!([2.5, null]));
+    assert_eq!((&json["window"]["from_s"], &json["client"]["cpu_s"]), (&1.0.into(), &1.5.into()));
+    assert_eq!((&json["server"]["anything"], &json["exact"]), (&0.5.into(), &false.into()));
+    assert_eq!(serde_json::from_value::<Measurement>(json).unwrap(), example());
+}
+
+#[test]
+fn what_does_not_exist_is_absent_and_not_zero() {
+    let json = serde_json::to_value(example()).unwrap();
+    assert!(Measurement::NAMES.iter().filter(|name| name.contains("tpot")).all(|name| json.get(name).is_none()));
+    assert_eq!(example().metric("mean_tpot_ms"), None);
+    assert_eq!(Measurement::default().metric("output_throughput"), None);
+}
+
+#[test]
+fn nulls_and_keys_of_other_programs_are_read() {
+    let json = r#"{"duration": 2, "completed": 1, "backend": "vllm", "errors": [""], "mean_ttft_ms": null}"#;
+    let measurement: Measurement = serde_json::from_str(json).unwrap();
+    assert_eq!((measurement.completed, measurement.duration_s, measurement.ttft_ms), (1, 2.0, None));
+    assert!(serde_json::from_str::<Measurement>(r#"{"completed": 1}"#).is_err());
+    assert!(serde_json::from_str::<Measurement>(r#"{"duration": 1, "completed": -1}"#).is_err());
+}
+
+#[test]
+fn every_name_has_a_direction_and_a_value_in_a_full_measurement() {
+    let full = Distribution::default();
+    let measurement = Measurement { tpot_ms: Some(full), itl_ms: Some(full), ..example() };
+    for name in Measurement::NAMES {
+        assert!(measurement.metric(name).is_some(), "{name}");
+        assert!(Measurement::direction(name).is_some(), "{name}");
+    }
+    assert_eq!(Measurement::direction("p99_ttft_ms"), Some(Direction::Minimize));
+    assert_eq!(Measurement::direction("failed"), Some(Direction::Minimize));
+    assert_eq!(Measurement::direction("output_throughput"), Some(Direction::Maximize));
+    assert_eq!(Measurement::direction("p1_output_speed"), Some(Direction::Maximize));
+    assert_eq!(Measurement::direction("std_output_speed"), Some(Direction::Minimize));
+}
+
+#[test]
+fn an_unknown_name_has_no_value_but_a_neighbour() {
+    for name in ["", "ttft", "p98_ttft_ms", "mean_ttft", "mean_x_ms", "errors"] {
+        assert_eq!(example().metric(name), None, "{name}");
+        assert_eq!(Measurement::direction(name), None, "{name}");
+    }
+    assert_eq!(Measurement::nearest("p99_tfft_ms"), "p99_ttft_ms");
+    assert_eq!(Measurement::nearest("output_troughput"), "output_throughput");
+}
+
+#[test]
+fn a_measurement_of_an_earlier_release_is_read() {
+    let json = r#"{"duration": 2, "completed": 1, "failed": 0, "mean_ttft_ms": 1, "errors": {}}"#;
+    let measurement: Measurement = serde_json::from_str(json).unwrap();
+    assert_eq!(measurement, Measurement { completed: 1, duration_s: 2.0, ..Measurement::default() });
+    assert!(serde_json::to_value(&measurement).unwrap().get("exact").is_none());
+}
