@@ -102,9 +102,11 @@ impl From<TuneError> for Failure {
                 .with_hint("the kernel holds them, for instance for a device that hangs; see `ps` and `dmesg`"),
             TuneError::Log { .. } => Self::unexpected(error.to_string())
                 .with_hint("free some space and run the same command again: every stored trial is kept"),
-            TuneError::Lock(_) | TuneError::Command(_) | TuneError::Port(_) | TuneError::Load(_) => {
-                Self::unexpected(error.to_string())
+            TuneError::Load(ref source) => {
+                let hint = source.hint().map(str::to_owned);
+                Self { hint, ..Self::unexpected(error.to_string()) }
             }
+            TuneError::Lock(_) | TuneError::Command(_) | TuneError::Port(_) => Self::unexpected(error.to_string()),
         }
     }
 }

@@ -4,25 +4,51 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::Dialect;
 
 /// What one event said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chunk {
-    /// Whether it carried at least one choice; this, and not its text, makes it a content chunk.
-    pub(super) content: bool,
-    /// Whether a choice gave its `finish_reason`.
-    pub(super) finished: bool,
+    /// The most that any of its choices said.
+    pub(super) said: Said,
+    /// Whether a choice named its role, as the first chunk of a chat does before there is a token.
+    pub(super) role: bool,
+    pub(super) finish: Finish,
     pub(super) usage: Option<Usage>,
 }
 
+/// What a field holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Said {
+    /// It is not there, or null.
+    #[default]
+    Nothing,
+    /// An empty string or list.
+    Empty,
+    Something,
+}
+
+/// Whether and how a choice ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Finish {
+    /// No reason given; TGI gives an empty one in every chunk of a completion but the last (its `router/src/server.rs`).
+    #[default]
+    No,
+    Yes,
+    /// The server gave up: `abort` and `error` of vLLM (`FinishReason` in `vllm/v1/engine/__init__.py`) and `abort` of
+    /// SGLang.
+    Aborted,
+}
+
 /// Tokens as the server counted them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    #[serde(default)]
     pub(super) prompt_tokens: u32,
-    #[serde(default)]
     pub(super) completion_tokens: u32,
+    /// Prompt tokens that were in the server's prefix cache.
+    pub(super) cached_tokens: Option<u32>,
 }
 
 /// An event that is no chunk.
@@ -39,7 +65,10 @@ struct Wire<'a> {
     #[serde(default)]
     choices: Option<Choices>,
     #[serde(default)]
-    usage: Option<Usage>,
+    usage: Option<WireUsage>,
+    /// llama.cpp's own counts, in the chunk that finishes.
+    #[serde(default)]
+    timings: Option<Timings>,
     #[serde(default, borrow)]
     error: Option<ErrorBody<'a>>,
     /// vLLM up to 0.10 has no `error` object: the event itself is one, `{"object": "error", "message": ...}`.
@@ -61,17 +90,101 @@ enum ErrorBody<'a> {
     Other(IgnoredAny),
 }
 
+#[derive(Deserialize)]
+struct WireUsage {
+    prompt_tokens: Option<u32>,
+    completion_tokens: Option<u32>,
+    prompt_tokens_details: Option<Details>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    cached_tokens: Option<u32>,
+}
+
+/// `result_timings` in llama.cpp's `tools/server/server-task.cpp`: `prompt_n` are the tokens that were computed,
+/// `cache_n` those that were in the cache. Unset counts are negative.
+#[derive(Deserialize)]
+struct Timings {
+    #[serde(default)]
+    cache_n: Option<i64>,
+    #[serde(default)]
+    prompt_n: i64,
+    #[serde(default)]
+    predicted_n: i64,
+}
+
+impl From<WireUsage> for Usage {
+    fn from(wire: WireUsage) -> Self {
+        Self {
+            prompt_tokens: wire.prompt_tokens.unwrap_or(0),
+            completion_tokens: wire.completion_tokens.unwrap_or(0),
+            cached_tokens: wire.prompt_tokens_details.and_then(|details| details.cached_tokens),
+        }
+    }
+}
+
+impl From<Timings> for Usage {
+    fn from(timings: Timings) -> Self {
+        let count = |count: i64| u32::try_from(count).unwrap_or(0);
+        let cached_tokens = timings.cache_n.map(count);
+        Self {
+            prompt_tokens: count(timings.prompt_n) + cached_tokens.unwrap_or(0),
+            completion_tokens: count(timings.predicted_n),
+            cached_tokens,
+        }
+    }
+}
+
 /// The choices of a chunk, read without an allocation.
 #[derive(Default)]
 struct Choices {
-    any: bool,
-    finished: bool,
+    said: Said,
+    role: bool,
+    finish: Finish,
 }
 
 #[derive(Deserialize)]
 struct Choice {
     #[serde(default)]
-    finish_reason: Option<IgnoredAny>,
+    finish_reason: Option<Finish>,
+    #[serde(default)]
+    text: Option<Said>,
+    /// Of a chat, streamed.
+    #[serde(default)]
+    delta: Option<Delta>,
+    /// Of a chat, whole.
+    #[serde(default)]
+    message: Option<Delta>,
+}
+
+#[derive(Default, Deserialize)]
+struct Delta {
+    #[serde(default)]
+    role: Option<Said>,
+    #[serde(default)]
+    content: Option<Said>,
+    /// vLLM up to 0.11, SGLang, llama.cpp.
+    #[serde(default)]
+    reasoning_content: Option<Said>,
+    /// vLLM from 0.12 on.
+    #[serde(default)]
+    reasoning: Option<Said>,
+    #[serde(default)]
+    tool_calls: Option<Said>,
+}
+
+impl Choice {
+    fn said(&self) -> Said {
+        let delta = self.delta.as_ref().or(self.message.as_ref());
+        let of = |delta: &Delta| [delta.content, delta.reasoning_content, delta.reasoning, delta.tool_calls];
+        let parts = delta.map(of).unwrap_or_default();
+        parts.into_iter().chain([self.text]).flatten().max().unwrap_or_default()
+    }
+
+    fn role(&self) -> bool {
+        self.delta.as_ref().is_some_and(|delta| delta.role.is_some())
+    }
 }
 
 impl<'de> Deserialize<'de> for Choices {
@@ -87,13 +200,69 @@ impl<'de> Deserialize<'de> for Choices {
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Choices, A::Error> {
                 let mut choices = Choices::default();
                 while let Some(choice) = seq.next_element::<Choice>()? {
-                    choices.any = true;
-                    choices.finished |= choice.finish_reason.is_some();
+                    choices.said = choices.said.max(choice.said());
+                    choices.role |= choice.role();
+                    choices.finish = choices.finish.max(choice.finish_reason.unwrap_or_default());
                 }
                 Ok(choices)
             }
         }
         deserializer.deserialize_seq(Each)
+    }
+}
+
+impl<'de> Deserialize<'de> for Said {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Amount;
+        impl<'de> Visitor<'de> for Amount {
+            type Value = Said;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list")
+            }
+
+            fn visit_bytes<E: Error>(self, text: &[u8]) -> Result<Said, E> {
+                Ok(if text.is_empty() { Said::Empty } else { Said::Something })
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Said, A::Error> {
+                let mut said = Said::Empty;
+                while seq.next_element::<IgnoredAny>()?.is_some() {
+                    said = Said::Something;
+                }
+                Ok(said)
+            }
+        }
+        // As bytes, a text that is not Unicode (half of a surrogate pair) is as good as any other.
+        deserializer.deserialize_bytes(Amount)
+    }
+}
+
+impl<'de> Deserialize<'de> for Finish {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reason;
+        impl<'de> Visitor<'de> for Reason {
+            type Value = Finish;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a finish reason")
+            }
+
+            fn visit_str<E: Error>(self, reason: &str) -> Result<Finish, E> {
+                Ok(match reason {
+                    "" => Finish::No,
+                    "abort" | "error" => Finish::Aborted,
+                    _ => Finish::Yes,
+                })
+            }
+
+            /// SGLang's own interface has an object here.
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Finish, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Finish::Yes)
+            }
+        }
+        deserializer.deserialize_any(Reason)
     }
 }
 
@@ -115,8 +284,21 @@ impl Chunk {
         if let (Some(message), None, None) = (&wire.message, &wire.choices, &wire.usage) {
             return Err(NotAChunk::Error(excerpt(message.0.as_bytes())));
         }
-        let choices = wire.choices.unwrap_or_default();
-        Ok(Self { content: choices.any, finished: choices.finished, usage: wire.usage })
+        let Choices { said, role, finish } = wire.choices.unwrap_or_default();
+        // llama.cpp can send its timings with every token too; they count with the last.
+        let timings = wire.timings.filter(|_| finish != Finish::No).map(Usage::from);
+        Ok(Self { said, role, finish, usage: wire.usage.map(Usage::from).or(timings) })
+    }
+
+    /// Whether it brought at least one token. A token may have no text of its own: special tokens, and those of which
+    /// the server holds the text back. But the chunk that only opens a chat has none, and neither has one that only
+    /// says how it ended.
+    pub(super) fn has_token(&self, dialect: Dialect) -> bool {
+        match self.said {
+            Said::Something => true,
+            Said::Empty => !self.role && (self.finish == Finish::No || !dialect.finishes_apart()),
+            Said::Nothing => false,
+        }
     }
 }
 
@@ -141,20 +323,80 @@ pub(super) fn excerpt(text: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_content_chunk_counts_whatever_its_text() {
-        let chunk = Chunk::parse(br#"{"id":"c","choices":[{"index":0,"text":"","finish_reason":null}]}"#);
-        assert_eq!(chunk, Ok(Chunk { content: true, finished: false, usage: None }));
-        let chunk = Chunk::parse(br#"{"choices":[{"text":"\ud83d\ude00","finish_reason":"length"}],"usage":null}"#);
-        assert_eq!(chunk, Ok(Chunk { content: true, finished: true, usage: None }));
+    fn parse(text: &str) -> Chunk {
+        Chunk::parse(text.as_bytes()).unwrap()
+    }
+
+    /// Whether each dialect takes it for a token, in the order of `Dialect::ALL`.
+    fn tokens(text: &str) -> [bool; 5] {
+        Dialect::ALL.map(|dialect| parse(text).has_token(dialect))
     }
 
     #[test]
-    fn the_usage_chunk_has_no_content() {
-        let chunk =
-            Chunk::parse(br#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}"#);
-        let usage = Usage { prompt_tokens: 3, completion_tokens: 2 };
-        assert_eq!(chunk, Ok(Chunk { content: false, finished: false, usage: Some(usage) }));
+    fn a_chunk_with_text_is_a_token_in_every_form() {
+        for choice in [
+            r#"{"index":0,"text":" a","finish_reason":null}"#,
+            r#"{"text":"\ud83d\ude00","finish_reason":"length"}"#,
+            r#"{"text":"\ud83d","finish_reason":null}"#,
+            r#"{"delta":{"content":"a"},"finish_reason":null}"#,
+            r#"{"delta":{"role":"assistant","content":"a"},"finish_reason":null}"#,
+            r#"{"delta":{"role":null,"content":null,"reasoning_content":"a","tool_calls":null},"finish_reason":null}"#,
+            r#"{"delta":{"reasoning":"a"}}"#,
+            r#"{"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0}]}}"#,
+        ] {
+            assert_eq!(tokens(&format!(r#"{{"choices":[{choice}],"usage":null}}"#)), [true; 5], "{choice}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_only_opens_or_ends_a_reply_is_no_token() {
+        for choice in [
+            r#"{"delta":{"role":"assistant","content":""},"finish_reason":null}"#,
+            r#"{"delta":{"role":"assistant","content":null},"finish_reason":null}"#,
+            r#"{"delta":{"role":"assistant","content":"","tool_calls":[]},"finish_reason":null}"#,
+            r#"{"delta":{},"finish_reason":"stop"}"#,
+            r#"{"delta":{"role":null,"content":null},"finish_reason":"length"}"#,
+            r#"{"finish_reason":null}"#,
+        ] {
+            assert_eq!(tokens(&format!(r#"{{"choices":[{choice}]}}"#)), [false; 5], "{choice}");
+        }
+        assert_eq!(tokens(r#"{"choices":[]}"#), [false; 5]);
+    }
+
+    #[test]
+    fn a_token_without_text_counts_unless_the_server_ends_its_replies_with_an_empty_chunk() {
+        assert_eq!(tokens(r#"{"choices":[{"text":"","finish_reason":null}]}"#), [true; 5]);
+        assert_eq!(tokens(r#"{"choices":[{"delta":{"content":""},"finish_reason":null}]}"#), [true; 5]);
+        let last = tokens(r#"{"choices":[{"text":"","finish_reason":"length"}]}"#);
+        assert_eq!(last, [true, true, true, false, false]);
+    }
+
+    #[test]
+    fn an_empty_finish_reason_is_none_and_an_abort_is_no_end() {
+        let finish =
+            |reason: &str| parse(&format!(r#"{{"choices":[{{"text":"a","finish_reason":{reason}}}]}}"#)).finish;
+        assert_eq!([finish("null"), finish("\"\"")], [Finish::No; 2]);
+        assert_eq!([finish("\"stop\""), finish("\"eos_token\""), finish(r#"{"type":"length"}"#)], [Finish::Yes; 3]);
+        assert_eq!([finish("\"abort\""), finish("\"error\"")], [Finish::Aborted; 2]);
+    }
+
+    #[test]
+    fn counts_are_read_in_every_form() {
+        let usage = |prompt_tokens, completion_tokens, cached_tokens| {
+            Some(Usage { prompt_tokens, completion_tokens, cached_tokens })
+        };
+        let chunk = parse(r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}"#);
+        assert_eq!(chunk, Chunk { usage: usage(3, 2, None), ..Chunk::default() });
+        let detailed =
+            r#"{"usage":{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":8}}}"#;
+        assert_eq!(parse(detailed).usage, usage(9, 1, Some(8)));
+        let none = r#"{"usage":{"prompt_tokens":9,"completion_tokens":null,"prompt_tokens_details":null}}"#;
+        assert_eq!(parse(none).usage, usage(9, 0, None));
+        let timings = |reason: &str| {
+            let timings = r#"{"cache_n":5,"prompt_n":4,"prompt_ms":1.5,"predicted_n":7}"#;
+            parse(&format!(r#"{{"choices":[{{"text":"","finish_reason":{reason}}}],"timings":{timings}}}"#)).usage
+        };
+        assert_eq!((timings("\"length\""), timings("null")), (usage(9, 7, Some(5)), None));
     }
 
     #[test]

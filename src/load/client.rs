@@ -9,6 +9,7 @@ use reqwest::{Response, StatusCode, Url};
 
 use super::body::Job;
 use super::chunk::{excerpt, message_of};
+use super::protocol::Protocol;
 use super::reply::Reply;
 use super::{Error, LoadError, Plan, Record, Target};
 
@@ -26,6 +27,7 @@ const ERROR_BODY: usize = 64 << 10;
 pub(super) struct Client {
     url: Url,
     limit: Duration,
+    protocol: Protocol,
 }
 
 /// A place for one request at a time, with its own connection. It shares no pool with other slots (a client costs about
@@ -66,17 +68,22 @@ impl Client {
     pub(super) fn new(target: &Target, plan: &Plan) -> Result<Self, LoadError> {
         let invalid = |reason: String| LoadError::Url { url: target.base_url.clone(), reason };
         let base = target.base_url.trim_end_matches('/').trim_end_matches("/v1");
-        let url: Url = format!("{base}/v1/completions").parse().map_err(|error| invalid(format!("{error}")))?;
+        let protocol = Protocol::new(target, plan.allow_eos)?;
+        let url: Url = format!("{base}{}", protocol.path()).parse().map_err(|error| invalid(format!("{error}")))?;
         if url.scheme() != "http" {
             return Err(invalid(format!("the scheme is {:?}, only \"http\" is supported", url.scheme())));
         }
-        Ok(Self { url, limit: plan.request_timeout })
+        Ok(Self { url, limit: plan.request_timeout, protocol })
+    }
+
+    pub(super) fn protocol(&self) -> &Protocol {
+        &self.protocol
     }
 
     /// Sends one request and reads its response to the end. `began` is zero on the record's clock.
     pub(super) async fn exchange(&self, job: &Job, slot: &mut Slot, _due: Instant, began: Instant) -> Record {
         let mut sent = Instant::now();
-        let mut reply = Reply::expecting(job.output_len);
+        let mut reply = self.protocol.reply(job.output_len);
         let retry = std::mem::take(&mut slot.kept);
         let attempts = async {
             match self.attempt(&slot.http, job, sent, &mut reply).await {
@@ -95,11 +102,12 @@ impl Client {
             Ok(Err(lost)) => (None, Some(lost.error)),
             Err(_) => (None, Some(Error::Timeout { limit_ms, chunks: reply.chunks.len() })),
         };
-        let result = reply.verdict(job.output_len, lost);
+        let result = reply.finish(lost);
         if let Some(response) = rest {
             slot.kept = drain(response).await;
         }
-        let usage = reply.usage.unwrap_or_default();
+        let (prompt_tokens, output_tokens, cached_tokens) =
+            (reply.prompt_tokens(), reply.output_tokens(), reply.cached_tokens());
         Record {
             session: job.session,
             turn: 0,
@@ -110,11 +118,11 @@ impl Client {
             queued: false,
             chunks: reply.chunks,
             end: end - began,
-            streamed: true,
+            streamed: self.protocol.streams(),
             asked_tokens: job.output_len,
-            cached_tokens: None,
-            prompt_tokens: usage.prompt_tokens,
-            output_tokens: usage.completion_tokens,
+            cached_tokens,
+            prompt_tokens,
+            output_tokens,
             result,
         }
     }
@@ -134,7 +142,7 @@ impl Client {
         if response.status() != StatusCode::OK {
             return Err(answered(refused(response).await));
         }
-        while !reply.done {
+        while !reply.is_done() {
             let Some(bytes) = response.chunk().await.map_err(|error| answered(classify(&error)))? else {
                 break;
             };

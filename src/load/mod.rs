@@ -19,6 +19,7 @@ mod dialect;
 #[cfg(test)]
 mod misbehaving;
 mod plan;
+mod protocol;
 mod record;
 mod reply;
 mod sse;
@@ -94,10 +95,28 @@ pub enum LoadError {
     Url { url: String, reason: String },
     #[error("cannot build the http client: {0}")]
     Client(String),
-    #[error("cannot serialize request {index}: {source}")]
-    Serialize { index: u64, source: serde_json::Error },
+    #[error("a {dialect} server takes no {what} at {path}")]
+    Prompt { dialect: &'static str, path: &'static str, what: &'static str },
+    #[error("extra body field {field:?}: {reason}")]
+    ExtraBody { field: &'static str, reason: &'static str },
+    #[error("cannot serialize a request: {0}")]
+    Body(std::io::Error),
     #[error("cannot start the load's thread: {0}")]
     Thread(std::io::Error),
+}
+
+impl LoadError {
+    /// What to do next, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Prompt { what: protocol::MESSAGES, .. } => Some("ask /v1/chat/completions, or use prompts of text"),
+            Self::Prompt { path: protocol::COMPLETIONS, .. } => Some("use prompts of text"),
+            Self::Prompt { .. } => Some("use prompts of text or messages, or ask /v1/completions"),
+            Self::ExtraBody { .. } => Some("leave the field out"),
+            _ => None,
+        }
+    }
 }
 
 /// Drives the workload's requests and returns when the last has ended, or soon after `stop` turns true; then the run
@@ -188,8 +207,7 @@ async fn run(
         if stop.is_set() {
             break;
         }
-        let job = Job::new(&target.model, index, &workload.session(index).turns[0].request);
-        measured.push(job.map_err(|source| LoadError::Serialize { index, source })?);
+        measured.push(Job::new(client.protocol(), index, &workload.session(index).turns[0].request)?);
     }
     let warmup = measured.split_off(requests.min(measured.len()));
 

@@ -1,78 +1,222 @@
-//! One streamed response as its bytes arrive: arrival times, counts and, at the end, the verdict.
+//! One response as its bytes arrive: arrival times, counts and, at the end, the verdict.
 
-use super::Error;
-use super::chunk::{Chunk, NotAChunk, Usage};
-use super::sse::Parser;
+use super::chunk::{Chunk, Finish, NotAChunk, Said, Usage, excerpt, message_of};
+use super::plan::Api;
+use super::sse::{Field, Parser};
+use super::{Dialect, Error};
+
+/// The longest event, and the longest document, that is collected; what is longer is no reply of a language model.
+const LONGEST: usize = 64 << 20;
+
+/// Times that there is room for from the start: thousands of replies are open at once.
+const ROOM: u32 = 256;
+
+/// How replies are read and judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rules {
+    pub(super) api: Api,
+    pub(super) dialect: Dialect,
+    pub(super) stream: bool,
+    pub(super) length: Length,
+}
+
+/// How many tokens a reply must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// As many as asked for.
+    Exact,
+    /// As many, or fewer.
+    AtMost,
+}
 
 /// What has arrived so far. It survives a timeout, so that a failed request still says how far it came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reply {
+    rules: Rules,
+    asked: u32,
     parser: Parser,
+    /// What has arrived of a reply that is not streamed.
+    document: Vec<u8>,
     /// Content chunks, in microseconds after the send.
     pub(super) chunks: Vec<u32>,
-    pub(super) usage: Option<Usage>,
+    usage: Option<Usage>,
     /// Bytes of the response's body.
     bytes: usize,
-    finished: bool,
-    pub(super) done: bool,
+    /// When the last of them came.
+    last: u32,
+    finish: Finish,
+    done: bool,
     /// The first failure that the stream itself reported.
     error: Option<Error>,
 }
 
 impl Reply {
-    /// Room for as many chunks as tokens were asked for, within reason.
-    pub(super) fn expecting(output_len: u32) -> Self {
-        Self { chunks: Vec::with_capacity(output_len.min(8192) as usize), ..Self::default() }
+    pub(super) fn new(rules: Rules, asked: u32) -> Self {
+        let room = if rules.stream { asked.min(ROOM) } else { 1 };
+        Self {
+            rules,
+            asked,
+            parser: Parser::default(),
+            document: Vec::new(),
+            chunks: Vec::with_capacity(room as usize),
+            usage: None,
+            bytes: 0,
+            last: 0,
+            finish: Finish::No,
+            done: false,
+            error: None,
+        }
     }
 
-    /// Takes bytes that arrived `at` microseconds after the send.
-    pub(super) fn feed(&mut self, at: u32, bytes: &[u8]) {
+    /// Takes bytes of the body that arrived `at_us` microseconds after the send.
+    pub(super) fn feed(&mut self, at_us: u32, bytes: &[u8]) {
         self.bytes += bytes.len();
-        let Self { parser, chunks, usage, finished, done, error, .. } = self;
-        parser.feed(bytes, |data| {
+        self.last = at_us;
+        let Self { rules, parser, document, chunks, usage, finish, done, error, .. } = self;
+        let held = if rules.stream { parser.held() } else { document.len() };
+        if held > LONGEST {
+            error.get_or_insert_with(|| Error::Protocol(format!("more than {LONGEST} bytes without an end")));
+            return;
+        }
+        if !rules.stream {
+            document.extend_from_slice(bytes);
+            return;
+        }
+        parser.feed(bytes, |field, data| {
+            if *done {
+                return;
+            }
+            if field == Field::Error {
+                error.get_or_insert_with(|| Error::Server(message_of(data)));
+                return;
+            }
             if data == b"[DONE]" {
                 *done = true;
                 return;
             }
             match Chunk::parse(data) {
                 Ok(chunk) => {
-                    if chunk.content {
-                        chunks.push(at);
+                    if chunk.has_token(rules.dialect) {
+                        chunks.push(at_us);
                     }
-                    *finished |= chunk.finished;
-                    // With `continuous_usage_stats` every chunk has one; the last is the total.
+                    *finish = chunk.finish.max(*finish);
+                    // Where every chunk has one, the last is the total.
                     *usage = chunk.usage.or(*usage);
                 }
-                Err(NotAChunk::Error(message)) => _ = error.get_or_insert(Error::Server(message)),
-                Err(NotAChunk::Unparsable(seen)) => _ = error.get_or_insert(Error::Protocol(seen)),
+                Err(failure) => _ = error.get_or_insert_with(|| failure.into()),
             }
         });
     }
 
-    /// The result of a response that ended, in order or with `lost`, when `asked` output tokens were wanted.
-    ///
-    /// What the stream reported goes before what it lacks: after an error event everything else is missing too.
-    pub(super) fn verdict(&mut self, asked: u32, lost: Option<Error>) -> Result<(), Error> {
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
-        let whole = self.finished && self.usage.is_some() && self.done;
-        match (lost, self.usage) {
-            // A connection that breaks after `[DONE]` has lost nothing.
-            (Some(lost), _) if !whole => Err(lost),
-            (_, Some(usage)) if whole && usage.completion_tokens == asked => Ok(()),
-            (_, Some(usage)) if whole => Err(Error::WrongLength { asked, got: usage.completion_tokens }),
-            _ => Err(self.missing()),
+    /// Whether `[DONE]` has come: what follows is only to be drained.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// By the server's count; 0 where it gave none.
+    pub(super) fn prompt_tokens(&self) -> u32 {
+        self.usage.map_or(0, |usage| usage.prompt_tokens)
+    }
+
+    /// By the server's count. Where a server that does not always count gave none, the number of content chunks; 0
+    /// otherwise.
+    pub(super) fn output_tokens(&self) -> u32 {
+        match self.usage {
+            Some(usage) => usage.completion_tokens,
+            None if self.rules.stream && !self.rules.dialect.always_counts() => {
+                u32::try_from(self.chunks.len()).unwrap_or(u32::MAX)
+            }
+            None => 0,
         }
     }
 
-    fn missing(&self) -> Error {
-        if self.chunks.is_empty() && self.usage.is_none() && !self.done && self.bytes > 0 {
-            return Error::Protocol(format!("no event in a body of {} bytes", self.bytes));
+    /// Prompt tokens that the server had in its prefix cache, where it says so.
+    pub(super) fn cached_tokens(&self) -> Option<u32> {
+        self.usage.and_then(|usage| usage.cached_tokens)
+    }
+
+    /// The result of a response that ended, in order or with `lost`. Called once.
+    ///
+    /// What the reply itself reported goes before what it lacks: after an error event everything else is missing too.
+    pub(super) fn finish(&mut self, lost: Option<Error>) -> Result<(), Error> {
+        if !self.rules.stream && lost.is_none() {
+            self.read_document();
         }
-        let parts = [(self.finished, "finish_reason"), (self.usage.is_some(), "usage"), (self.done, "[DONE]")];
-        let missing: Vec<&str> = parts.iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect();
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        if self.finish == Finish::Aborted {
+            return Err(Error::Server("the reply ended with finish_reason \"abort\" or \"error\"".to_owned()));
+        }
+        // A connection that breaks after `[DONE]` has lost nothing.
+        if let Some(lost) = lost.filter(|_| !(self.done && self.is_whole())) {
+            return Err(lost);
+        }
+        if !self.is_whole() {
+            return Err(self.missing());
+        }
+        let (asked, got) = (self.asked, self.output_tokens());
+        let fits = match self.rules.length {
+            // Chunks are not exactly tokens.
+            _ if self.usage.is_none() => true,
+            Length::Exact => got == asked,
+            Length::AtMost => got <= asked,
+        };
+        if fits { Ok(()) } else { Err(Error::WrongLength { asked, got }) }
+    }
+
+    /// The parts that must be there, and whether they are.
+    fn parts(&self) -> [(bool, &'static str); 3] {
+        let Rules { dialect, stream, .. } = self.rules;
+        let counted = self.usage.is_some() || stream && !dialect.always_counts();
+        let done = self.done || !(stream && dialect.always_says_done());
+        [(self.finish == Finish::Yes, "finish_reason"), (counted, "usage"), (done, "[DONE]")]
+    }
+
+    fn is_whole(&self) -> bool {
+        self.parts().iter().all(|(there, _)| *there)
+    }
+
+    fn missing(&self) -> Error {
+        if self.rules.stream && self.bytes > 0 && !self.parser.has_dispatched() {
+            return self.no_stream();
+        }
+        let missing: Vec<&str> = self.parts().iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect();
         Error::Truncated(format!("{} after {} chunks", missing.join(", "), self.chunks.len()))
+    }
+
+    /// A body without any event: perhaps a document that says why.
+    fn no_stream(&self) -> Error {
+        let seen = self.parser.line();
+        match Chunk::parse(seen) {
+            Err(NotAChunk::Error(message)) => Error::Server(message),
+            _ => Error::Protocol(format!("no event in a body of {} bytes: {:?}", self.bytes, excerpt(seen))),
+        }
+    }
+
+    /// A reply that is not streamed has one chunk: the whole of it.
+    fn read_document(&mut self) {
+        if self.document.is_empty() {
+            return;
+        }
+        match Chunk::parse(&self.document) {
+            Ok(chunk) => {
+                if chunk.said > Said::Nothing {
+                    self.chunks.push(self.last);
+                }
+                (self.finish, self.usage) = (chunk.finish, chunk.usage);
+            }
+            Err(failure) => _ = self.error.get_or_insert_with(|| failure.into()),
+        }
+    }
+}
+
+impl From<NotAChunk> for Error {
+    fn from(failure: NotAChunk) -> Self {
+        match failure {
+            NotAChunk::Error(message) => Self::Server(message),
+            NotAChunk::Unparsable(seen) => Self::Protocol(seen),
+        }
     }
 }
 
@@ -86,28 +230,54 @@ mod tests {
     const ERROR: &str = "data: {\"error\":{\"message\":\"dead\",\"code\":500}}\n\n";
     const DONE: &str = "data: [DONE]\n\n";
 
-    fn verdict(events: &[&str], lost: Option<Error>) -> Result<(), Error> {
-        let mut reply = Reply::expecting(4);
+    const RULES: Rules = Rules { api: Api::Completions, dialect: Dialect::Vllm, stream: true, length: Length::Exact };
+
+    fn read(rules: Rules, asked: u32, events: &[&str]) -> Reply {
+        let mut reply = Reply::new(rules, asked);
         for (at, event) in (0..).zip(events) {
             reply.feed(at, event.as_bytes());
         }
-        reply.verdict(4, lost)
+        reply
+    }
+
+    fn verdict(events: &[&str], lost: Option<Error>) -> Result<(), Error> {
+        read(RULES, 4, events).finish(lost)
     }
 
     #[test]
     fn tokens_are_counted_by_usage_and_not_by_chunks() {
-        let mut reply = Reply::expecting(4);
+        let mut reply = Reply::new(RULES, 4);
         reply.feed(7, TOKEN.as_bytes());
         reply.feed(9, [LAST, USAGE, DONE].concat().as_bytes());
         assert_eq!(reply.chunks, [7, 9]);
-        assert_eq!(reply.usage, Some(Usage { prompt_tokens: 9, completion_tokens: 4 }));
-        assert_eq!(reply.verdict(4, None), Ok(()));
-        assert_eq!(reply.verdict(5, None), Err(Error::WrongLength { asked: 5, got: 4 }));
+        assert_eq!((reply.prompt_tokens(), reply.output_tokens(), reply.cached_tokens()), (9, 4, None));
+        assert!(reply.is_done());
+        assert_eq!(reply.finish(None), Ok(()));
+    }
+
+    #[test]
+    fn the_length_must_be_what_the_server_can_be_made_to_give() {
+        let whole = [TOKEN, LAST, USAGE, DONE];
+        let wrong = |asked| Err(Error::WrongLength { asked, got: 4 });
+        assert_eq!(read(RULES, 5, &whole).finish(None), wrong(5));
+        let most = Rules { length: Length::AtMost, ..RULES };
+        assert_eq!(read(most, 5, &whole).finish(None), Ok(()));
+        assert_eq!(read(most, 3, &whole).finish(None), wrong(3));
     }
 
     #[test]
     fn an_error_event_after_the_first_token_is_a_failure() {
         assert_eq!(verdict(&[TOKEN, ERROR, DONE], None), Err(Error::Server("dead".to_owned())));
+        let line = "error: {\"code\":500,\"message\":\"dead\",\"type\":\"server_error\"}\n\n";
+        assert_eq!(verdict(&[TOKEN, line], None), Err(Error::Server("dead".to_owned())));
+    }
+
+    #[test]
+    fn an_aborted_reply_is_no_short_one() {
+        let aborted = LAST.replace("length", "abort");
+        let most = Rules { length: Length::AtMost, ..RULES };
+        let mut reply = read(most, 4, &[TOKEN, &aborted, USAGE, DONE]);
+        assert!(matches!(reply.finish(None), Err(Error::Server(text)) if text.contains("abort")));
     }
 
     #[test]
@@ -123,11 +293,59 @@ mod tests {
     fn a_lost_connection_matters_only_before_the_end() {
         let lost = Some(Error::Reset("gone".to_owned()));
         assert_eq!(verdict(&[TOKEN], lost.clone()), Err(Error::Reset("gone".to_owned())));
-        assert_eq!(verdict(&[TOKEN, LAST, USAGE, DONE], lost), Ok(()));
+        assert_eq!(verdict(&[TOKEN, LAST, USAGE, DONE], lost.clone()), Ok(()));
+        // Where `[DONE]` may be missing, only the body's own end says that nothing was lost.
+        let tgi = Rules { dialect: Dialect::Tgi, length: Length::AtMost, ..RULES };
+        assert_eq!(read(tgi, 4, &[TOKEN, LAST]).finish(lost), Err(Error::Reset("gone".to_owned())));
+        assert_eq!(read(tgi, 4, &[TOKEN, LAST]).finish(None), Ok(()));
     }
 
     #[test]
-    fn a_body_that_is_no_event_stream_is_not_understood() {
-        assert_eq!(verdict(&["{\"ok\":1}"], None), Err(Error::Protocol("no event in a body of 8 bytes".to_owned())));
+    fn without_counts_of_the_server_chunks_are_counted() {
+        for dialect in Dialect::ALL {
+            let mut reply = read(Rules { dialect, ..RULES }, 4, &[TOKEN, TOKEN, LAST, DONE]);
+            let counted = if dialect.always_counts() { 0 } else { 3 };
+            assert_eq!(reply.output_tokens(), counted, "{dialect:?}");
+            assert_eq!(reply.finish(None).is_ok(), counted == 3, "{dialect:?}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_end_does_not_count() {
+        let mut reply = read(RULES, 4, &[TOKEN, LAST, USAGE, DONE, TOKEN, ERROR]);
+        assert_eq!((reply.chunks.len(), reply.finish(None)), (2, Ok(())));
+    }
+
+    #[test]
+    fn a_body_that_is_no_event_stream_is_not_understood_unless_it_is_an_error() {
+        let Err(Error::Protocol(seen)) = verdict(&["{\"ok\":1}"], None) else { panic!("understood") };
+        assert_eq!(seen, r#"no event in a body of 8 bytes: "{\"ok\":1}""#);
+        let error = verdict(&["{\"object\":\"error\",\"message\":\"dead\"}"], None);
+        assert_eq!(error, Err(Error::Server("dead".to_owned())));
+    }
+
+    #[test]
+    fn a_document_has_one_chunk_at_its_last_byte() {
+        let rules = Rules { stream: false, ..RULES };
+        let document = r#"{"choices":[{"text":"a b c d","finish_reason":"length"}],
+            "usage":{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":8}}}"#;
+        let mut reply = read(rules, 4, &[&document[..30], &document[30..50], &document[50..]]);
+        assert!(!reply.is_done());
+        assert_eq!(reply.finish(None), Ok(()));
+        assert_eq!((&reply.chunks[..], reply.output_tokens(), reply.cached_tokens()), (&[2][..], 4, Some(8)));
+        let chat = r#"{"choices":[{"message":{"role":"assistant","content":"hi"},"finish_reason":"length"}],
+            "usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
+        assert_eq!(read(rules, 4, &[chat]).finish(None), Ok(()));
+    }
+
+    #[test]
+    fn a_bad_document_says_what_is_wrong_with_it() {
+        let bad = |text: &str| read(Rules { stream: false, ..RULES }, 4, &[text]).finish(None).unwrap_err();
+        assert_eq!(bad(r#"{"error":{"message":"dead"}}"#), Error::Server("dead".to_owned()));
+        assert!(matches!(bad(r#"{"choices":[{"text""#), Error::Protocol(seen) if seen.contains("EOF")));
+        assert!(matches!(bad(&[TOKEN, DONE].concat()), Error::Protocol(seen) if seen.contains("data: ")));
+        let partial = r#"{"choices":[{"text":"a","finish_reason":"length"}]}"#;
+        assert_eq!(bad(partial), Error::Truncated("usage after 1 chunks".to_owned()));
+        assert_eq!(bad(""), Error::Truncated("finish_reason, usage after 0 chunks".to_owned()));
     }
 }

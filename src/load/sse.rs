@@ -1,8 +1,20 @@
 //! Incremental parser of server-sent events over byte chunks that may be split anywhere.
 //!
-//! Only `data` fields matter to a load generator: comments (keep-alives among them), `event`, `id` and `retry` are
-//! skipped. Lines end with LF, CRLF or CR, and an event ends with an empty line, as the HTML standard says. Each byte is
-//! looked at once; an event that lies within one chunk and has one `data` line is handed out without a copy.
+//! Only `data` fields matter to a load generator, and `error`, which llama.cpp once used and the standard does not know:
+//! comments (keep-alives among them), `event`, `id` and `retry` are skipped. Lines end with LF, CRLF or CR, and an event
+//! ends with an empty line, as the HTML standard says. Each byte is looked at once; an event that lies within one chunk
+//! and has one `data` line is handed out without a copy.
+
+use memchr::memchr2;
+
+/// What an event is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Data,
+    /// A line `error: ...`, handed out at once: llama.cpp wrote them in the middle of a stream until 2025
+    /// (`examples/server/server.cpp`, `server_sent_event(sink, "error", ...)`).
+    Error,
+}
 
 /// The state between two chunks.
 #[derive(Debug, Default)]
@@ -16,11 +28,13 @@ pub(super) struct Parser {
     after_cr: bool,
     /// A byte order mark may only begin the very first line.
     started: bool,
+    dispatched: bool,
 }
 
 impl Parser {
     /// Reads one chunk and calls `each` with the data of every event that it completes.
-    pub(super) fn feed(&mut self, mut chunk: &[u8], mut each: impl FnMut(&[u8])) {
+    #[inline]
+    pub(super) fn feed(&mut self, mut chunk: &[u8], mut each: impl FnMut(Field, &[u8])) {
         // The first `data` line of the event under way, while it lies in this chunk.
         let mut whole: Option<&[u8]> = None;
         while !chunk.is_empty() {
@@ -28,7 +42,7 @@ impl Parser {
                 chunk = &chunk[1..];
                 continue;
             }
-            let Some(end) = chunk.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
+            let Some(end) = memchr2(b'\n', b'\r', chunk) else {
                 self.line.extend_from_slice(chunk);
                 break;
             };
@@ -39,18 +53,22 @@ impl Parser {
                 let line = self.without_mark(head);
                 if line.is_empty() {
                     self.dispatch(whole.take(), &mut each);
-                } else if let Some(data) = data_of(line) {
+                } else if let Some(data) = value_of(b"data", line) {
                     if whole.is_none() && !self.has_data {
                         whole = Some(data);
                     } else {
                         self.append(whole.take(), data);
                     }
+                } else {
+                    self.report(line, &mut each);
                 }
             } else {
                 let mut line = std::mem::take(&mut self.line);
                 line.extend_from_slice(head);
-                if let Some(data) = data_of(self.without_mark(&line)) {
-                    self.append(whole.take(), data);
+                let text = self.without_mark(&line);
+                match value_of(b"data", text) {
+                    Some(data) => self.append(whole.take(), data),
+                    None => self.report(text, &mut each),
                 }
                 line.clear();
                 self.line = line;
@@ -60,6 +78,21 @@ impl Parser {
             self.data.extend_from_slice(first);
             self.has_data = true;
         }
+    }
+
+    /// Bytes that are held until the rest of their line or event arrives.
+    pub(super) fn held(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
+    /// The start of a line whose end has not arrived.
+    pub(super) fn line(&self) -> &[u8] {
+        &self.line
+    }
+
+    /// Whether there was any event.
+    pub(super) fn has_dispatched(&self) -> bool {
+        self.dispatched
     }
 
     fn without_mark<'a>(&mut self, line: &'a [u8]) -> &'a [u8] {
@@ -77,19 +110,29 @@ impl Parser {
         }
     }
 
-    fn dispatch(&mut self, whole: Option<&[u8]>, each: &mut impl FnMut(&[u8])) {
+    fn dispatch(&mut self, whole: Option<&[u8]>, each: &mut impl FnMut(Field, &[u8])) {
         if let Some(data) = whole {
-            each(data);
+            self.dispatched = true;
+            each(Field::Data, data);
         } else if std::mem::take(&mut self.has_data) {
-            each(&self.data);
+            self.dispatched = true;
+            each(Field::Data, &self.data);
             self.data.clear();
+        }
+    }
+
+    #[cold]
+    fn report(&mut self, line: &[u8], each: &mut impl FnMut(Field, &[u8])) {
+        if let Some(error) = value_of(b"error", line).filter(|error| !error.is_empty()) {
+            self.dispatched = true;
+            each(Field::Error, error);
         }
     }
 }
 
-/// The value of a `data` line, without the one space that may follow the colon.
-fn data_of(line: &[u8]) -> Option<&[u8]> {
-    let value = line.strip_prefix(b"data")?;
+/// The value of a line of this field, without the one space that may follow the colon.
+fn value_of<'a>(field: &[u8], line: &'a [u8]) -> Option<&'a [u8]> {
+    let value = line.strip_prefix(field)?;
     match value {
         [] => Some(value),
         [b':', b' ', value @ ..] | [b':', value @ ..] => Some(value),
@@ -107,7 +150,10 @@ mod tests {
         let mut parser = Parser::default();
         let mut events = Vec::new();
         for chunk in chunks {
-            parser.feed(chunk, |data| events.push(String::from_utf8_lossy(data).into_owned()));
+            parser.feed(chunk, |field, data| {
+                let mark = if field == Field::Error { "!" } else { "" };
+                events.push(format!("{mark}{}", String::from_utf8_lossy(data)));
+            });
         }
         events
     }
@@ -143,6 +189,12 @@ mod tests {
         assert_eq!(events(&[b"data: a\n\ndata: b\n"]), ["a"]);
     }
 
+    #[test]
+    fn a_line_of_the_field_error_is_an_error_at_once() {
+        assert_eq!(events(&[b"data: a\n\nerror: {\"code\":5", b"00}\n\n"]), ["a", "!{\"code\":500}"]);
+        assert_eq!(events(&[b"error\nerrors: x\n\nerror: y\n"]), ["!y"]);
+    }
+
     fn piece() -> impl Strategy<Value = &'static str> {
         prop::sample::select(vec![
             "data: {\"a\": 1}",
@@ -150,6 +202,7 @@ mod tests {
             "data",
             "data: [DONE]",
             ": ping",
+            "error: e",
             "event: e",
             "d",
             "\n",
