@@ -50,6 +50,79 @@ pub(super) enum ApiName {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
+pub(super) struct WorkArgs {
+    #[arg(long, value_parser = PossibleValuesParser::new(KINDS.iter().map(|(name, help)| {
+        clap::builder::PossibleValue::new(*name).help(*help)
+    })), value_name = "KIND",
+        help = "What is asked [default: what --dataset or --trace holds, else random]")]
+    pub(super) workload: Option<String>,
+    /// Tokens of a prompt: a number, a range such as 100..200, or max_model_len - 2048 [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub(super) input_len: Option<String>,
+    /// Tokens of a reply: a number or a range [default: what the file says, else 128]
+    #[arg(long, value_name = "N")]
+    pub(super) output_len: Option<String>,
+    /// Draw each length from this share below and above it, as --random-range-ratio of `vllm bench serve`
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(super) range_ratio: Option<f64>,
+    /// Tokens at the beginning of prompts that several share [default: none; of a prefix workload 512]
+    #[arg(long, value_name = "N")]
+    pub(super) prefix_len: Option<u32>,
+    /// Different prefixes of a prefix workload [default: 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) prefix_groups: Option<u32>,
+    /// The share of a prefix workload's requests that begin with a prefix [default: 100%]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(super) prefix_share: Option<f64>,
+    /// Requests of a conversation: a number or a range [default: 4]
+    #[arg(long, value_name = "N")]
+    pub(super) turns: Option<String>,
+    /// How long a user thinks between two turns, on average [default: not at all]
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(super) think_time: Option<Duration>,
+    /// Width and height of an image in pixels; repeatable [default: 512x512]
+    #[arg(long, value_name = "WxH", value_parser = image_size)]
+    pub(super) image_size: Vec<(u32, u32)>,
+    /// Images of a request [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) images: Option<u32>,
+    /// ShareGPT's JSON, or one JSON object with a prompt or messages a line
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    pub(super) dataset: Option<PathBuf>,
+    /// Lengths and time stamps: Azure's or BurstGPT's CSV, or Mooncake's JSONL
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
+    /// A directory with the model's tokenizer.json and config.json, or the file itself
+    /// [default: the model's own directory, where the server names one of this machine]
+    #[arg(long, value_name = "DIR")]
+    pub(super) tokenizer: Option<PathBuf>,
+    /// Draw prompts from this many token ids [default: the config.json's, else 32000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub(super) vocab_size: Option<u32>,
+}
+
+/// Every kind of workload that arguments can describe.
+pub(super) const KINDS: &[(&str, &str)] = &[
+    ("random", "Random tokens of exact lengths"),
+    ("sharegpt", "The prompts of a ShareGPT file"),
+    ("jsonl", "The prompts of a file of JSON lines"),
+    ("trace", "Random tokens of a trace's lengths, at its time stamps"),
+    ("prefix", "Prompts that share prefixes"),
+    ("conversation", "Sessions of several turns"),
+    ("image", "Generated images with random text"),
+];
+
+fn image_size(text: &str) -> Result<(u32, u32), String> {
+    let error = || format!("{text:?} is not WIDTHxHEIGHT, such as 640x480");
+    let (width, height) = text.split_once('x').ok_or_else(error)?;
+    match (width.parse(), height.parse()) {
+        (Ok(width), Ok(height)) if width > 0 && height > 0 => Ok((width, height)),
+        _ => Err(error()),
+    }
+}
+
+#[derive(Debug, Args)]
 #[command(next_help_heading = "Load")]
 pub(super) struct LoadArgs {
     /// Requests of the measured window [default: those of the trace, else 1000]

@@ -46,7 +46,7 @@ pub(super) async fn drive(
     let run = tokio::select! {
         biased;
         run = load::drive(target.clone(), workload, plan, observer, stop) => run,
-        never = display.watch(&live) => never,
+        never = display.watch(&live) => match never {},
     };
     let run = run.map_err(refused)?;
     let stop = reason.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -7,6 +7,7 @@ mod plan;
 mod progress;
 mod record;
 mod target;
+mod work;
 
 use std::sync::Arc;
 
@@ -14,18 +15,20 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::Global;
 use super::failure::{Failure, INTERRUPTED, NOT_VALID, USAGE};
 use super::output::print;
-use super::Global;
+use crate::facts::Host;
 use crate::load::{Arrival, End, Plan, Run, Target};
 use crate::metrics::summarize;
-use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json};
+use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json, number};
 use crate::trial::Measurement;
 use crate::workload::Workload;
-use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs};
+use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs, WorkArgs};
 use drive::Driven;
 use place::Place;
 use progress::Display;
+use target::Served;
 
 /// Asks a running server and reports throughput and latencies as `vllm bench serve` does.
 #[derive(Debug, Args)]
@@ -36,6 +39,8 @@ ended by then is written).")]
 pub(super) struct Bench {
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    work: WorkArgs,
     #[command(flatten)]
     load: LoadArgs,
     #[command(flatten)]
@@ -106,6 +111,110 @@ impl Bench {
         }
         print(&(format.write)(runs))?;
         verdict(&ended)
+    }
+}
+
+impl Bench {
+    /// The runs, in order.
+    fn asked(&self, served: &Served) -> Result<Vec<Asked>, Failure> {
+        let workload = work::build(&self.work, served, self.load.seed)?;
+        let trace = self.work.trace.is_some();
+        let plan = plan::of(&self.load, &*workload, trace, self.judge.until.is_some())?;
+        let kind = self.work.workload.as_deref().unwrap_or("random");
+        Ok(vec![Asked { name: name(kind, &plan), workload, plan }])
+    }
+
+    async fn drive(
+        &self,
+        target: &Target,
+        asked: Asked,
+        display: &Display,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<(Benchmark, Run), Failure> {
+        let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+        let Asked { name, workload, plan } = asked;
+        let Driven { run, stop } = drive::drive(target, workload, plan.clone(), display, stop.clone()).await?;
+        let measurement = summarize(&run.records);
+        let end = match (&run.end, stop) {
+            (End::Stopped, _) => INTERRUPTION.to_owned(),
+            (_, Some(reason)) => reason,
+            (End::Complete | End::Observer, None) => "complete".to_owned(),
+        };
+        let benchmark = Benchmark {
+            name,
+            date,
+            backend: target.dialect.name().to_owned(),
+            model: target.model.clone(),
+            tokenizer: self.work.tokenizer.as_ref().map(|path| path.display().to_string()),
+            device: self.device(target),
+            requests: plan.requests,
+            rate: match plan.arrival {
+                Arrival::Rate { per_s, .. } => per_s,
+                _ => f64::INFINITY,
+            },
+            burstiness: self.load.burstiness,
+            ramp: match plan.arrival {
+                Arrival::Ramp { from_per_s, to_per_s, over, .. } => Some([from_per_s, to_per_s, over.as_secs_f64()]),
+                _ => None,
+            },
+            concurrency: plan.concurrency.map(|n| n as u64),
+            seed: plan.seed,
+            invalid: self.void(&measurement, &run),
+            measurement,
+            end,
+            unfinished: run.unfinished as u64,
+            unsent: run.unsent as u64,
+            series: None,
+        };
+        Ok((benchmark, run))
+    }
+
+    /// Why the numbers must not be used.
+    fn void(&self, measurement: &Measurement, run: &Run) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let first = run.records.iter().find_map(|record| record.result.as_ref().err());
+        let total = measurement.completed + measurement.failed;
+        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
+        let share = measurement.failed as f64 / total.max(1) as f64;
+        if let Some(first) = first.filter(|_| share > self.judge.max_error_rate) {
+            reasons.push(format!(
+                "{} of {total} requests failed, more than {} %; the first: {first}",
+                measurement.failed,
+                number(self.judge.max_error_rate * 100.0),
+            ));
+        }
+        if measurement.completed == 0 {
+            reasons.push("no request completed".to_owned());
+        }
+        if let Some(client) = measurement.client.as_ref().filter(|client| !client.valid) {
+            reasons.extend(client.reasons.iter().cloned());
+        }
+        reasons
+    }
+
+    fn device(&self, target: &Target) -> String {
+        if let Some(device) = &self.output.device {
+            return device.clone();
+        }
+        if !target::is_local(&target.base_url) {
+            return target::host(&target.base_url).to_owned();
+        }
+        Host::detect().cpu
+    }
+}
+
+/// `random_inf`, `random_c64`, `trace_qps_4`: what the nightly benchmarks call a test.
+fn name(kind: &str, plan: &Plan) -> String {
+    let rate = match plan.arrival {
+        Arrival::Closed => return format!("{kind}_c{}", plan.concurrency.unwrap_or(1)),
+        Arrival::AtOnce => "qps_inf".to_owned(),
+        Arrival::Rate { per_s, .. } => format!("qps_{per_s}"),
+        Arrival::Ramp { from_per_s, to_per_s, .. } => format!("qps_{from_per_s}_to_{to_per_s}"),
+        Arrival::Trace { factor } => format!("x{factor}"),
+    };
+    match plan.concurrency {
+        Some(concurrency) => format!("{kind}_{rate}_c{concurrency}"),
+        None => format!("{kind}_{rate}"),
     }
 }
 

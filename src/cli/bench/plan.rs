@@ -51,9 +51,7 @@ pub(super) fn of(args: &LoadArgs, workload: &dyn Workload, trace: bool, until: b
 fn arrival(args: &LoadArgs, stamped: bool) -> Arrival {
     let burstiness = args.burstiness;
     match (args.ramp, args.rate) {
-        (Some(ramp), _) => {
-            Arrival::Ramp { from_per_s: ramp.from, to_per_s: ramp.to, over: ramp.over, burstiness }
-        }
+        (Some(ramp), _) => Arrival::Ramp { from_per_s: ramp.from, to_per_s: ramp.to, over: ramp.over, burstiness },
         (None, Some(rate)) if rate.is_finite() => Arrival::Rate { per_s: rate, burstiness },
         (None, Some(_)) => Arrival::AtOnce,
         (None, None) if stamped => Arrival::Trace { factor: args.trace_factor.unwrap_or(1.0) },

@@ -1,6 +1,7 @@
 //! What a person watches while the load runs. The load's thread only counts; writing is done elsewhere, so that a slow
 //! terminal or a full pipe delays no request.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -157,8 +158,8 @@ impl Display {
         self.mode.finish();
     }
 
-    /// Shows where the load stands until it is dropped.
-    pub(super) async fn watch(&self, live: &Live) {
+    /// Shows where the load stands, until it is dropped.
+    pub(super) async fn watch(&self, live: &Live) -> Infallible {
         let pace = match &self.mode {
             Mode::Quiet => return std::future::pending().await,
             Mode::Live(_) => LIVE,
@@ -197,13 +198,7 @@ mod tests {
         let live = Live::default();
         assert_eq!(live.state().text(), "preparing");
         live.follow(&Event::Phase { phase: Phase::Measure, total: Some(10) });
-        live.follow(&Event::Tick(Tick {
-            at: Duration::from_secs(2),
-            sent: 4,
-            in_flight: 3,
-            waiting: 1,
-            chunks: 100,
-        }));
+        live.follow(&Event::Tick(Tick { at: Duration::from_secs(2), sent: 4, in_flight: 3, waiting: 1, chunks: 100 }));
         assert_eq!(live.state().text(), "measuring 0/10, 50 tok/s, 3 in flight, 1 waiting, 0 s");
         assert_eq!(live.state().json()["chunks_per_s"], 50.0);
     }

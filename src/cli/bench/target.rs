@@ -85,7 +85,10 @@ async fn ask(target: &Target) -> Result<Option<Vec<Json>>, Failure> {
         // Only the load itself speaks TLS.
         Err(error) if error.is_builder() && url.starts_with("https:") => return Ok(None),
         Err(error) if error.is_builder() => {
-            return Err(Failure::new(USAGE, format!("cannot use the url {:?}: {}", target.base_url, innermost(&error))));
+            return Err(Failure::new(
+                USAGE,
+                format!("cannot use the url {:?}: {}", target.base_url, innermost(&error)),
+            ));
         }
         Err(error) => return Err(gone(innermost(&error))),
     };
