@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 
 use crate::load::Dialect;
 use crate::report::BENCH_FORMATS;
+use crate::workload::Length;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
@@ -59,10 +60,10 @@ pub(super) struct WorkArgs {
     pub(super) workload: Option<String>,
     /// Tokens of a prompt: a number, a range such as 100..200, or max_model_len - 2048 [default: 1024]
     #[arg(long, value_name = "N")]
-    pub(super) input_len: Option<String>,
+    pub(super) input_len: Option<Length>,
     /// Tokens of a reply: a number or a range [default: what the file says, else 128]
     #[arg(long, value_name = "N")]
-    pub(super) output_len: Option<String>,
+    pub(super) output_len: Option<Length>,
     /// Draw each length from this share below and above it, as --random-range-ratio of `vllm bench serve`
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(super) range_ratio: Option<f64>,
@@ -77,7 +78,10 @@ pub(super) struct WorkArgs {
     pub(super) prefix_share: Option<f64>,
     /// Requests of a conversation: a number or a range [default: 4]
     #[arg(long, value_name = "N")]
-    pub(super) turns: Option<String>,
+    pub(super) turns: Option<Length>,
+    /// Tokens of a conversation's later messages [default: as --input-len]
+    #[arg(long, value_name = "N")]
+    pub(super) user_len: Option<Length>,
     /// How long a user thinks between two turns, on average [default: not at all]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(super) think_time: Option<Duration>,

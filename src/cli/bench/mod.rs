@@ -23,7 +23,7 @@ use crate::load::{Arrival, End, Plan, Run, Target};
 use crate::metrics::summarize;
 use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json, number};
 use crate::trial::Measurement;
-use crate::workload::Workload;
+use crate::workload::{Spec, Workload};
 use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs, WorkArgs};
 use drive::Driven;
 use place::Place;
@@ -71,7 +71,7 @@ impl Bench {
             found = target::find(&self.server) => found?,
             () = stopped(&mut stop) => return Err(interrupted()),
         };
-        let runs = self.asked(&served)?;
+        let runs = self.asked(&target, &served)?;
         let mut ended = Vec::new();
         for asked in runs {
             let name = asked.name.clone();
@@ -116,12 +116,13 @@ impl Bench {
 
 impl Bench {
     /// The runs, in order.
-    fn asked(&self, served: &Served) -> Result<Vec<Asked>, Failure> {
-        let workload = work::build(&self.work, served, self.load.seed)?;
-        let trace = self.work.trace.is_some();
+    fn asked(&self, target: &Target, served: &Served) -> Result<Vec<Asked>, Failure> {
+        let spec = self.work.spec(self.load.num_requests)?;
+        let surroundings = self.work.surroundings(target, served, self.load.seed);
+        let workload = spec.build(&surroundings).map_err(work::failure)?;
+        let trace = matches!(spec, Spec::Trace { .. });
         let plan = plan::of(&self.load, &*workload, trace, self.judge.until.is_some())?;
-        let kind = self.work.workload.as_deref().unwrap_or("random");
-        Ok(vec![Asked { name: name(kind, &plan), workload, plan }])
+        Ok(vec![Asked { name: name(spec.kind(), &plan), workload, plan }])
     }
 
     async fn drive(
