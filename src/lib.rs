@@ -26,6 +26,7 @@ pub mod preflight;
 
 // Measure.
 pub mod load;
+pub mod telemetry;
 pub mod metrics;
 
 // Remember and drive.

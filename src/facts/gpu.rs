@@ -80,19 +80,27 @@ fn read() -> Result<Vec<Reading>, GpuError> {
 /// The devices that `CUDA_VISIBLE_DEVICES` selects, in its order. As in CUDA the list ends at the first entry that
 /// names no device, and a device that is named twice leaves none. Indices count in the driver's order, which for unlike
 /// devices is CUDA's only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
-fn visible<'a>(all: &'a [Reading], variable: Option<&str>) -> Vec<&'a Reading> {
-    let Some(list) = variable else { return all.iter().collect() };
-    let selected: Vec<_> = list.split(',').map_while(|entry| select(all, entry.trim())).collect();
+///
+/// `uuids` are those of all devices; the answer is their places.
+#[must_use]
+pub fn visible_devices(uuids: &[&str], variable: Option<&str>) -> Vec<usize> {
+    let Some(list) = variable else { return (0..uuids.len()).collect() };
+    let selected: Vec<_> = list.split(',').map_while(|entry| select(uuids, entry.trim())).collect();
     let twice = selected.iter().enumerate().any(|(index, one)| selected[..index].contains(one));
-    if twice { Vec::new() } else { selected.into_iter().map(|index| &all[index]).collect() }
+    if twice { Vec::new() } else { selected }
+}
+
+fn visible<'a>(all: &'a [Reading], variable: Option<&str>) -> Vec<&'a Reading> {
+    let uuids: Vec<_> = all.iter().map(|reading| reading.uuid.as_str()).collect();
+    visible_devices(&uuids, variable).into_iter().map(|index| &all[index]).collect()
 }
 
 /// The place of the device that an entry names: by index, or by the beginning of its UUID where no other begins so.
-fn select(all: &[Reading], entry: &str) -> Option<usize> {
+fn select(uuids: &[&str], entry: &str) -> Option<usize> {
     if let Ok(index) = entry.parse::<usize>() {
-        return (index < all.len()).then_some(index);
+        return (index < uuids.len()).then_some(index);
     }
-    let mut named = (0..all.len()).filter(|index| entry.starts_with("GPU-") && all[*index].uuid.starts_with(entry));
+    let mut named = (0..uuids.len()).filter(|index| entry.starts_with("GPU-") && uuids[*index].starts_with(entry));
     named.next().filter(|_| named.next().is_none())
 }
 

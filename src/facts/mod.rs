@@ -7,7 +7,7 @@ mod model;
 mod version;
 
 pub use device::{Device, Gpu};
-pub use gpu::GpuError;
+pub use gpu::{GpuError, visible_devices};
 pub use host::{Host, HostLimits};
 pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};
 pub use version::{EngineVersion, VersionError};

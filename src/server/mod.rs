@@ -8,6 +8,7 @@ mod marker;
 mod pipe;
 mod port;
 mod process;
+mod processes;
 mod ready;
 mod stop;
 
@@ -22,6 +23,7 @@ use tokio::process::{Child, Command};
 pub use marker::Marker;
 pub use pipe::{Pipe, PipeError};
 pub use port::free_port;
+pub use processes::Processes;
 pub use ready::{Ready, StartError};
 pub use stop::{LeftBehind, sweep};
 

@@ -2,6 +2,7 @@
 
 mod measurement;
 mod outcome;
+mod telemetry;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use crate::config::Config;
 
 pub use measurement::{ClientReport, Direction, Distribution, Interval, Measurement, Speeds, Window};
 pub use outcome::{Failure, FailureKind, Outcome, Rejection};
+pub use telemetry::{SERVER_METRICS, SERVER_NAMES};
 
 /// The exact command line and the environment variables that were added to the tuner's own.
 ///

@@ -1,0 +1,149 @@
+//! The server's processes and the machine around them, read from `/proc`.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use procfs::process::Process;
+use procfs::{Current, CurrentSI};
+
+use super::series::Row;
+use crate::server::Processes;
+
+/// How often the processes are looked for anew. Those that are known are read every time; finding them reads the whole
+/// of `/proc`.
+const SEARCH: Duration = Duration::from_secs(5);
+
+pub(super) const GIB: f64 = (1_u64 << 30) as f64;
+
+/// The processes of a launch, and what they have used, those included that have ended since they were last seen.
+#[derive(Debug)]
+pub(super) struct Tree {
+    processes: Processes,
+    searched: Option<Instant>,
+    pids: Vec<i32>,
+    /// Processor ticks by process id and start, since a number may be used again.
+    ticks: BTreeMap<(i32, u64), u64>,
+}
+
+impl Tree {
+    pub(super) fn new(processes: Processes) -> Self {
+        Self { processes, searched: None, pids: Vec::new(), ticks: BTreeMap::new() }
+    }
+
+    /// The ids of the processes as they were last found.
+    pub(super) fn pids(&mut self) -> &[i32] {
+        if self.searched.is_none_or(|last| last.elapsed() >= SEARCH) {
+            self.pids = self.processes.pids();
+            self.searched = Some(Instant::now());
+        }
+        &self.pids
+    }
+
+    /// `cpu_s`, a counter, and `rss_gib`. Memory that processes share counts in each of them.
+    ///
+    /// With `exactly`, the processes are found anew and `pss_gib` divides what is shared among those who share it. That
+    /// walks the page tables and holds the process's memory lock: nothing for a server under load.
+    pub(super) fn read(&mut self, exactly: bool) -> Row {
+        if exactly {
+            self.searched = None;
+        }
+        let pids = self.pids().to_vec();
+        let (mut pages, mut shared_out) = (0, 0);
+        for process in pids.into_iter().filter_map(|pid| Process::new(pid).ok()) {
+            let Ok(stat) = process.stat() else { continue };
+            self.ticks.insert((stat.pid, stat.starttime), stat.utime + stat.stime);
+            pages += stat.rss;
+            if exactly {
+                shared_out += pss(&process).unwrap_or(0);
+            }
+        }
+        let seconds = float(self.ticks.values().sum()) / float(procfs::ticks_per_second());
+        let mut row = vec![("cpu_s", seconds), ("rss_gib", float(pages * procfs::page_size()) / GIB)];
+        if exactly && shared_out > 0 {
+            row.push(("pss_gib", float(shared_out) / GIB));
+        }
+        row
+    }
+}
+
+fn pss(process: &Process) -> Option<u64> {
+    let rollup = process.smaps_rollup().ok()?.memory_map_rollup;
+    rollup.0.first()?.extension.map.get("Pss").copied()
+}
+
+/// `cpu_busy_s` and `cpu_all_s`, counters over all processors, and `memory_available_gib`. What cannot be read is left
+/// out.
+pub(super) fn read() -> Row {
+    let mut row = Row::new();
+    if let Ok(stats) = procfs::KernelStats::current() {
+        let cpu = stats.total;
+        let idle = cpu.idle_ms() + cpu.iowait_ms().unwrap_or(0);
+        let busy = cpu.user_ms()
+            + cpu.nice_ms()
+            + cpu.system_ms()
+            + cpu.irq_ms().unwrap_or(0)
+            + cpu.softirq_ms().unwrap_or(0)
+            + cpu.steal_ms().unwrap_or(0);
+        row.push(("cpu_busy_s", float(busy) / 1000.0));
+        row.push(("cpu_all_s", float(busy + idle) / 1000.0));
+    }
+    if let Some(available) = procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available) {
+        row.push(("memory_available_gib", float(available) / GIB));
+    }
+    row
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes and ticks are far below 2^53")]
+pub(super) fn float(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{Marker, Server, Spawn};
+
+    fn value(row: &Row, name: &str) -> f64 {
+        row.iter().find(|(found, _)| *found == name).map(|(_, value)| *value).unwrap()
+    }
+
+    fn launch(directory: &std::path::Path, script: &str) -> Server {
+        let marker = Marker::new(&directory.join("test.db"), "telemetry", 0);
+        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+        let spawn = Spawn { command, env: BTreeMap::new(), log: directory.join("log"), marker, port: 1 };
+        Server::spawn(&spawn).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_whole_tree_counts_with_what_its_dead_have_used() {
+        let directory = tempfile::tempdir().unwrap();
+        // The child works, the leader waits.
+        let server = launch(directory.path(), "sh -c 'while :; do :; done' & wait");
+        let mut tree = Tree::new(server.processes());
+        let begin = Instant::now();
+        let used = loop {
+            tree.searched = None;
+            let row = tree.read(false);
+            if value(&row, "cpu_s") >= 0.05 {
+                break value(&row, "cpu_s");
+            }
+            assert!(begin.elapsed() < Duration::from_secs(20), "the child's time is not seen: {row:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let exact = tree.read(true);
+        assert!(value(&exact, "rss_gib") > 0.0 && value(&exact, "pss_gib") > 0.0, "{exact:?}");
+        assert!(value(&exact, "pss_gib") <= value(&exact, "rss_gib"), "{exact:?}");
+        server.stop(Duration::from_secs(5)).await.unwrap();
+        let after = tree.read(true);
+        assert!(tree.pids.is_empty());
+        assert!(value(&after, "cpu_s") >= used, "{after:?}");
+        assert!(value(&after, "rss_gib").abs() < 1e-12, "{after:?}");
+    }
+
+    #[test]
+    fn the_machine_has_processors_and_memory() {
+        let row = read();
+        assert!(value(&row, "cpu_all_s") >= value(&row, "cpu_busy_s"), "{row:?}");
+        assert!(value(&row, "cpu_busy_s") > 0.0 && value(&row, "memory_available_gib") > 0.0, "{row:?}");
+    }
+}

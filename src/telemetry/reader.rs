@@ -1,0 +1,104 @@
+//! What is read on this machine, on a thread of its own: the driver may hang, and nothing may wait for it then.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::Scope;
+use super::gpu::Gpus;
+use super::host::{self, Tree};
+use super::series::Row;
+
+/// The longest that anybody waits for a reading.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Everything at one instant.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) at: Instant,
+    pub(super) process: Option<Row>,
+    pub(super) host: Option<Row>,
+    pub(super) gpus: Vec<Row>,
+}
+
+/// A question: whether it is the last, and where the answer goes.
+type Question = (bool, oneshot::Sender<Reading>);
+
+#[derive(Debug)]
+pub(super) struct Reader {
+    questions: mpsc::Sender<Question>,
+    /// A question whose answer has not come in time.
+    late: Option<oneshot::Receiver<Reading>>,
+}
+
+impl Reader {
+    /// The thread ends when the reader is dropped, and is never waited for.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub(super) fn start(scope: &Scope) -> std::io::Result<Self> {
+        let (questions, asked) = mpsc::channel::<Question>();
+        let mut source = Source::new(scope);
+        std::thread::Builder::new().name("telemetry".to_owned()).spawn(move || {
+            for (last, answer) in asked {
+                // Who asked may have gone.
+                drop(answer.send(source.read(last)));
+            }
+        })?;
+        Ok(Self { questions, late: None })
+    }
+
+    /// A reading, or nothing when it takes too long.
+    pub(super) async fn ask(&mut self, last: bool) -> Option<Reading> {
+        let mut answer = match self.late.take() {
+            Some(late) => late,
+            None => {
+                let (sender, answer) = oneshot::channel();
+                self.questions.send((last, sender)).ok()?;
+                answer
+            }
+        };
+        match tokio::time::timeout(LIMIT, &mut answer).await {
+            Ok(reading) => reading.ok(),
+            Err(_) => {
+                self.late = Some(answer);
+                None
+            }
+        }
+    }
+}
+
+/// Where the values come from.
+struct Source {
+    tree: Option<Tree>,
+    host: bool,
+    visible: Option<Option<String>>,
+    /// Opened with the first reading, when the server's processes are at work on their devices.
+    gpus: Option<Gpus>,
+}
+
+impl Source {
+    fn new(scope: &Scope) -> Self {
+        Self {
+            tree: scope.processes.clone().map(Tree::new),
+            host: scope.host,
+            visible: scope.gpus.as_ref().map(|gpus| gpus.visible.clone()),
+            gpus: None,
+        }
+    }
+
+    fn read(&mut self, last: bool) -> Reading {
+        if let Some(visible) = self.visible.take() {
+            let pids = self.tree.as_mut().map(Tree::pids).unwrap_or_default();
+            self.gpus = Gpus::open(visible.as_deref(), pids);
+        }
+        let at = Instant::now();
+        Reading {
+            at,
+            gpus: self.gpus.iter().flat_map(Gpus::read).map(|reading| reading.row()).collect(),
+            host: self.host.then(host::read),
+            process: self.tree.as_mut().map(|tree| tree.read(last)),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The server's own page of numbers, asked over HTTP.
+
+use std::time::Duration;
+
+use super::engine;
+use super::series::Row;
+
+/// A page of vLLM has 60 kB; each further engine adds as much. What is larger is no page of numbers.
+const MOST_BYTES: usize = 8 << 20;
+
+/// The longest that a page may take; it is then left out, and counted.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What asking came to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    Values(Row),
+    /// Too slow, too large, or no answer: the next may be better.
+    Missed,
+    /// There is nothing to be had here, for this reason.
+    Nothing(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Scraper {
+    client: reqwest::Client,
+    url: String,
+}
+
+impl Scraper {
+    /// # Errors
+    /// When the HTTP client cannot be built.
+    pub(super) fn new(base_url: &str) -> reqwest::Result<Self> {
+        let client = reqwest::Client::builder().no_proxy().timeout(LIMIT).build()?;
+        Ok(Self { client, url: page_url(base_url) })
+    }
+
+    pub(super) async fn ask(&self) -> Answer {
+        let Ok(mut response) = self.client.get(&self.url).send().await else { return Answer::Missed };
+        let status = response.status();
+        // Timeouts and too many requests pass.
+        if status.is_client_error() && !matches!(status.as_u16(), 408 | 429) {
+            return Answer::Nothing(format!("{} answers with status {}", self.url, status.as_u16()));
+        }
+        if !status.is_success() {
+            return Answer::Missed;
+        }
+        let mut body = Vec::new();
+        loop {
+            match response.chunk().await {
+                Ok(Some(chunk)) if body.len() + chunk.len() <= MOST_BYTES => body.extend_from_slice(&chunk),
+                Ok(None) => break,
+                _ => return Answer::Missed,
+            }
+        }
+        let row = engine::read(&String::from_utf8_lossy(&body));
+        if row.is_empty() {
+            return Answer::Nothing(format!("{} has no series of a known engine", self.url));
+        }
+        Answer::Values(row)
+    }
+}
+
+/// The page lies beside the interface of `OpenAI`, not below it.
+fn page_url(base_url: &str) -> String {
+    let root = base_url.trim_end_matches('/');
+    format!("{}/metrics", root.strip_suffix("/v1").unwrap_or(root))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// Answers every connection with these bytes and closes it.
+    async fn answering(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 1024]).await;
+                let _ = stream.write_all(bytes.as_ref()).await;
+            }
+        });
+        url
+    }
+
+    async fn ask(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Answer {
+        Scraper::new(&answering(bytes).await).unwrap().ask().await
+    }
+
+    #[test]
+    fn the_page_lies_at_the_root() {
+        for url in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"] {
+            assert_eq!(page_url(url), "http://h:1/metrics");
+        }
+        assert_eq!(page_url("https://h/model/v1"), "https://h/model/metrics");
+    }
+
+    #[tokio::test]
+    async fn each_kind_of_answer_is_told_apart() {
+        let values = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nvllm:num_requests_running{engine=\"0\"} 3.0\n";
+        assert_eq!(ask(values).await, Answer::Values(vec![("requests_running", 3.0)]));
+        let Answer::Nothing(why) = ask("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await else { panic!() };
+        assert!(why.ends_with("/metrics answers with status 404"), "{why}");
+        let unknown = ask("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nup 1\n").await;
+        assert!(matches!(&unknown, Answer::Nothing(why) if why.contains("no series of a known engine")), "{unknown:?}");
+        assert_eq!(ask("HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n").await, Answer::Missed);
+        assert_eq!(ask("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\ncut off").await, Answer::Missed);
+        let mut endless = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_vec();
+        endless.resize(MOST_BYTES + 1024, b'#');
+        assert_eq!(ask(endless).await, Answer::Missed);
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", closed.local_addr().unwrap());
+        drop(closed);
+        assert_eq!(Scraper::new(&url).unwrap().ask().await, Answer::Missed);
+    }
+}

@@ -1,0 +1,278 @@
+//! Series: values over time, and what can be said of them for a window.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value as Json, json};
+
+/// Values of one instant, by name.
+pub(super) type Row = Vec<(&'static str, f64)>;
+
+/// Series that only grow, but for a restart of what counts.
+const COUNTERS: &[&str] = &[
+    "preemptions",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
+    "prompt_tokens",
+    "generation_tokens",
+    "requests_finished",
+    "cpu_s",
+    "cpu_busy_s",
+    "cpu_all_s",
+    "energy_j",
+];
+
+/// What part of a window samples must cover, for an increase over it to be known.
+const COVERED: f64 = 0.9;
+
+/// One source's values: a column for each name, with the same instants. Where a sample lacks a value it is NaN.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    at: Vec<Instant>,
+    columns: BTreeMap<&'static str, Vec<f64>>,
+}
+
+impl Table {
+    pub(super) fn push(&mut self, at: Instant, row: &Row) {
+        for (name, value) in row {
+            let column = self.columns.entry(name).or_default();
+            column.resize(self.at.len(), f64::NAN);
+            column.push(*value);
+        }
+        self.at.push(at);
+        for column in self.columns.values_mut() {
+            column.resize(self.at.len(), f64::NAN);
+        }
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.at.is_empty()
+    }
+
+    /// The values of a series and their instants, in order.
+    fn points(&self, name: &str) -> Vec<(Instant, f64)> {
+        let Some(column) = self.columns.get(name) else { return Vec::new() };
+        self.at.iter().copied().zip(column.iter().copied()).filter(|(_, value)| value.is_finite()).collect()
+    }
+
+    /// The values of a gauge within a window.
+    pub(super) fn within(&self, name: &str, window: &Range<Instant>) -> Vec<f64> {
+        let inside = |at: &Instant| (window.start..=window.end).contains(at);
+        self.points(name).into_iter().filter(|(at, _)| inside(at)).map(|(_, value)| value).collect()
+    }
+
+    /// The latest value of a series.
+    pub(super) fn last(&self, name: &str) -> Option<f64> {
+        self.points(name).last().map(|(_, value)| *value)
+    }
+
+    /// By how much a counter grew within a window; `None` where samples do not cover it.
+    pub(super) fn increase(&self, name: &str, window: &Range<Instant>) -> Option<f64> {
+        growth(&accumulated(&self.points(name)), window)
+    }
+
+    /// The integral of a gauge over a window, in its unit times seconds; `None` where samples do not cover the window.
+    pub(super) fn integral(&self, name: &str, window: &Range<Instant>) -> Option<f64> {
+        let points = self.points(name);
+        let mut sum = 0.0;
+        let mut areas = Vec::with_capacity(points.len());
+        for (index, (at, value)) in points.iter().enumerate() {
+            if let Some((before, earlier)) = index.checked_sub(1).and_then(|index| points.get(index)) {
+                sum += (value + earlier) / 2.0 * (*at - *before).as_secs_f64();
+            }
+            areas.push((*at, sum));
+        }
+        growth(&areas, window)
+    }
+
+    /// The table as an object of columns, at most `most` samples of it, evenly spread. `at_s` is in seconds from `zero`.
+    /// Counters begin at 0; other values are rounded to four digits.
+    pub(super) fn to_json(&self, zero: Instant, most: usize) -> Json {
+        let step = self.at.len().div_ceil(most.max(1)).max(1);
+        // The last sample belongs to it: it closes the counters.
+        let kept: Vec<usize> =
+            (0..self.at.len()).filter(|index| index % step == 0 || index + 1 == self.at.len()).collect();
+        let mut object = Map::new();
+        let at: Vec<Json> = kept.iter().map(|index| json!(round(seconds(self.at[*index], zero), 3))).collect();
+        object.insert("at_s".to_owned(), at.into());
+        for (name, column) in &self.columns {
+            let values: Vec<f64> = if COUNTERS.contains(name) {
+                let grown = accumulated(&self.at.iter().copied().zip(column.iter().copied()).collect::<Vec<_>>());
+                grown.into_iter().map(|(_, value)| round(value, 3)).collect()
+            } else {
+                column.iter().map(|value| significant(*value)).collect()
+            };
+            let values: Vec<Json> = kept.iter().map(|index| number(values[*index])).collect();
+            object.insert((*name).to_owned(), values.into());
+        }
+        object.into()
+    }
+}
+
+/// A counter without its resets, from 0: what is smaller than before began anew. NaN stays where it is.
+fn accumulated(points: &[(Instant, f64)]) -> Vec<(Instant, f64)> {
+    let (mut sum, mut before) = (0.0, None);
+    let grown = |(at, value): &(Instant, f64)| {
+        if value.is_nan() {
+            return (*at, f64::NAN);
+        }
+        sum += match before {
+            None => 0.0,
+            Some(before) if *value >= before => value - before,
+            Some(_) => *value,
+        };
+        before = Some(*value);
+        (*at, sum)
+    };
+    points.iter().map(grown).collect()
+}
+
+/// The growth of what only grows: the value at the end of the window less that at its start, by linear interpolation.
+///
+/// A window that ends between the last two samples ends at the last: that one is taken after the load, when nothing
+/// moves any more.
+fn growth(points: &[(Instant, f64)], window: &Range<Instant>) -> Option<f64> {
+    let [(first, _), .., (last, total)] = points else { return None };
+    let length = window.end.saturating_duration_since(window.start);
+    let covered = window.end.min(*last).saturating_duration_since(window.start.max(*first));
+    if covered.as_secs_f64() < COVERED * length.as_secs_f64() {
+        return None;
+    }
+    let in_the_last_gap = points.len() >= 2 && window.end > points[points.len() - 2].0;
+    let end = if in_the_last_gap { *total } else { value_at(points, window.end) };
+    Some(end - value_at(points, window.start))
+}
+
+fn value_at(points: &[(Instant, f64)], at: Instant) -> f64 {
+    let next = points.partition_point(|(when, _)| *when <= at);
+    match (next.checked_sub(1).and_then(|before| points.get(before)), points.get(next)) {
+        (Some((before, low)), Some((after, high))) => {
+            let gap = (*after - *before).as_secs_f64();
+            low + (high - low) * ((at - *before).as_secs_f64() / gap)
+        }
+        (Some((_, value)), None) | (None, Some((_, value))) => *value,
+        (None, None) => f64::NAN,
+    }
+}
+
+/// Seconds from `zero`, negative before it.
+fn seconds(at: Instant, zero: Instant) -> f64 {
+    match at.checked_duration_since(zero) {
+        Some(after) => after.as_secs_f64(),
+        None => -Duration::as_secs_f64(&(zero - at)),
+    }
+}
+
+fn round(value: f64, digits: i32) -> f64 {
+    let scale = 10_f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+/// Four significant digits; whole numbers as they are.
+fn significant(value: f64) -> f64 {
+    if value == 0.0 || value.fract() == 0.0 || !value.is_finite() {
+        return value;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "the exponent of a double is below 400")]
+    let exponent = value.abs().log10().floor() as i32;
+    round(value, (3 - exponent).clamp(0, 12))
+}
+
+/// Whole numbers without a decimal point, which is a third of the size; what is missing is null.
+fn number(value: f64) -> Json {
+    #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
+    if value.fract() == 0.0 && value.abs() < 9e15 { json!(value as i64) } else { json!(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn table(began: Instant, name: &'static str, points: &[(u64, f64)]) -> Table {
+        let mut table = Table::default();
+        for (at_ms, value) in points {
+            table.push(began + Duration::from_millis(*at_ms), &vec![(name, *value)]);
+        }
+        table
+    }
+
+    fn window(began: Instant, from_ms: u64, to_ms: u64) -> Range<Instant> {
+        began + Duration::from_millis(from_ms)..began + Duration::from_millis(to_ms)
+    }
+
+    #[test]
+    fn a_counter_grows_by_what_lies_between_the_ends_of_the_window() {
+        let began = Instant::now();
+        let table = table(began, "x", &[(0, 100.0), (1000, 110.0), (2000, 130.0), (3000, 130.0), (4000, 170.0)]);
+        assert_eq!(table.increase("x", &window(began, 0, 2000)), Some(30.0));
+        assert_eq!(table.increase("x", &window(began, 500, 1500)), Some(15.0));
+        assert_eq!(table.increase("x", &window(began, 3000, 3001)), Some(40.0), "the last sample closes the window");
+        assert_eq!(table.increase("y", &window(began, 0, 2000)), None);
+    }
+
+    #[test]
+    fn a_counter_that_begins_anew_loses_nothing_it_has_shown() {
+        let began = Instant::now();
+        let table = table(began, "x", &[(0, 50.0), (1000, 60.0), (2000, 5.0), (3000, 9.0)]);
+        assert_eq!(table.increase("x", &window(began, 0, 3000)), Some(19.0));
+    }
+
+    #[test]
+    fn a_window_that_samples_do_not_cover_has_no_increase() {
+        let began = Instant::now();
+        let table = table(began, "x", &[(0, 1.0), (1000, 2.0)]);
+        assert_eq!(table.increase("x", &window(began, 0, 1050)), Some(1.0));
+        assert_eq!(table.increase("x", &window(began, 0, 5000)), None);
+        assert_eq!(self::table(began, "x", &[(0, 1.0)]).increase("x", &window(began, 0, 1)), None);
+    }
+
+    #[test]
+    fn power_over_time_is_energy() {
+        let began = Instant::now();
+        let table = table(began, "power_w", &[(0, 100.0), (1000, 100.0), (2000, 300.0), (4000, 300.0)]);
+        assert_eq!(table.integral("power_w", &window(began, 0, 4000)), Some(100.0 + 200.0 + 600.0));
+    }
+
+    #[test]
+    fn missing_values_are_nulls_and_columns_keep_their_length() {
+        let began = Instant::now();
+        let mut table = Table::default();
+        table.push(began, &vec![("a", 1.25)]);
+        table.push(began + Duration::from_millis(1500), &vec![("preemptions", 7.0)]);
+        table.push(began + Duration::from_millis(2500), &vec![("a", 123.456), ("preemptions", 9.0)]);
+        let json = table.to_json(began + Duration::from_millis(1500), 100);
+        let expected = r#"{"at_s":[-1.5,0.0,1.0],"a":[1.25,null,123.5],"preemptions":[null,0,2]}"#;
+        assert_eq!(json, serde_json::from_str::<Json>(expected).unwrap());
+    }
+
+    #[test]
+    fn a_long_series_is_thinned_and_keeps_its_last_sample() {
+        let began = Instant::now();
+        let points: Vec<_> = (0..1000).map(|second| (second * 1000, 0.5)).collect();
+        let json = table(began, "a", &points).to_json(began, 120);
+        let at = json["at_s"].as_array().unwrap();
+        assert!((100..=122).contains(&at.len()), "{}", at.len());
+        assert_eq!((&at[0], &at[at.len() - 1]), (&json!(0.0), &json!(999.0)));
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_of_a_window_grow_by_what_the_whole_does(
+            steps in prop::collection::vec(0.0_f64..50.0, 4..30), cut in 0.0_f64..1.0,
+        ) {
+            let began = Instant::now();
+            let mut sum = 0.0;
+            let points: Vec<_> = steps.iter().zip(0..).map(|(step, second)| { sum += step; (second * 1000, sum) }).collect();
+            let table = table(began, "x", &points);
+            let length = Duration::from_secs(points.len() as u64 - 2);
+            let (end, middle) = (began + length, began + length.mul_f64(cut));
+            let whole = table.increase("x", &(began..end)).unwrap();
+            let parts = table.increase("x", &(began..middle)).unwrap() + table.increase("x", &(middle..end)).unwrap();
+            prop_assert!((whole - parts).abs() < 1e-6, "{} {}", whole, parts);
+            prop_assert!(whole >= 0.0);
+        }
+    }
+}

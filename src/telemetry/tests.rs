@@ -1,0 +1,126 @@
+//! The whole of a watch against small servers.
+
+use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// A server whose counter grows with every page; after `well` pages it never answers again.
+async fn server(well: u64) -> (String, Arc<AtomicU64>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let count = Arc::clone(&count);
+            tokio::spawn(async move {
+                let _ = stream.read(&mut [0; 1024]).await;
+                let n = count.fetch_add(1, Ordering::SeqCst);
+                if n >= well {
+                    std::future::pending::<()>().await;
+                }
+                let page = format!(
+                    "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nvllm:num_requests_running{{engine=\"0\"}} 2\n\
+                     vllm:generation_tokens_total{{engine=\"0\"}} {}\n",
+                    1000 + 10 * n
+                );
+                let _ = stream.write_all(page.as_bytes()).await;
+            });
+        }
+    });
+    (url, asked)
+}
+
+fn scope(base_url: Option<String>, interval_ms: u64) -> Scope {
+    Scope { base_url, processes: None, host: true, gpus: None, interval: Duration::from_millis(interval_ms) }
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{what} did not come");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_watch_samples_from_its_start_to_its_stop() {
+    let (url, asked) = server(u64::MAX).await;
+    let watch = Watch::start(scope(Some(url), 20));
+    until("a third page", || asked.load(Ordering::SeqCst) >= 3).await;
+    let telemetry = watch.stop().await;
+    let pages = asked.load(Ordering::SeqCst);
+    let summary = summarize(&telemetry, &(telemetry.began..telemetry.ended), 5);
+    #[expect(clippy::cast_precision_loss, reason = "a handful")]
+    let grown = 10.0 * (pages - 1) as f64;
+    assert_eq!(telemetry.server.last("generation_tokens"), Some(1000.0 + grown));
+    assert_eq!(summary["requests_running_max"], 2.0);
+    assert!(summary["host_memory_available_gib_min"] > 0.0, "{summary:?}");
+    assert_eq!((telemetry.missed, telemetry.notes.len(), telemetry.gpus.len()), (0, 0, 0));
+    let json = telemetry.to_json(&(telemetry.began..telemetry.ended));
+    assert_eq!(json["server"]["generation_tokens"][0], 0);
+    let columns = json["server"].as_object().unwrap();
+    assert!(
+        columns.values().all(|column| column.as_array().is_some_and(|values| values.len() as u64 == pages)),
+        "{json}"
+    );
+}
+
+#[tokio::test]
+async fn a_page_that_hangs_is_left_out_and_counted_and_holds_nothing_up() {
+    let (url, asked) = server(1).await;
+    let watch = Watch::start(scope(Some(url), 20));
+    until("a second question", || asked.load(Ordering::SeqCst) >= 2).await;
+    let begin = Instant::now();
+    let telemetry = watch.stop().await;
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+    assert_eq!(telemetry.server.within("requests_running", &(telemetry.began..telemetry.ended)), [2.0]);
+    assert!(telemetry.missed >= 1);
+}
+
+#[tokio::test]
+async fn a_mark_reads_this_machine_and_spares_the_server() {
+    let (url, asked) = server(u64::MAX).await;
+    let watch = Watch::start(scope(Some(url), 3_600_000));
+    until("the first page", || asked.load(Ordering::SeqCst) >= 1).await;
+    let mark = watch.mark();
+    std::thread::spawn(move || mark.now()).join().unwrap();
+    let telemetry = watch.stop().await;
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "the first and the last");
+    let json = telemetry.to_json(&(telemetry.began..telemetry.ended));
+    let samples = |source: &str| json[source]["at_s"].as_array().unwrap().len();
+    assert_eq!((samples("server"), samples("host")), (2, 3));
+}
+
+#[tokio::test]
+async fn a_machine_without_gpus_and_a_server_without_a_page_leave_one_note() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 1024]).await;
+            let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let watch = Watch::start(Scope { gpus: Some(Devices::default()), ..scope(Some(url), 3_600_000) });
+    until("the question", || asked.load(Ordering::SeqCst) >= 1).await;
+    let telemetry = watch.stop().await;
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "what is not there is not asked again");
+    let [note] = telemetry.notes.as_slice() else { panic!("{:?}", telemetry.notes) };
+    assert!(note.ends_with("/metrics answers with status 404"), "{note}");
+    assert_eq!(telemetry.missed, 0);
+    assert!(telemetry.server.is_empty() && !telemetry.host.is_empty());
+    assert!(telemetry.to_json(&(telemetry.began..telemetry.ended)).get("server").is_none());
+}
+
+#[tokio::test]
+async fn an_address_elsewhere_is_asked_for_its_page_alone() {
+    for url in ["http://127.0.0.1:8000", "http://localhost:8000/v1", "http://[::1]:8000"] {
+        assert!(Scope::of_url(url).host && Scope::of_url(url).gpus.is_some(), "{url}");
+    }
+    let far = Scope::of_url("https://llm.example/v1");
+    assert!(!far.host && far.gpus.is_none() && far.base_url.is_some());
+}

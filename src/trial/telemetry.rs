@@ -1,0 +1,60 @@
+//! The numbers that are known of the server and its machine during the measured window: names, units, directions.
+//!
+//! `telemetry` computes them and writes their formulas down.
+
+use super::Direction;
+
+/// One list, seen from two sides.
+macro_rules! names {
+    ($($name:literal, $unit:literal, $direction:ident;)*) => {
+        /// Every name that an objective or a constraint may use for the server's side, and which way it is better.
+        pub const SERVER_NAMES: &[(&str, Direction)] = &[$(($name, Direction::$direction)),*];
+
+        /// The same names with their units; a share is from 0 to 1.
+        pub const SERVER_METRICS: &[(&str, &str, Direction)] = &[$(($name, $unit, Direction::$direction)),*];
+    };
+}
+
+names! {
+    "requests_running_mean", "requests", Maximize;
+    "requests_running_max", "requests", Maximize;
+    "requests_waiting_mean", "requests", Minimize;
+    "requests_waiting_max", "requests", Minimize;
+    "requests_swapped_max", "requests", Minimize;
+    "kv_cache_usage_mean", "share", Minimize;
+    "kv_cache_usage_max", "share", Minimize;
+    "preemptions", "count", Minimize;
+    "prefix_cache_hit_rate", "share", Maximize;
+    "server_prompt_tokens", "tokens", Maximize;
+    "server_generation_tokens", "tokens", Maximize;
+    "server_requests_finished", "requests", Maximize;
+    "server_cpu_s", "s", Minimize;
+    "server_rss_gib_max", "GiB", Minimize;
+    "server_pss_gib", "GiB", Minimize;
+    "host_cpu_share_mean", "share", Minimize;
+    "host_memory_available_gib_min", "GiB", Maximize;
+    "gpu_memory_gib_max", "GiB", Minimize;
+    "gpu_utilization_mean", "share", Maximize;
+    "gpu_power_w_mean", "W", Minimize;
+    "gpu_temperature_c_max", "C", Minimize;
+    "gpu_sm_clock_mhz_mean", "MHz", Maximize;
+    "gpu_memory_clock_mhz_mean", "MHz", Maximize;
+    "gpu_throttled_share", "share", Minimize;
+    "energy_j", "J", Minimize;
+    "energy_per_output_token_j", "J", Minimize;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::Measurement;
+
+    #[test]
+    fn no_name_stands_twice_or_is_one_of_the_clients() {
+        let mut names: Vec<_> = SERVER_NAMES.iter().map(|(name, _)| *name).collect();
+        assert!(names.iter().all(|name| !Measurement::NAMES.contains(name)));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), SERVER_NAMES.len());
+    }
+}
