@@ -286,8 +286,15 @@ impl Chunk {
         }
         let Choices { said, role, finish } = wire.choices.unwrap_or_default();
         // llama.cpp can send its timings with every token too; they count with the last.
-        let timings = wire.timings.filter(|_| finish != Finish::No).map(Usage::from);
-        Ok(Self { said, role, finish, usage: wire.usage.map(Usage::from).or(timings) })
+        let timings = wire.timings.map(Usage::from);
+        let cached = timings.and_then(|timings| timings.cached_tokens);
+        let timings = timings.filter(|_| finish != Finish::No);
+        let usage = match wire.usage.map(Usage::from) {
+            // llama.cpp says only there what was cached.
+            Some(usage) => Some(Usage { cached_tokens: usage.cached_tokens.or(cached), ..usage }),
+            None => timings,
+        };
+        Ok(Self { said, role, finish, usage })
     }
 
     /// Whether it brought at least one token. A token may have no text of its own: special tokens, and those of which
@@ -397,6 +404,8 @@ mod tests {
             parse(&format!(r#"{{"choices":[{{"text":"","finish_reason":{reason}}}],"timings":{timings}}}"#)).usage
         };
         assert_eq!((timings("\"length\""), timings("null")), (usage(9, 7, Some(5)), None));
+        let both = r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":7},"timings":{"cache_n":5}}"#;
+        assert_eq!(parse(both).usage, usage(9, 7, Some(5)));
     }
 
     #[test]

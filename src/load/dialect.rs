@@ -35,34 +35,67 @@ impl Dialect {
     }
 
     /// Whether a prompt may be token ids.
+    ///
+    /// vLLM: `prompt` in `vllm/entrypoints/openai/protocol.py` is a text, texts, ids or lists of ids. SGLang:
+    /// `CompletionRequest` in `python/sglang/srt/entrypoints/openai/protocol.py`, alike. llama.cpp: `tokenize_input_prompts`
+    /// in `tools/server/server-common.cpp`. OpenAI: the reference of `/v1/completions`. TGI takes only texts (`Prompt` in
+    /// `router/src/lib.rs`). No chat takes them.
     #[must_use]
     pub fn takes_tokens(self, api: Api) -> bool {
         api == Api::Completions && self != Self::Tgi
     }
 
     /// Whether `ignore_eos` is known, and a reply can therefore be made to have an exact number of tokens.
+    ///
+    /// vLLM, SGLang: `ignore_eos` in the same files. llama.cpp: `ignore_eos` of `tools/server/README.md`, which its
+    /// OpenAI routes pass on. TGI has none over this interface (`ignore_eos_token` is set by its own benchmark only), and
+    /// OpenAI has none.
     #[must_use]
     pub fn ignores_eos(self) -> bool {
         matches!(self, Self::Vllm | Self::Sglang | Self::LlamaCpp)
     }
 
-    /// The field that bounds the output.
+    /// The field that bounds the output. OpenAI's reference of the chat calls `max_tokens` deprecated, and its reasoning
+    /// models refuse it; the others know `max_tokens` in every release.
     pub(super) fn length_field(self, api: Api) -> &'static str {
         if self == Self::OpenAi && api == Api::Chat { "max_completion_tokens" } else { "max_tokens" }
     }
 
     /// Whether token counts come with every reply that asks for them, so that a reply without is not whole.
+    ///
+    /// vLLM and SGLang send them as the last event. TGI sends those of a completion with its last token and those of a
+    /// chat only in later releases (`router/src/server.rs`, `router/src/chat.rs`); llama.cpp sends them with the chunk that
+    /// finishes a completion, and behind that of a chat only in newer releases (`tools/server/server-task.cpp`); servers
+    /// that are like OpenAI's may ignore `stream_options`.
     pub(super) fn always_counts(self) -> bool {
         matches!(self, Self::Vllm | Self::Sglang)
     }
 
-    /// Whether every stream that ends in order ends with `[DONE]`.
+    /// Whether every stream that ends in order ends with `[DONE]`: those of vLLM (all `serving*.py`, also after an error),
+    /// SGLang (`serving_chat.py`, `serving_completions.py`), llama.cpp (its OpenAI routes in `tools/server/server.cpp`)
+    /// and OpenAI do. TGI's do from 2.2 on.
     pub(super) fn always_says_done(self) -> bool {
         self != Self::Tgi
     }
 
-    /// Whether the finish reason comes in a chunk of its own behind the last token.
+    /// Whether a completion ends with a chunk that has an empty text and the finish reason: llama.cpp's
+    /// (`to_json_oaicompat` in `tools/server/server-task.cpp`) and OpenAI's do. In vLLM, SGLang and TGI the last chunk is
+    /// the last token, even one without a text.
     pub(super) fn finishes_apart(self) -> bool {
-        matches!(self, Self::LlamaCpp | Self::OpenAi | Self::Sglang)
+        matches!(self, Self::LlamaCpp | Self::OpenAi)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_dialect_is_found_by_its_name() {
+        for dialect in Dialect::ALL {
+            assert_eq!(Dialect::from_name(dialect.name()), Some(dialect));
+            assert!(!dialect.takes_tokens(Api::Chat));
+        }
+        assert_eq!(Dialect::from_name("VLLM"), None);
     }
 }

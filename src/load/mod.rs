@@ -16,6 +16,7 @@ mod chunk;
 mod client;
 mod closed;
 mod dialect;
+mod glance;
 #[cfg(test)]
 mod misbehaving;
 mod plan;

@@ -3,7 +3,7 @@
 use super::chunk::{Chunk, Finish, NotAChunk, Said, Usage, excerpt, message_of};
 use super::plan::Api;
 use super::sse::{Field, Parser};
-use super::{Dialect, Error};
+use super::{Dialect, Error, glance};
 
 /// The longest event, and the longest document, that is collected; what is longer is no reply of a language model.
 const LONGEST: usize = 64 << 20;
@@ -90,8 +90,16 @@ impl Reply {
                 error.get_or_insert_with(|| Error::Server(message_of(data)));
                 return;
             }
+            if glance::is_token(data) {
+                chunks.push(at_us);
+                return;
+            }
             if data == b"[DONE]" {
                 *done = true;
+                return;
+            }
+            // The standard knows no event without data; some proxies send one to keep a connection alive.
+            if data.is_empty() {
                 return;
             }
             match Chunk::parse(data) {
@@ -139,8 +147,13 @@ impl Reply {
     ///
     /// What the reply itself reported goes before what it lacks: after an error event everything else is missing too.
     pub(super) fn finish(&mut self, lost: Option<Error>) -> Result<(), Error> {
-        if !self.rules.stream && lost.is_none() {
-            self.read_document();
+        if lost.is_none() {
+            if self.rules.stream {
+                // llama.cpp's stream may end without the empty line behind it.
+                self.done |= self.parser.rest() == Some(b"[DONE]");
+            } else {
+                self.read_document();
+            }
         }
         if let Some(error) = self.error.take() {
             return Err(error);
@@ -308,6 +321,21 @@ mod tests {
             assert_eq!(reply.output_tokens(), counted, "{dialect:?}");
             assert_eq!(reply.finish(None).is_ok(), counted == 3, "{dialect:?}");
         }
+    }
+
+    #[test]
+    fn the_end_counts_without_its_empty_line_once_the_body_has_ended() {
+        for end in ["data: [DONE]", "data: [DONE]\n", "data:[DONE]\r\n"] {
+            assert_eq!(verdict(&[TOKEN, LAST, USAGE, end], None), Ok(()), "{end:?}");
+            let lost = Error::Reset("gone".to_owned());
+            assert_eq!(verdict(&[TOKEN, LAST, USAGE, end], Some(lost.clone())), Err(lost), "{end:?}");
+        }
+        assert!(verdict(&[TOKEN, LAST, USAGE, "data: [DO"], None).is_err());
+    }
+
+    #[test]
+    fn empty_events_and_comments_are_nothing() {
+        assert_eq!(verdict(&[": ping\n\n", TOKEN, "data:\n\n", LAST, USAGE, ":\n\n", DONE], None), Ok(()));
     }
 
     #[test]

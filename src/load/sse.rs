@@ -11,8 +11,8 @@ use memchr::memchr2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Data,
-    /// A line `error: ...`, handed out at once: llama.cpp wrote them in the middle of a stream until 2025
-    /// (`examples/server/server.cpp`, `server_sent_event(sink, "error", ...)`).
+    /// A line `error: ...`, handed out at once: llama.cpp wrote them in the middle of a stream until September 2025
+    /// (`server_sent_event(sink, "error", ...)` in its `tools/server/server.cpp`).
     Error,
 }
 
@@ -88,6 +88,15 @@ impl Parser {
     /// The start of a line whose end has not arrived.
     pub(super) fn line(&self) -> &[u8] {
         &self.line
+    }
+
+    /// The data of an event that has one line and whose end has not arrived.
+    pub(super) fn rest(&self) -> Option<&[u8]> {
+        match (self.has_data, value_of(b"data", &self.line)) {
+            (true, None) if self.line.is_empty() => Some(&self.data),
+            (false, data) => data,
+            _ => None,
+        }
     }
 
     /// Whether there was any event.
