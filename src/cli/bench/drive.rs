@@ -1,19 +1,39 @@
 //! One run: the load with its observer, and how it came to its end.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
 use super::progress::{Display, Live};
 use crate::cli::Failure;
 use crate::cli::failure::USAGE;
-use crate::load::{self, Error, Event, Flow, LoadError, Plan, Record, Run, Target};
+use crate::load::{self, Error, Event, Flow, LoadError, Phase, Plan, Record, Run, Target};
+use crate::metrics::Recorder;
+use crate::telemetry::{self, Scope, Telemetry};
 use crate::workload::Workload;
 
-/// What was driven, and why it was ended early, if it was.
+/// What was driven.
 pub(super) struct Driven {
     pub(super) run: Run,
-    pub(super) stop: Option<String>,
+    pub(super) recorder: Recorder,
+    /// Why it was ended early, if it was.
+    pub(super) stop: Option<Ending>,
+    /// What was seen of the server meanwhile.
+    pub(super) telemetry: Option<Telemetry>,
+}
+
+/// Why a run was ended early.
+pub(super) struct Ending {
+    pub(super) text: String,
+    /// Whether its numbers may be used nevertheless.
+    pub(super) sound: bool,
+}
+
+/// What the observer keeps, on the load's thread until the run has ended.
+#[derive(Default)]
+struct Seen {
+    recorder: Recorder,
+    stop: Option<Ending>,
 }
 
 /// Drives the load and shows where it stands.
@@ -21,25 +41,33 @@ pub(super) async fn drive(
     target: &Target,
     workload: Arc<dyn Workload>,
     plan: Plan,
+    scope: Option<Scope>,
     display: &Display,
     stop: watch::Receiver<bool>,
 ) -> Result<Driven, Failure> {
     let live = Live::default();
-    let reason = Arc::new(Mutex::new(None));
+    let telemetry = scope.map(telemetry::Watch::start);
+    let mark = telemetry.as_ref().map(telemetry::Watch::mark);
+    let seen = Arc::new(Mutex::new(Seen::default()));
     let observer = {
-        let (live, reason, mut refusals) = (live.clone(), Arc::clone(&reason), Refusals::default());
+        let (live, seen, mut refusals) = (live.clone(), Arc::clone(&seen), Refusals::default());
         move |event: Event<'_>| {
             live.follow(&event);
-            let ended = match event {
-                Event::Ended { record, .. } => refusals.on(record),
+            if let (Event::Phase { phase: Phase::Measure, .. }, Some(mark)) = (&event, &mark) {
+                mark.now();
+            }
+            let mut seen = lock(&seen);
+            seen.recorder.on(&event);
+            let refused = match event {
+                Event::Ended { record, .. } => refusals.on(record).map(|text| Ending { text, sound: false }),
                 _ => None,
             };
-            match ended {
-                None => Flow::Continue,
-                Some(text) => {
-                    *reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+            match refused {
+                Some(ending) => {
+                    seen.stop = Some(ending);
                     Flow::End
                 }
+                None => Flow::Continue,
             }
         }
     };
@@ -48,9 +76,18 @@ pub(super) async fn drive(
         run = load::drive(target.clone(), workload, plan, observer, stop) => run,
         never = display.watch(&live) => match never {},
     };
+    let telemetry = match telemetry {
+        Some(watch) => Some(watch.stop().await),
+        None => None,
+    };
     let run = run.map_err(refused)?;
-    let stop = reason.lock().unwrap_or_else(PoisonError::into_inner).take();
-    Ok(Driven { run, stop })
+    let Seen { recorder, stop } = std::mem::take(&mut *lock(&seen));
+    Ok(Driven { run, recorder, stop, telemetry })
+}
+
+/// A panic of the load's thread is told by the load itself.
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refused(error: LoadError) -> Failure {

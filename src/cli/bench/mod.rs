@@ -9,7 +9,9 @@ mod record;
 mod target;
 mod work;
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,14 +20,15 @@ use tokio::sync::watch;
 use super::Global;
 use super::failure::{Failure, INTERRUPTED, NOT_VALID, USAGE};
 use super::output::print;
-use crate::facts::Host;
+use crate::facts::{Gpu, Host};
 use crate::load::{Arrival, End, Plan, Run, Target};
-use crate::metrics::summarize;
+use crate::metrics::{Options, Part, Slo, summarize};
 use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json, number};
+use crate::telemetry::{self, Scope};
 use crate::trial::Measurement;
 use crate::workload::{Spec, Workload};
-use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs, WorkArgs};
-use drive::Driven;
+use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs, WindowName, WorkArgs};
+use drive::{Driven, Ending};
 use place::Place;
 use progress::Display;
 use target::Served;
@@ -64,6 +67,7 @@ impl Bench {
         let mut result = self.output.output.as_deref().map(|path| Place::new(path, "--output")).transpose()?;
         let mut records = self.output.records.as_deref().map(|path| Place::new(path, "--records")).transpose()?;
 
+        self.slos()?;
         let display = Display::new(global);
         let mut stop = stop_signals()?;
         let (target, served) = tokio::select! {
@@ -134,11 +138,27 @@ impl Bench {
     ) -> Result<(Benchmark, Run), Failure> {
         let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
         let Asked { name, workload, plan } = asked;
-        let Driven { run, stop } = drive::drive(target, workload, plan.clone(), display, stop.clone()).await?;
-        let measurement = summarize(&run.records);
+        let scope = (!self.output.no_telemetry).then(|| Scope::of_url(&target.base_url));
+        let driven = drive::drive(target, workload, plan.clone(), scope, display, stop.clone()).await?;
+        let Driven { run, recorder, stop, telemetry } = driven;
+        let steady = self.judge.window == WindowName::Steady;
+        let options = Options {
+            goodput: self.slos()?,
+            window: if steady { Part::Steady } else { Part::Whole },
+            plan: Some(&plan),
+            recorder: Some(&recorder),
+        };
+        let mut measurement = summarize(&run, &options);
+        let mut server_series = None;
+        if let Some(telemetry) = &telemetry {
+            let window = window(&run, &measurement);
+            measurement.server = telemetry::summarize(telemetry, &window, measurement.total_output_tokens);
+            server_series = self.output.series.then(|| telemetry.to_json(&window));
+        }
+        let invalid = self.void(&measurement, &run, stop.as_ref());
         let end = match (&run.end, stop) {
             (End::Stopped, _) => INTERRUPTION.to_owned(),
-            (_, Some(reason)) => reason,
+            (_, Some(ending)) => ending.text,
             (End::Complete | End::Observer, None) => "complete".to_owned(),
         };
         let benchmark = Benchmark {
@@ -160,32 +180,46 @@ impl Bench {
             },
             concurrency: plan.concurrency.map(|n| n as u64),
             seed: plan.seed,
-            invalid: self.void(&measurement, &run),
+            steady,
+            invalid,
             measurement,
             end,
             unfinished: run.unfinished as u64,
             unsent: run.unsent as u64,
-            series: None,
+            series: self.output.series.then(|| serde_json::to_value(recorder.series()).unwrap_or_default()),
+            server_series,
         };
         Ok((benchmark, run))
     }
 
+    /// The limits of a good request.
+    fn slos(&self) -> Result<Vec<Slo>, Failure> {
+        let parse = |text: &String| text.parse::<Slo>().map_err(|error| Failure::new(USAGE, format!("--goodput: {error}")));
+        self.judge.goodput.iter().map(parse).collect()
+    }
+
     /// Why the numbers must not be used.
-    fn void(&self, measurement: &Measurement, run: &Run) -> Vec<String> {
+    fn void(&self, measurement: &Measurement, run: &Run, stop: Option<&Ending>) -> Vec<String> {
         let mut reasons = Vec::new();
         let first = run.records.iter().find_map(|record| record.result.as_ref().err());
         let total = measurement.completed + measurement.failed;
         #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
         let share = measurement.failed as f64 / total.max(1) as f64;
-        if let Some(first) = first.filter(|_| share > self.judge.max_error_rate) {
+        if let Some(ending) = stop.filter(|ending| !ending.sound) {
+            reasons.push(ending.text.clone());
+        } else if let Some(first) = first.filter(|_| share > self.judge.max_error_rate) {
             reasons.push(format!(
                 "{} of {total} requests failed, more than {} %; the first: {first}",
                 measurement.failed,
                 number(self.judge.max_error_rate * 100.0),
             ));
-        }
-        if measurement.completed == 0 {
+        } else if measurement.completed == 0 {
             reasons.push("no request completed".to_owned());
+        }
+        if let Some(window) = measurement.window.as_ref() {
+            if self.judge.window == WindowName::Steady && !window.steady && run.end != End::Stopped {
+                reasons.push(format!("no steady state was found: {}", window.reason));
+            }
         }
         if let Some(client) = measurement.client.as_ref().filter(|client| !client.valid) {
             reasons.extend(client.reasons.iter().cloned());
@@ -200,7 +234,18 @@ impl Bench {
         if !target::is_local(&target.base_url) {
             return target::host(&target.base_url).to_owned();
         }
-        Host::detect().cpu
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        // A machine without a GPU serves with its processor.
+        Gpu::describe(visible.as_deref()).unwrap_or_else(|_| Host::detect().cpu)
+    }
+}
+
+/// The measured part of a run.
+fn window(run: &Run, measurement: &Measurement) -> Range<Instant> {
+    let at = |seconds: f64| run.began + Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    match &measurement.window {
+        Some(window) => at(window.from_s)..at(window.to_s),
+        None => run.began..run.ended,
     }
 }
 

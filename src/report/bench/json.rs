@@ -16,7 +16,7 @@ pub(super) fn write(runs: Runs<'_>) -> String {
 /// One run, flat, under the names of `vllm bench serve`.
 ///
 /// What that program does not have: `name`, `device`, `seed`, `valid` with `invalid_reasons`, `end`, `unfinished`,
-/// `unsent`, `series`, and of the [`Measurement`](crate::trial::Measurement) `errors` (counts by class), `client`,
+/// `unsent`, `series`, `server_series`, and of the [`Measurement`](crate::trial::Measurement) `errors` (counts by class), `client`,
 /// `window`, `confidence` and `server`. A latency that does not exist is absent, not 0. A rate without a limit is the
 /// text `inf`, as there; so is a burstiness without one.
 #[must_use]
@@ -57,8 +57,10 @@ pub fn benchmark_json(run: &Benchmark) -> Json {
         map.insert("ramp_up_end_rps".to_owned(), to.into());
         map.insert("ramp_up_over_s".to_owned(), over_s.into());
     }
-    if let Some(series) = &run.series {
-        map.insert("series".to_owned(), series.clone());
+    for (name, series) in [("series", &run.series), ("server_series", &run.server_series)] {
+        if let Some(series) = series {
+            map.insert(name.to_owned(), series.clone());
+        }
     }
     Json::Object(map)
 }

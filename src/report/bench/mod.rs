@@ -40,6 +40,8 @@ pub struct Benchmark {
     pub ramp: Option<[f64; 3]>,
     pub concurrency: Option<u64>,
     pub seed: u64,
+    /// Whether the numbers were to be those of the steady state.
+    pub steady: bool,
     pub measurement: Measurement,
     /// How the run came to its end: `complete`, `interrupted`, or the reason why it was ended early.
     pub end: String,
@@ -48,8 +50,9 @@ pub struct Benchmark {
     pub unsent: u64,
     /// Why the numbers must not be used; empty where they may.
     pub invalid: Vec<String>,
-    /// One object for each second, where it was asked for.
+    /// One object for each second, and what was sampled of the server, where it was asked for.
     pub series: Option<Json>,
+    pub server_series: Option<Json>,
 }
 
 impl Benchmark {

@@ -29,6 +29,7 @@ fn run() -> Benchmark {
         ramp: None,
         concurrency: Some(64),
         seed: 0,
+        steady: false,
         measurement: Measurement {
             completed: 198,
             failed: 2,
@@ -47,6 +48,7 @@ fn run() -> Benchmark {
         unsent: 0,
         invalid: Vec::new(),
         series: None,
+        server_series: None,
     }
 }
 

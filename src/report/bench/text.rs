@@ -6,9 +6,25 @@
 use std::fmt::Write;
 
 use super::{Benchmark, Runs};
+use crate::report::number;
+use crate::trial::ClientReport;
 
 /// Columns of the block.
 const WIDTH: usize = 50;
+
+/// Metrics whose confidence is worth a line.
+const SURE: [&str; 4] = ["output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
+
+/// What of the server is worth a line, and in which words.
+const SERVER: [(&str, &str); 7] = [
+    ("kv_cache_usage_max", "KV cache at most"),
+    ("preemptions", "preemptions"),
+    ("prefix_cache_hit_rate", "prefix cache hits"),
+    ("host_cpu_share_mean", "host CPU"),
+    ("gpu_utilization_mean", "GPU"),
+    ("gpu_power_w_mean", "W"),
+    ("energy_per_output_token_j", "J per output token"),
+];
 
 pub(super) fn write(runs: Runs<'_>) -> String {
     match runs {
@@ -74,12 +90,53 @@ fn ours(run: &Benchmark) -> Vec<(&'static str, String)> {
         let classes: Vec<_> = measurement.errors.iter().map(|(class, count)| format!("{class} {count}")).collect();
         lines.push(("errors:", classes.join(", ")));
     }
+    if let Some(window) = measurement.window.as_ref().filter(|window| window.steady || run.steady) {
+        let part = if window.steady { "steady state" } else { "all" };
+        lines.push(("window:", format!("{part}, {:.1} s to {:.1} s: {}", window.from_s, window.to_s, window.reason)));
+    }
+    let known: Vec<_> = SURE
+        .iter()
+        .filter_map(|name| {
+            let interval = measurement.confidence.get(*name)?;
+            let bound = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), number);
+            Some(format!("{name} {} to {}", bound(interval.low), bound(interval.high)))
+        })
+        .collect();
+    if !known.is_empty() {
+        lines.push(("95 % sure:", known.join(", ")));
+    }
+    if let Some(client) = &measurement.client {
+        lines.push(("client:", client_line(client)));
+    }
+    let server: Vec<_> = SERVER
+        .iter()
+        .filter_map(|(name, shown)| Some(format!("{shown} {}", number(*measurement.server.get(*name)?))))
+        .collect();
+    if !server.is_empty() {
+        lines.push(("server:", server.join(", ")));
+    }
     if run.end != "complete" {
         lines.push(("end:", format!("{}; {} requests under way, {} not begun", run.end, run.unfinished, run.unsent)));
     }
     let verdict = if run.is_valid() { "yes".to_owned() } else { format!("NO: {}", run.invalid.join("; ")) };
     lines.push(("valid:", verdict));
     lines
+}
+
+/// What the load generator did to the numbers.
+fn client_line(client: &ClientReport) -> String {
+    let mut parts = vec![format!("{:.2} CPU s ({:.0} % of a core)", client.cpu_s, 100.0 * client.cpu_share)];
+    if let Some(lag) = client.p99_lag_ms {
+        parts.push(format!("lag p99 {lag:.2} ms"));
+    }
+    if let Some(lateness) = client.p99_lateness_ms {
+        parts.push(format!("lateness p99 {lateness:.2} ms"));
+    }
+    if let (Some(achieved), Some(offered)) = (client.achieved_rate, client.offered_rate) {
+        parts.push(format!("{achieved:.2} of {offered:.2} req/s sent"));
+    }
+    parts.push(format!("{} in flight at most", client.peak_in_flight));
+    parts.join(", ")
 }
 
 struct Block(String);
