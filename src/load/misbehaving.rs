@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -19,7 +20,44 @@ pub(super) enum Answer {
     Split,
     /// The same in one packet, two tokens to an event.
     OnePacket,
+    /// The same, with a comment before each event.
+    KeepAlive,
+    /// The same, with the usage in every event.
+    UsageEverywhere,
+    /// The same, with the usage in the last content event only.
+    UsageWithLast,
+    /// The same, in the form of a chat: first a chunk with nothing but the role.
+    Chat,
+    /// A chat as SGLang streams it: nulls for what is not there, the finish reason in an event of its own.
+    SglangChat,
+    /// A completion as text-generation-inference streams it: empty finish reasons, usage with the last token.
+    Tgi,
+    /// A chat of text-generation-inference: a role in every event, and no `[DONE]`, as up to 2.1.
+    TgiChat,
+    /// A completion as llama.cpp streams it: the end in an event without text, counts in `timings` only, no empty line
+    /// behind `[DONE]`.
+    LlamaCpp,
+    /// A line `error: ...` after the first token.
+    ErrorLine,
+    /// One document instead of a stream.
+    Document,
+    /// A document that breaks off, in a body that does not.
+    HalfDocument,
+    /// A document that is an error, with status 200.
+    ErrorDocument,
     Status(u16),
+    /// The same, with a body of plain text.
+    TextStatus(u16),
+    /// Whole, with a body of known length.
+    Length,
+    /// Whole, with a body that the connection's end ends.
+    UntilClose,
+    /// Whole, preceded by `100 Continue` and `103 Early Hints`.
+    Informational,
+    /// Whole, with a head that comes byte by byte.
+    SlowHead,
+    /// A head of a megabyte.
+    HugeHead,
     /// An error event after the first token, then `[DONE]`.
     ErrorEvent,
     /// A TCP reset after the first token.
@@ -33,6 +71,8 @@ pub(super) enum Answer {
     Stall,
     /// One token less than asked for.
     Short,
+    /// The server gave up after the first token, and says so in the finish reason.
+    Abort,
     /// An event that is no JSON.
     Garbage,
     /// No HTTP.
@@ -51,7 +91,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Answers a prompt as `choose` says of its first token id.
+    /// Answers a prompt as `choose` says of its number: its first token id, or the number at the end of its text.
     pub(super) async fn start(choose: impl Fn(u64) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self { address: listener.local_addr().unwrap(), connections: Arc::default() };
@@ -67,13 +107,20 @@ impl Server {
     }
 }
 
+/// The number of a request, wherever its prompt is.
+fn number(body: &Json) -> u64 {
+    let prompt = body.get("prompt").unwrap_or(&body["messages"][0]["content"]);
+    let digits = |text: &str| text.rsplit(' ').next().and_then(|number| number.parse().ok());
+    prompt[0].as_u64().or_else(|| digits(prompt.as_str()?)).expect("a prompt with a number")
+}
+
 async fn serve(mut stream: TcpStream, choose: &(dyn Fn(u64) -> Answer + Send + Sync)) {
     stream.set_nodelay(true).unwrap();
     let mut buffer = Vec::new();
     for served in 0.. {
         let Some(body) = request(&mut stream, &mut buffer).await else { return };
         let asked = body["max_tokens"].as_u64().unwrap();
-        let answer = choose(body["prompt"][0].as_u64().unwrap());
+        let answer = choose(number(&body));
         if answer == Answer::Hangup || answer == Answer::Stale && served > 0 {
             return;
         }
@@ -81,14 +128,15 @@ async fn serve(mut stream: TcpStream, choose: &(dyn Fn(u64) -> Answer + Send + S
             stream.set_zero_linger().unwrap();
         }
         // The client may hang up at any time.
-        if reply(&mut stream, answer, asked).await.is_err() || answer == Answer::Reset || answer == Answer::Close {
+        let ends = matches!(answer, Answer::Reset | Answer::Close | Answer::UntilClose);
+        if reply(&mut stream, answer, asked).await.is_err() || ends {
             return;
         }
     }
 }
 
 /// The next request's body; `None` when the client has closed the connection.
-async fn request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<serde_json::Value> {
+async fn request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Json> {
     loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&buffer[..end]).to_ascii_lowercase();
@@ -105,62 +153,160 @@ async fn request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<serde_j
     }
 }
 
-fn token(finish: &str) -> String {
-    format!("data: {{\"id\":\"c\",\"choices\":[{{\"index\":0,\"text\":\" a\",\"finish_reason\":{finish}}}]}}\n\n")
+const DONE: &str = "data: [DONE]\n\n";
+
+fn event(chunk: &Json) -> String {
+    format!("data: {chunk}\n\n")
+}
+
+fn token(finish: Option<&str>) -> String {
+    event(&json!({"id": "c", "choices": [{"index": 0, "text": " a", "finish_reason": finish}]}))
+}
+
+fn counts(tokens: u64) -> Json {
+    json!({"prompt_tokens": 1, "completion_tokens": tokens})
 }
 
 fn usage(tokens: u64) -> String {
-    format!("data: {{\"choices\":[],\"usage\":{{\"prompt_tokens\":1,\"completion_tokens\":{tokens}}}}}\n\n")
+    event(&json!({"choices": [], "usage": counts(tokens)}))
 }
 
-const DONE: &str = "data: [DONE]\n\n";
-
-async fn reply(stream: &mut TcpStream, answer: Answer, asked: u64) -> std::io::Result<()> {
-    let (more, last) = (|| token("null"), || token("\"length\""));
-    match answer {
-        Answer::Status(status) => {
-            let body = r#"{"error":{"message":"refused for the test","code":0}}"#;
-            let head = format!("HTTP/1.1 {status} Refused\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-            return stream.write_all(head.as_bytes()).await;
-        }
-        Answer::NoHttp => return stream.write_all(b"hello, this is no HTTP at all\r\n\r\n").await,
-        Answer::SlowFirst(pause) => tokio::time::sleep(pause).await,
-        _ => {}
-    }
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-    stream.write_all(head.as_bytes()).await?;
-    let mut events: Vec<String> = (1..asked).map(|_| more()).chain([last(), usage(asked), DONE.to_owned()]).collect();
-    let first = events[0].clone();
+/// The events of a stream, as one of the servers or of the faults has them.
+fn events(answer: Answer, asked: u64) -> Vec<String> {
+    let (more, last) = (|| token(None), || token(Some("length")));
+    let finish = |index: u64| (index == asked).then_some("length");
+    let each = |chunk: &dyn Fn(u64) -> Json| (1..=asked).map(|index| event(&chunk(index))).collect::<Vec<_>>();
+    let delta = |delta: Json, finish: Option<&str>| {
+        event(&json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": null}))
+    };
+    let whole: Vec<String> = (1..asked).map(|_| more()).chain([last(), usage(asked), DONE.to_owned()]).collect();
     match answer {
         Answer::Split => {
-            let text = format!(": keep-alive\n\n{}", events.concat()).replace('\n', "\r\n");
-            events = text.chars().map(String::from).collect();
+            let text = format!(": keep-alive\n\n{}", whole.concat()).replace('\n', "\r\n");
+            text.chars().map(String::from).collect()
         }
         Answer::OnePacket => {
             let merged = [(2..asked).step_by(2).map(|_| more()).collect(), last(), usage(asked), DONE.to_owned()];
-            events = vec![merged.concat()];
+            vec![merged.concat()]
+        }
+        Answer::KeepAlive => whole.iter().map(|event| format!(": keep-alive\n\n{event}")).collect(),
+        Answer::UsageEverywhere => {
+            let chunk =
+                |index| json!({"choices": [{"text": "a", "finish_reason": finish(index)}], "usage": counts(index)});
+            [each(&chunk), vec![usage(asked), DONE.to_owned()]].concat()
+        }
+        Answer::UsageWithLast => {
+            let chunk = |index| {
+                let usage = (index == asked).then(|| counts(asked));
+                json!({"choices": [{"text": "a", "finish_reason": finish(index)}], "usage": usage})
+            };
+            [each(&chunk), vec![DONE.to_owned()]].concat()
+        }
+        Answer::Chat => {
+            let role = delta(json!({"role": "assistant", "content": ""}), None);
+            let tokens = (1..=asked).map(|index| delta(json!({"content": "a"}), finish(index)));
+            [vec![role], tokens.collect(), vec![usage(asked), DONE.to_owned()]].concat()
+        }
+        Answer::SglangChat => {
+            let says = |role: Option<&str>, content: Option<&str>, finish: Option<&str>| {
+                delta(json!({"role": role, "content": content, "reasoning_content": null, "tool_calls": null}), finish)
+            };
+            let tokens = (1..=asked).map(|_| says(None, Some("a"), None)).collect();
+            let end = vec![says(None, None, Some("length")), usage(asked), DONE.to_owned()];
+            [vec![says(Some("assistant"), Some(""), None)], tokens, end].concat()
+        }
+        Answer::Tgi => {
+            let chunk = |index| {
+                let choice = json!({"index": 0, "text": "a", "finish_reason": finish(index).unwrap_or_default()});
+                let usage = (index == asked).then(|| counts(asked));
+                usage.map_or_else(|| json!({"choices": [choice]}), |usage| json!({"choices": [choice], "usage": usage}))
+            };
+            [each(&chunk), vec![DONE.to_owned()]].concat()
+        }
+        Answer::TgiChat => {
+            let tokens = (1..=asked).map(|index| delta(json!({"role": "assistant", "content": "a"}), finish(index)));
+            tokens.chain([usage(asked)]).collect()
+        }
+        Answer::LlamaCpp => {
+            let timings = json!({"cache_n": 1, "prompt_n": 0, "predicted_n": asked});
+            let end = json!({"choices": [{"text": "", "finish_reason": "length"}], "timings": timings});
+            let end = [event(&end), "data: [DONE]\n".to_owned()];
+            (1..=asked).map(|_| more()).chain(end).collect()
+        }
+        Answer::ErrorLine => {
+            vec![more(), "error: {\"code\":500,\"message\":\"engine died\"}\n\n".to_owned(), DONE.to_owned()]
         }
         Answer::ErrorEvent => {
-            events = vec![first, "data: {\"error\":{\"message\":\"engine died\"}}\n\n".to_owned(), DONE.to_owned()];
+            vec![more(), event(&json!({"error": {"message": "engine died"}})), DONE.to_owned()]
         }
-        Answer::Reset | Answer::Close | Answer::Stall => events.truncate(1),
-        Answer::NoDone => events.retain(|event| event != DONE),
-        Answer::NoUsage => events.retain(|event| !event.contains("usage")),
-        Answer::Short => {
-            events = (2..asked).map(|_| more()).chain([last(), usage(asked - 1), DONE.to_owned()]).collect();
-        }
-        Answer::Garbage => events.insert(1, "data: {\"choices\":[\n\n".to_owned()),
-        _ => {}
+        Answer::Abort => vec![more(), token(Some("abort")), usage(2), DONE.to_owned()],
+        Answer::Reset | Answer::Close | Answer::Stall => vec![more()],
+        Answer::NoDone => whole.into_iter().filter(|event| event != DONE).collect(),
+        Answer::NoUsage => whole.into_iter().filter(|event| !event.contains("usage")).collect(),
+        Answer::Short => (2..asked).map(|_| more()).chain([last(), usage(asked - 1), DONE.to_owned()]).collect(),
+        Answer::Garbage => [vec![more(), "data: {\"choices\":[\n\n".to_owned()], whole[1..].to_vec()].concat(),
+        _ => whole,
     }
-    for event in &events {
-        stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes()).await?;
+}
+
+/// What is written at once, where there is no stream of chunks.
+fn at_once(answer: Answer, asked: u64) -> Option<String> {
+    let with_length =
+        |status: &str, body: &str| format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let choice = json!({"index": 0, "text": "a a a", "finish_reason": "length"});
+    let document = json!({"choices": [choice], "usage": counts(asked)}).to_string();
+    Some(match answer {
+        Answer::Status(status) => {
+            with_length(&format!("{status} Refused"), r#"{"error":{"message":"refused for the test","code":0}}"#)
+        }
+        Answer::TextStatus(status) => with_length(&format!("{status} Refused"), " refused for the test\n"),
+        Answer::Document => with_length("200 OK", &document),
+        Answer::HalfDocument => with_length("200 OK", &document[..document.len() / 2]),
+        Answer::ErrorDocument => with_length("200 OK", r#"{"object":"error","message":"engine died","code":500}"#),
+        Answer::Length => with_length("200 OK", &events(Answer::Whole, asked).concat()),
+        Answer::NoHttp => "hello, this is no HTTP at all\r\n\r\n".to_owned(),
+        _ => return None,
+    })
+}
+
+async fn reply(stream: &mut TcpStream, answer: Answer, asked: u64) -> std::io::Result<()> {
+    if let Some(text) = at_once(answer, asked) {
+        return stream.write_all(text.as_bytes()).await;
+    }
+    if let Answer::SlowFirst(pause) = answer {
+        tokio::time::sleep(pause).await;
+    }
+    if answer == Answer::Informational {
+        let early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\n\r\n";
+        stream.write_all(early).await?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let ok = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+    match answer {
+        Answer::UntilClose => stream.write_all(format!("{ok}connection: close\r\n\r\n").as_bytes()).await?,
+        Answer::HugeHead => {
+            let line = format!("x-filler: {}\r\n", "x".repeat(1 << 20));
+            stream.write_all(format!("{ok}{line}transfer-encoding: chunked\r\n\r\n").as_bytes()).await?;
+        }
+        Answer::SlowHead => {
+            for byte in format!("{ok}transfer-encoding: chunked\r\n\r\n").bytes() {
+                stream.write_all(&[byte]).await?;
+                tokio::task::yield_now().await;
+            }
+        }
+        _ => stream.write_all(format!("{ok}transfer-encoding: chunked\r\n\r\n").as_bytes()).await?,
+    }
+    let chunked = answer != Answer::UntilClose;
+    for event in &events(answer, asked) {
+        let framed = if chunked { format!("{:x}\r\n{event}\r\n", event.len()) } else { event.clone() };
+        stream.write_all(framed.as_bytes()).await?;
         if answer != Answer::Split {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
     match answer {
         Answer::Stall => std::future::pending().await,
-        Answer::Reset | Answer::Close => Ok(()),
+        Answer::Reset | Answer::Close | Answer::UntilClose => Ok(()),
         _ => stream.write_all(b"0\r\n\r\n").await,
     }
 }

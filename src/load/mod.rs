@@ -37,6 +37,8 @@ use crate::workload::Workload;
 pub use arrival::{ArrivalError, instants};
 pub use dialect::Dialect;
 pub use plan::{Api, ApiKey, Arrival, Plan, Target};
+#[doc(hidden)]
+pub use protocol::read;
 pub use record::{Client, End, Error, Record, Run, Warmup};
 
 use body::Job;

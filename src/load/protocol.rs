@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::plan::{Api, Target};
 use super::reply::{Length, Reply, Rules};
-use super::{Dialect, LoadError};
+use super::{Dialect, Error, LoadError};
 use crate::workload::{Message, Part, Prompt, Request, Role};
 
 /// Fields that the workload and the target decide: with others the replies would not be what was asked for.
@@ -185,6 +185,19 @@ fn message(body: &mut Vec<u8>, message: &Message) -> std::io::Result<()> {
     }
     body.push(b'}');
     Ok(())
+}
+
+/// Reads bytes as the body of one reply to a request for `asked` tokens, in these pieces: how many chunks it had,
+/// the tokens of its prompt and output, and the verdict. Only for fuzzing.
+#[doc(hidden)]
+#[must_use]
+pub fn read(target: &Target, asked: u32, pieces: &[&[u8]]) -> Option<(usize, [u32; 2], Result<(), Error>)> {
+    let mut reply = Protocol::new(target, false).ok()?.reply(asked);
+    for piece in pieces {
+        reply.feed(0, piece);
+    }
+    let verdict = reply.finish(None);
+    Some((reply.chunks.len(), [reply.prompt_tokens(), reply.output_tokens()], verdict))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::misbehaving::{Answer, Server};
-use super::{End, Error, Event, Flow, LoadError, Phase, Plan, Record, Run, Target, drive};
+use super::{Api, Dialect, End, Error, Event, Flow, LoadError, Phase, Plan, Record, Run, Target, drive};
 use crate::workload::{Prompt, Session, Workload};
 
 /// Tells the server which request it is by the prompt's first token id.
@@ -34,6 +34,20 @@ fn plan(concurrency: usize, requests: u64) -> Plan {
     Plan { request_timeout: Duration::from_secs(20), ..Plan::closed(concurrency, requests) }
 }
 
+/// The same, with prompts that every server takes at either path.
+#[derive(Debug)]
+struct Spoken;
+
+impl Workload for Spoken {
+    fn session(&self, index: u64) -> Session {
+        Session::single(Prompt::Text(format!("number {index}")), OUTPUT)
+    }
+
+    fn longest(&self) -> u64 {
+        4 + u64::from(OUTPUT)
+    }
+}
+
 /// Drives without an end of its own.
 async fn whole(target: Target, plan: Plan) -> Run {
     let (_stop, stop) = watch::channel(false);
@@ -46,6 +60,17 @@ async fn one(answer: Answer) -> Record {
     let timeout = if answer == Answer::Stall { Duration::from_millis(150) } else { Duration::from_secs(20) };
     let mut run = whole(target(&server), Plan { request_timeout: timeout, ..plan(1, 1) }).await;
     assert_eq!((run.records.len(), run.unfinished, &run.end), (1, 0, &End::Complete));
+    run.records.remove(0)
+}
+
+/// One request of a changed target that the server answers so.
+async fn one_of(answer: Answer, change: impl FnOnce(&mut Target)) -> Record {
+    let server = Server::start(move |_| answer).await;
+    let mut target = target(&server);
+    change(&mut target);
+    let (_stop, stop) = watch::channel(false);
+    let mut run = drive(target, Arc::new(Spoken), plan(1, 1), |_| Flow::Continue, stop).await.unwrap();
+    assert_eq!((run.records.len(), &run.end), (1, &End::Complete));
     run.records.remove(0)
 }
 
@@ -69,6 +94,80 @@ async fn events_split_into_bytes_or_sent_in_one_packet_are_the_same_answer() {
 }
 
 #[tokio::test]
+async fn other_ways_to_send_the_same_answer_are_the_same_answer() {
+    for answer in [
+        Answer::KeepAlive,
+        Answer::UsageEverywhere,
+        Answer::UsageWithLast,
+        Answer::Length,
+        Answer::UntilClose,
+        Answer::Informational,
+        Answer::SlowHead,
+    ] {
+        let record = one(answer).await;
+        assert_eq!(record.result, Ok(()), "{answer:?}");
+        let counts = (record.chunk_count, record.chunks.len(), record.prompt_tokens, record.output_tokens);
+        assert_eq!(counts, (OUTPUT, OUTPUT as usize, 1, OUTPUT), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_server_is_understood_in_its_own_dialect() {
+    let (text, chat) = (Api::Completions, Api::Chat);
+    for (dialect, api, answer) in [
+        (Dialect::Vllm, chat, Answer::Chat),
+        (Dialect::OpenAi, text, Answer::Whole),
+        (Dialect::Sglang, text, Answer::Whole),
+        (Dialect::Sglang, chat, Answer::SglangChat),
+        (Dialect::Tgi, text, Answer::Tgi),
+        (Dialect::Tgi, chat, Answer::TgiChat),
+        (Dialect::LlamaCpp, text, Answer::LlamaCpp),
+        (Dialect::LlamaCpp, chat, Answer::Chat),
+    ] {
+        let record = one_of(answer, |target| (target.dialect, target.api) = (dialect, api)).await;
+        assert_eq!(record.result, Ok(()), "{dialect:?} {answer:?}");
+        let counts = (record.chunks.len(), record.prompt_tokens, record.output_tokens);
+        assert_eq!(counts, (OUTPUT as usize, 1, OUTPUT), "{dialect:?} {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_never_counts_is_counted_by_chunks() {
+    let record = one_of(Answer::NoUsage, |target| target.dialect = Dialect::OpenAi).await;
+    assert_eq!((record.result, record.prompt_tokens, record.output_tokens), (Ok(()), 0, OUTPUT));
+    let record = one_of(Answer::NoUsage, |target| target.dialect = Dialect::Vllm).await;
+    assert_eq!(record.result.unwrap_err().class(), "truncated");
+}
+
+#[tokio::test]
+async fn without_streaming_the_reply_is_one_document() {
+    let record = one_of(Answer::Document, |target| target.stream = false).await;
+    assert_eq!((&record.result, record.streamed, record.chunks.len()), (&Ok(()), false, 1));
+    assert_eq!((record.prompt_tokens, record.output_tokens, record.ttft()), (1, OUTPUT, None));
+    assert!(record.e2el().is_some());
+    for (answer, class, seen) in [
+        (Answer::HalfDocument, "protocol", "EOF"),
+        (Answer::ErrorDocument, "server_error", "engine died"),
+        (Answer::Status(503), "http_503", "refused for the test"),
+        (Answer::Whole, "protocol", "data: "),
+        (Answer::Close, "reset", ""),
+    ] {
+        let error = one_of(answer, |target| target.stream = false).await.result.unwrap_err();
+        assert_eq!(error.class(), class, "{answer:?}: {error}");
+        assert!(error.to_string().contains(seen), "{answer:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn fewer_tokens_are_a_failure_unless_they_were_allowed() {
+    let server = Server::start(|_| Answer::Short).await;
+    let run = whole(target(&server), Plan { allow_eos: true, ..plan(1, 1) }).await;
+    assert_eq!((&run.records[0].result, run.records[0].output_tokens), (&Ok(()), OUTPUT - 1));
+    let run = whole(target(&server), plan(1, 1)).await;
+    assert_eq!(run.records[0].result, Err(Error::WrongLength { asked: OUTPUT, got: OUTPUT - 1 }));
+}
+
+#[tokio::test]
 async fn a_slow_first_token_is_a_late_first_token() {
     let record = one(Answer::SlowFirst(Duration::from_millis(80))).await;
     assert_eq!(record.result, Ok(()));
@@ -82,7 +181,14 @@ async fn every_failure_has_its_class_and_says_what_was_seen() {
         (Answer::Status(500), "http_500", "refused for the test", 0),
         (Answer::Status(404), "http_404", "refused for the test", 0),
         (Answer::Status(302), "http_302", "refused for the test", 0),
+        (Answer::TextStatus(429), "http_429", "429: refused for the test", 0),
+        (Answer::TextStatus(502), "http_502", "502: refused for the test", 0),
         (Answer::ErrorEvent, "server_error", "engine died", 1),
+        (Answer::ErrorLine, "server_error", "engine died", 1),
+        (Answer::ErrorDocument, "server_error", "engine died", 0),
+        (Answer::Document, "protocol", "no event in a body", 0),
+        (Answer::Abort, "server_error", "abort", 2),
+        (Answer::HugeHead, "protocol", "", 0),
         (Answer::Reset, "reset", "", 1),
         (Answer::Close, "reset", "", 1),
         (Answer::Hangup, "reset", "", 0),
@@ -223,5 +329,11 @@ async fn what_cannot_be_driven_is_refused_before_anything_is_sent() {
     let refused = try_with("http://127.0.0.1:1", plan(0, 1)).await;
     assert_eq!(refused.to_string(), "concurrency must be at least 1");
     assert!(matches!(try_with("127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
-    assert!(matches!(try_with("https://127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
+    assert!(matches!(try_with("ftp://127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
+    for (dialect, api) in [(Dialect::Vllm, Api::Chat), (Dialect::Tgi, Api::Completions)] {
+        let target = Target { dialect, api, ..Target::new("http://127.0.0.1:1", "m") };
+        let (_stop, stop) = watch::channel(false);
+        let refused = drive(target, Arc::new(Numbered), plan(1, 1), |_| Flow::Continue, stop).await.unwrap_err();
+        assert!(matches!(refused, LoadError::Prompt { .. }) && refused.hint().is_some(), "{refused}");
+    }
 }
