@@ -1,10 +1,25 @@
 //! Mean, population standard deviation and percentiles of a sample, exactly.
 
-use crate::trial::Distribution;
+use crate::trial::{Distribution, Speeds};
 
-/// The statistics of a sample; `None` where it is empty.
+/// The statistics of a sample of latencies; `None` where it is empty.
 #[must_use]
 pub fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
+    let (mean, std) = moments(&mut values)?;
+    let at = |p| percentile(&values, p);
+    Some(Distribution { mean, median: at(50.0)?, std, p90: at(90.0)?, p95: at(95.0)?, p99: at(99.0)? })
+}
+
+/// The statistics of a sample of speeds; `None` where it is empty.
+#[must_use]
+pub fn speeds(mut values: Vec<f64>) -> Option<Speeds> {
+    let (mean, std) = moments(&mut values)?;
+    let at = |p| percentile(&values, p);
+    Some(Speeds { mean, median: at(50.0)?, std, p10: at(10.0)?, p5: at(5.0)?, p1: at(1.0)? })
+}
+
+/// Sorts the values. Their mean and population standard deviation; `None` where there are none.
+fn moments(values: &mut [f64]) -> Option<(f64, f64)> {
     if values.is_empty() {
         return None;
     }
@@ -13,14 +28,7 @@ pub fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
     let mean = values.iter().sum::<f64>() / n;
     // In two passes: the difference of two large sums of squares would lose the digits that matter.
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
-    Some(Distribution {
-        mean,
-        median: percentile(&values, 50.0)?,
-        std: variance.sqrt(),
-        p90: percentile(&values, 90.0)?,
-        p95: percentile(&values, 95.0)?,
-        p99: percentile(&values, 99.0)?,
-    })
+    Some((mean, variance.sqrt()))
 }
 
 /// The `p`-th percentile (0 to 100) of ascending values, by linear interpolation; `None` where there are none.
@@ -35,7 +43,7 @@ pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "samples are far smaller than 2^53")]
-fn number(n: usize) -> f64 {
+pub(super) fn number(n: usize) -> f64 {
     n as f64
 }
 
@@ -70,6 +78,9 @@ mod tests {
             prop_assert!((found.mean - mean).abs() < 1e-6 && (found.std - std).abs() < 1e-6);
             prop_assert!((found.median - naive(&values, 50.0)).abs() < 1e-6);
             prop_assert!((found.p99 - naive(&values, 99.0)).abs() < 1e-6);
+            let speeds = speeds(values.clone()).unwrap();
+            prop_assert!((speeds.p1 - naive(&values, 1.0)).abs() < 1e-6 && (speeds.std - std).abs() < 1e-6);
+            prop_assert!(speeds.p1 <= speeds.p5 && speeds.p5 <= speeds.p10 && speeds.p10 <= speeds.median);
             prop_assert!(found.median <= found.p90 && found.p90 <= found.p95 && found.p95 <= found.p99);
         }
     }

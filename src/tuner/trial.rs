@@ -13,7 +13,7 @@ use crate::engine::{LaunchSpec, diagnose};
 use crate::flag::FlagError;
 use crate::job::Job;
 use crate::load::{self, Flow, Plan, Run, Target};
-use crate::metrics::summarize;
+use crate::metrics::{Options, summarize};
 use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
 use crate::store::{Begin, Study, now};
 use crate::trial::{Failure, FailureKind, Launch, Measurement, Outcome, Trial};
@@ -167,7 +167,7 @@ impl Tuner<'_> {
             }
             run = self.drive(base_url, ready.model.clone(), halted) => run?,
         };
-        let outcome = self.judge(summarize(&run.records), &run);
+        let outcome = self.judge(summarize(&run, &Options::default()), &run);
         // Requests to a dead engine fail at once, its last process may take seconds to end.
         if matches!(outcome, Outcome::Failed(_))
             && !server.is_healthy().await

@@ -60,6 +60,14 @@ pub struct Window {
     pub reason: String,
 }
 
+impl Window {
+    /// Whether this instant, in seconds since the run's first, lies within; both ends do.
+    #[must_use]
+    pub fn holds(&self, at_s: f64) -> bool {
+        (self.from_s..=self.to_s).contains(&at_s)
+    }
+}
+
 /// What the load generator measured of itself, and whether it was the bottleneck.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientReport {

@@ -1,0 +1,204 @@
+//! Counts of values in buckets of equal relative width: for runs with more values than memory should hold.
+//!
+//! Below 1,024 every value has a bucket of its own; above, every power of two is divided into 1,024. A bucket's middle is
+//! therefore within 0.05 % of each value in it. A histogram grows to the largest value that it has seen: an hour in
+//! nanoseconds needs 260 KB. It is written here because merging has to be exact, in any order: sums are kept as integers,
+//! which mean and standard deviation come from without a bucket's error.
+
+use crate::trial::{Distribution, Speeds};
+
+use super::distribution::number;
+
+/// Buckets of a power of two, as a power of two.
+const BITS: u32 = 10;
+
+/// Values without a sign, of a unit that the owner knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    count: u64,
+    sum: u128,
+    squares: u128,
+}
+
+impl Histogram {
+    /// Counts a value.
+    pub fn add(&mut self, value: u64) {
+        let bucket = bucket(value);
+        if bucket >= self.counts.len() {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] += 1;
+        self.count += 1;
+        self.sum += u128::from(value);
+        self.squares = self.squares.saturating_add(u128::from(value).pow(2));
+    }
+
+    /// Counts all that another one has counted.
+    pub fn merge(&mut self, other: &Self) {
+        if other.counts.len() > self.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares = self.squares.saturating_add(other.squares);
+    }
+
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The mean, without a bucket's error; `None` where nothing was counted.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| big(self.sum) / big(self.count.into()))
+    }
+
+    /// The population standard deviation, without a bucket's error.
+    #[must_use]
+    pub fn std(&self) -> Option<f64> {
+        let mean = self.mean()?;
+        // n * sum of squares - (sum)^2 in integers where it fits; otherwise in floating point.
+        let n = u128::from(self.count);
+        let exact = n.checked_mul(self.squares).zip(self.sum.checked_mul(self.sum));
+        let variance = match exact {
+            Some((squares, square)) => big(squares.saturating_sub(square)) / big(n).powi(2),
+            None => big(self.squares) / big(n) - mean * mean,
+        };
+        Some(variance.max(0.0).sqrt())
+    }
+
+    /// The value at this place, from 0, of the sorted values, within 0.05 %.
+    #[must_use]
+    pub fn at(&self, place: u64) -> Option<f64> {
+        let mut seen = 0;
+        let bucket = self.counts.iter().position(|count| {
+            seen += count;
+            seen > place
+        })?;
+        Some(middle(bucket))
+    }
+
+    /// The `p`-th percentile (0 to 100), interpolated as among exact values, within 0.05 %.
+    #[must_use]
+    pub fn percentile(&self, p: f64) -> Option<f64> {
+        let rank = p.clamp(0.0, 100.0) / 100.0 * big(self.count.checked_sub(1)?.into());
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the count")]
+        let place = rank.floor() as u64;
+        let low = self.at(place.min(self.count - 1))?;
+        let high = self.at((place + 1).min(self.count - 1))?;
+        Some(low + rank.fract() * (high - low))
+    }
+
+    /// All statistics of a latency, in a unit of which one has `per_unit` of the values' own.
+    #[must_use]
+    pub fn distribution(&self, per_unit: f64) -> Option<Distribution> {
+        let at = |p| Some(self.percentile(p)? / per_unit);
+        let (mean, std) = (self.mean()? / per_unit, self.std()? / per_unit);
+        Some(Distribution { mean, median: at(50.0)?, std, p90: at(90.0)?, p95: at(95.0)?, p99: at(99.0)? })
+    }
+
+    /// All statistics of a speed, in a unit of which one has `per_unit` of the values' own.
+    #[must_use]
+    pub fn speeds(&self, per_unit: f64) -> Option<Speeds> {
+        let at = |p| Some(self.percentile(p)? / per_unit);
+        let (mean, std) = (self.mean()? / per_unit, self.std()? / per_unit);
+        Some(Speeds { mean, median: at(50.0)?, std, p10: at(10.0)?, p5: at(5.0)?, p1: at(1.0)? })
+    }
+}
+
+fn bucket(value: u64) -> usize {
+    let power = value.checked_ilog2().unwrap_or(0).max(BITS) - BITS;
+    // The value's leading bits, of which the first is the 1 that the power stands for.
+    let lead = value >> power;
+    usize::try_from(u64::from(power) * (1 << BITS) + lead).unwrap_or(usize::MAX)
+}
+
+fn middle(bucket: usize) -> f64 {
+    let power = (bucket >> BITS).saturating_sub(1);
+    let lead = bucket - (power << BITS);
+    let width = 2.0_f64.powi(i32::try_from(power).unwrap_or(i32::MAX));
+    // A bucket holds the values from its begin to the one before the next bucket's.
+    number(lead) * width + (width - 1.0) / 2.0
+}
+
+#[expect(clippy::cast_precision_loss, reason = "16 digits are more than a histogram has")]
+fn big(n: u128) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::metrics::{distribution, percentile};
+
+    fn of(values: &[u64]) -> Histogram {
+        let mut histogram = Histogram::default();
+        values.iter().for_each(|value| histogram.add(*value));
+        histogram
+    }
+
+    /// Of every size from nanoseconds to hours.
+    fn values() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec((0_u32..42, any::<u64>()).prop_map(|(bits, value)| value >> (63 - bits)), 0..60)
+    }
+
+    proptest! {
+        #[test]
+        fn merging_is_counting_all_in_any_order(a in values(), b in values(), c in values()) {
+            let all = of(&[a.clone(), b.clone(), c.clone()].concat());
+            let merged = |first: &[u64], second: &[u64], third: &[u64]| {
+                let mut left = of(first);
+                left.merge(&of(second));
+                left.merge(&of(third));
+                let mut right = of(second);
+                right.merge(&of(third));
+                let mut outer = of(first);
+                outer.merge(&right);
+                (left, outer)
+            };
+            prop_assert_eq!(merged(&a, &b, &c), (all.clone(), all.clone()));
+            prop_assert_eq!(merged(&c, &a, &b), (all.clone(), all));
+        }
+
+        #[test]
+        fn percentiles_are_within_their_bound(values in values(), p in 0.0..=100.0) {
+            let mut sorted: Vec<f64> = values.iter().map(|value| big(u128::from(*value))).collect();
+            sorted.sort_by(f64::total_cmp);
+            match (of(&values).percentile(p), percentile(&sorted, p)) {
+                (Some(found), Some(exact)) => {
+                    prop_assert!((found - exact).abs() <= exact * 0.0005 + 1e-9, "{} is not {}", found, exact);
+                }
+                (found, exact) => prop_assert_eq!(found, exact),
+            }
+        }
+
+        #[test]
+        fn mean_and_deviation_have_no_error(values in prop::collection::vec(0_u64..1 << 40, 1..60)) {
+            let exact = distribution(values.iter().map(|value| big(u128::from(*value))).collect()).unwrap();
+            let found = of(&values).distribution(1.0).unwrap();
+            prop_assert!((found.mean - exact.mean).abs() <= exact.mean * 1e-9);
+            prop_assert!((found.std - exact.std).abs() <= exact.std * 1e-6 + 1e-6);
+        }
+
+        #[test]
+        fn every_value_lies_in_its_bucket(value in any::<u64>()) {
+            prop_assert!(bucket(value) <= bucket(value.saturating_add(1)));
+            let value_f = big(u128::from(value));
+            prop_assert!((middle(bucket(value)) - value_f).abs() <= value_f / 2048.0);
+        }
+    }
+
+    #[test]
+    fn buckets_follow_each_other_without_a_hole() {
+        assert_eq!([0, 1, 1023, 1024, 2047, 2048, 2049, 2050].map(bucket), [0, 1, 1023, 1024, 2047, 2048, 2048, 2049]);
+        assert!((middle(2048) - 2048.5).abs() < 1e-12);
+        assert_eq!(Histogram::default().distribution(1.0), None);
+    }
+}

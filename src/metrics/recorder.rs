@@ -1,0 +1,197 @@
+//! What is kept of a run while it goes on: a series per second and histograms, whose size does not depend on the number
+//! of tokens. The observer of the load feeds it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::load::{Event, Phase, Record};
+use crate::trial::Distribution;
+
+use super::histogram::Histogram;
+use super::milliseconds;
+use super::series::arrivals;
+
+/// One second of the measured window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Second {
+    /// Seconds since the window's begin.
+    pub at_s: u64,
+    pub sent: u64,
+    pub completed: u64,
+    pub failed: u64,
+    /// That arrived in it, of completed requests; a chunk of several tokens counts its share of the request's.
+    pub output_tokens: f64,
+    /// The most that were seen in it; absent where nobody looked.
+    pub in_flight: Option<usize>,
+    pub waiting: Option<usize>,
+    /// Of the first tokens that arrived in it.
+    pub mean_ttft_ms: Option<f64>,
+    pub max_ttft_ms: Option<f64>,
+}
+
+/// What one second is added up from.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    sent: u64,
+    completed: u64,
+    failed: u64,
+    output_tokens: f64,
+    in_flight: Option<usize>,
+    waiting: Option<usize>,
+    first_tokens: u32,
+    ttft_ms: f64,
+    max_ttft_ms: f64,
+}
+
+/// The measured window so far: 100 bytes for each second, and some hundred kilobytes for the histogram.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    seconds: Vec<Sums>,
+    itl_ns: Histogram,
+}
+
+impl Recorder {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes note of an event; only those of the measured window count.
+    pub fn on(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Ended { phase: Phase::Measure, record } => self.ended(record),
+            Event::Tick(tick) => {
+                let second = self.at(tick.at);
+                second.in_flight = second.in_flight.max(Some(tick.in_flight));
+                second.waiting = second.waiting.max(Some(tick.waiting));
+            }
+            Event::Ended { .. } | Event::Phase { .. } => {}
+        }
+    }
+
+    fn ended(&mut self, record: &Record) {
+        self.at(record.sent).sent += 1;
+        if record.result.is_err() {
+            self.at(record.end).failed += 1;
+            return;
+        }
+        self.at(record.end).completed += 1;
+        for (at, share) in arrivals(record) {
+            self.at(Duration::try_from_secs_f64(at).unwrap_or_default()).output_tokens += share;
+        }
+        if let (Some(ttft), Some(first)) = (record.ttft(), record.chunks.first()) {
+            let ttft = milliseconds(ttft);
+            let second = self.at(record.sent + Duration::from_micros(u64::from(*first)));
+            second.first_tokens += 1;
+            second.ttft_ms += ttft;
+            second.max_ttft_ms = second.max_ttft_ms.max(ttft);
+        }
+        if !record.thinned {
+            record.gaps().for_each(|gap| self.itl_ns.add(u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX)));
+        }
+    }
+
+    fn at(&mut self, at: Duration) -> &mut Sums {
+        let place = usize::try_from(at.as_secs()).unwrap_or(usize::MAX);
+        if place >= self.seconds.len() {
+            self.seconds.resize_with(place + 1, Sums::default);
+        }
+        &mut self.seconds[place]
+    }
+
+    /// Every second so far. Requests under way are in it with their end: the last seconds still change, and what was given
+    /// up at the end of a run is missing.
+    #[must_use]
+    pub fn series(&self) -> Vec<Second> {
+        let second = |(at_s, sums): (u64, &Sums)| Second {
+            at_s,
+            sent: sums.sent,
+            completed: sums.completed,
+            failed: sums.failed,
+            output_tokens: sums.output_tokens,
+            in_flight: sums.in_flight,
+            waiting: sums.waiting,
+            mean_ttft_ms: (sums.first_tokens > 0).then(|| sums.ttft_ms / f64::from(sums.first_tokens)),
+            max_ttft_ms: (sums.first_tokens > 0).then_some(sums.max_ttft_ms),
+        };
+        (0..).zip(&self.seconds).map(second).collect()
+    }
+
+    /// ITL over all gaps so far, in milliseconds: percentiles within 0.05 %, mean and deviation exact.
+    #[must_use]
+    pub fn itl_ms(&self) -> Option<Distribution> {
+        self.itl_ns.distribution(1e6)
+    }
+
+    /// Adds what another one has seen of a run with the same begin.
+    pub fn merge(&mut self, other: &Self) {
+        if other.seconds.len() > self.seconds.len() {
+            self.seconds.resize_with(other.seconds.len(), Sums::default);
+        }
+        for (own, more) in self.seconds.iter_mut().zip(&other.seconds) {
+            own.sent += more.sent;
+            own.completed += more.completed;
+            own.failed += more.failed;
+            own.output_tokens += more.output_tokens;
+            own.in_flight = own.in_flight.map_or(more.in_flight, |n| Some(n + more.in_flight.unwrap_or(0)));
+            own.waiting = own.waiting.map_or(more.waiting, |n| Some(n + more.waiting.unwrap_or(0)));
+            own.first_tokens += more.first_tokens;
+            own.ttft_ms += more.ttft_ms;
+            own.max_ttft_ms = own.max_ttft_ms.max(more.max_ttft_ms);
+        }
+        self.itl_ns.merge(&other.itl_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Error, Tick};
+    use crate::metrics::example::record;
+
+    fn seen(records: &[Record]) -> Recorder {
+        let mut recorder = Recorder::new();
+        records.iter().for_each(|record| recorder.on(&Event::Ended { phase: Phase::Measure, record }));
+        recorder
+    }
+
+    #[test]
+    fn every_second_has_what_happened_in_it() {
+        let failed = Record { result: Err(Error::Reset(String::new())), ..record(1200, &[100]) };
+        let mut recorder = seen(&[record(100, &[400, 1000, 2000]), record(900, &[200, 300]), failed]);
+        let tick = |at, in_flight| Tick { at: Duration::from_millis(at), in_flight, waiting: 1, ..Tick::default() };
+        recorder.on(&Event::Tick(tick(1100, 2)));
+        recorder.on(&Event::Tick(tick(1200, 3)));
+        recorder.on(&Event::Ended { phase: Phase::Warmup, record: &record(0, &[1]) });
+        let seconds = recorder.series();
+        assert_eq!(seconds.len(), 3);
+        let counts: Vec<_> = seconds.iter().map(|second| (second.sent, second.completed, second.failed)).collect();
+        assert_eq!(counts, [(2, 0, 0), (1, 1, 1), (0, 1, 0)]);
+        let tokens: Vec<_> = seconds.iter().map(|second| second.output_tokens.round()).collect();
+        assert_eq!(tokens, [1.0, 3.0, 1.0]);
+        assert_eq!((seconds[1].in_flight, seconds[1].waiting, seconds[0].in_flight), (Some(3), Some(1), None));
+        assert_eq!(
+            (seconds[0].mean_ttft_ms, seconds[1].max_ttft_ms, seconds[2].max_ttft_ms),
+            (Some(400.0), Some(200.0), None)
+        );
+    }
+
+    #[test]
+    fn two_halves_are_the_whole() {
+        let records: Vec<_> = (0..40).map(|i| record(i * 130, &[20, 90, 250 + u32::try_from(i).unwrap()])).collect();
+        let (all, mut half) = (seen(&records), seen(&records[..17]));
+        half.merge(&seen(&records[17..]));
+        assert_eq!(all.itl_ms(), half.itl_ms());
+        for (all, half) in all.series().iter().zip(&half.series()) {
+            assert_eq!((all.sent, all.completed, all.max_ttft_ms), (half.sent, half.completed, half.max_ttft_ms));
+            assert!((all.output_tokens - half.output_tokens).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_day_fits_in_memory() {
+        // 100 bytes for each of 86,400 seconds.
+        assert!(size_of::<Sums>() <= 104, "{}", size_of::<Sums>());
+    }
+}

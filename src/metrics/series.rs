@@ -1,0 +1,151 @@
+//! When things happened: tokens and requests over time, in equal intervals.
+
+use std::time::Duration;
+
+use crate::load::Record;
+
+use super::distribution::number;
+
+/// When the output tokens of a request arrived, in seconds on the run's clock, with their number: each content chunk has
+/// the same share of the tokens. Where only the first and the last chunk's time were kept, the others lie evenly between.
+pub(super) fn arrivals(record: &Record) -> impl Iterator<Item = (f64, f64)> {
+    let chunks = if record.thinned { record.chunk_count as usize } else { record.chunks.len() };
+    let share = f64::from(record.output_tokens) / number(chunks.max(1));
+    let sent = record.sent.as_secs_f64();
+    let at = move |micros: f64| sent + micros / 1e6;
+    let first = record.chunks.first().copied().map_or(0.0, f64::from);
+    let last = record.chunks.last().copied().map_or(0.0, f64::from);
+    (0..chunks).map(move |i| {
+        let micros = if record.thinned {
+            first + (last - first) * number(i) / number(chunks - 1).max(1.0)
+        } else {
+            f64::from(record.chunks[i])
+        };
+        (at(micros), share)
+    })
+}
+
+/// A part of the run's time, in seconds, divided into equal intervals.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Grid {
+    pub(super) from: f64,
+    pub(super) width: f64,
+    pub(super) sums: Vec<f64>,
+}
+
+impl Grid {
+    /// `n` intervals from `from` to `to`.
+    pub(super) fn new(from: f64, to: f64, n: usize) -> Self {
+        Self { from, width: (to - from) / number(n), sums: vec![0.0; n] }
+    }
+
+    /// Adds to the interval of this instant; what lies outside is left out, the end counts as inside.
+    pub(super) fn add(&mut self, at: f64, value: f64) {
+        let place = (at - self.from) / self.width;
+        let n = self.sums.len();
+        if place >= 0.0 && place <= number(n) {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and n")]
+            let place = (place as usize).min(n - 1);
+            self.sums[place] += value;
+        }
+    }
+
+    /// For each interval what it has and how long it is: observations for batch means.
+    pub(super) fn per_second(&self) -> Vec<(f64, f64)> {
+        self.sums.iter().map(|sum| (*sum, self.width)).collect()
+    }
+}
+
+/// Requests that were due and had not ended in the middle of each of `n` intervals.
+pub(super) fn population(records: &[Record], from: f64, to: f64, n: usize) -> Vec<f64> {
+    let width = (to - from) / number(n);
+    // The first middle that is not before the instant.
+    let place = |at: Duration| {
+        let place = ((at.as_secs_f64() - from) / width - 0.5).ceil().clamp(0.0, number(n));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and n")]
+        let place = place as usize;
+        place
+    };
+    let mut changes = vec![0.0; n + 1];
+    for record in records {
+        changes[place(record.due)] += 1.0;
+        changes[place(record.end)] -= 1.0;
+    }
+    let mut present = 0.0;
+    changes.truncate(n);
+    changes.iter_mut().for_each(|change| {
+        present += *change;
+        *change = present;
+    });
+    changes
+}
+
+/// Output tokens in the best second, and the most completed requests that touched the same second: seconds are counted
+/// from the first send, as in `calculate_metrics` of vllm/benchmarks/serve.py, which takes each chunk for one token.
+pub(super) fn peaks<'a>(completed: impl Iterator<Item = &'a Record> + Clone) -> Option<(f64, u64)> {
+    let begin = completed.clone().map(|record| record.sent).min()?.as_secs_f64();
+    let last =
+        |record: &Record| record.sent.as_secs_f64() + f64::from(record.chunks.last().copied().unwrap_or(0)) / 1e6;
+    let end = completed.clone().map(last).fold(begin, f64::max);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a run, from its begin")]
+    let second = |at: f64| (at - begin).max(0.0) as usize;
+    let (mut tokens, mut changes) = (vec![0.0_f64; second(end) + 1], vec![0_i64; second(end) + 2]);
+    for record in completed {
+        for (at, share) in arrivals(record) {
+            tokens[second(at).min(second(end))] += share;
+        }
+        changes[second(record.sent.as_secs_f64())] += 1;
+        changes[second(last(record)) + 1] -= 1;
+    }
+    let present = changes.iter().scan(0, |present, change| {
+        *present += change;
+        Some(*present)
+    });
+    let most = present.max().and_then(|most| u64::try_from(most).ok())?;
+    Some((tokens.into_iter().fold(0.0, f64::max), most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::example::record;
+
+    #[test]
+    fn tokens_arrive_with_their_chunks() {
+        let mut two = record(1000, &[500, 700]);
+        two.output_tokens = 5;
+        let close = |found: &[(f64, f64)], expected: &[(f64, f64)]| {
+            found.len() == expected.len()
+                && found.iter().zip(expected).all(|(a, b)| (a.0 - b.0).abs() < 1e-9 && (a.1 - b.1).abs() < 1e-9)
+        };
+        assert!(close(&arrivals(&two).collect::<Vec<_>>(), &[(1.5, 2.5), (1.7, 2.5)]));
+        let thinned = Record { thinned: true, chunk_count: 5, ..two };
+        let expected = [1.5, 1.55, 1.6, 1.65, 1.7].map(|at| (at, 1.0));
+        assert!(close(&arrivals(&thinned).collect::<Vec<_>>(), &expected));
+        assert_eq!(arrivals(&record(0, &[])).count(), 0);
+    }
+
+    #[test]
+    fn a_request_is_present_from_due_to_end() {
+        let records = [record(0, &[1000]), record(500, &[1000]), record(3000, &[900])];
+        // Middles at 0.25, 0.75, ... 3.75 s.
+        assert_eq!(population(&records, 0.0, 4.0, 8), [1.0, 2.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn peaks_are_counted_in_seconds_from_the_first_send() {
+        let records = [record(500, &[100, 900, 1100]), record(900, &[200]), record(1600, &[10])];
+        assert_eq!(peaks(records.iter()), Some((3.0, 2)));
+        assert_eq!(peaks([].iter()), None);
+    }
+
+    #[test]
+    fn a_grid_keeps_what_lies_within_it() {
+        let mut grid = Grid::new(1.0, 3.0, 4);
+        for at in [0.9, 1.0, 1.6, 3.0, 3.1] {
+            grid.add(at, 2.0);
+        }
+        assert_eq!(grid.sums, [2.0, 2.0, 0.0, 2.0]);
+        assert_eq!(grid.per_second()[1], (2.0, 0.5));
+    }
+}

@@ -1,0 +1,111 @@
+//! Limits that a good request keeps.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::load::Record;
+
+use super::{milliseconds, tpot_ms};
+
+/// A latency that one request has once. ITL is none: a request has many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Latency {
+    Ttft,
+    Tpot,
+    E2el,
+}
+
+/// The most that a latency of a good request may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slo {
+    pub latency: Latency,
+    pub limit_ms: f64,
+}
+
+/// A text that is no limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SloError {
+    #[error("{0:?} is not of the form NAME:MILLISECONDS")]
+    Form(String),
+    #[error("{name:?} is no latency of a request: ttft, tpot or e2el")]
+    Name { name: String },
+    #[error("the limit of {name} must be a number of milliseconds of at least 0, not {actual:?}")]
+    Limit { name: String, actual: String },
+}
+
+impl Latency {
+    pub const ALL: [Self; 3] = [Self::Ttft, Self::Tpot, Self::E2el];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ttft => "ttft",
+            Self::Tpot => "tpot",
+            Self::E2el => "e2el",
+        }
+    }
+
+    /// This latency of a completed request in milliseconds; `None` where it has none.
+    #[must_use]
+    pub fn of(self, record: &Record) -> Option<f64> {
+        match self {
+            Self::Ttft => record.ttft().map(milliseconds),
+            Self::Tpot => tpot_ms(record),
+            Self::E2el => record.e2el().map(milliseconds),
+        }
+    }
+}
+
+impl Slo {
+    /// Whether a completed request keeps the limit; `None` where it has no such latency because it was not streamed. The
+    /// TPOT of a reply of one token keeps every limit, as in `vllm bench serve`.
+    #[must_use]
+    pub fn kept(&self, record: &Record) -> Option<bool> {
+        match self.latency.of(record) {
+            Some(latency) => Some(latency <= self.limit_ms),
+            None => (self.latency == Latency::Tpot && record.streamed).then_some(true),
+        }
+    }
+}
+
+/// `ttft:200`, as `vllm bench serve --goodput` has it.
+impl FromStr for Slo {
+    type Err = SloError;
+
+    fn from_str(text: &str) -> Result<Self, SloError> {
+        let (name, limit) = text.split_once(':').ok_or_else(|| SloError::Form(text.to_owned()))?;
+        let latency = Latency::ALL.into_iter().find(|latency| latency.name() == name);
+        let latency = latency.ok_or_else(|| SloError::Name { name: name.to_owned() })?;
+        let limit_ms = limit.parse().ok().filter(|limit: &f64| limit.is_finite() && *limit >= 0.0);
+        let limit_ms = limit_ms.ok_or_else(|| SloError::Limit { name: name.to_owned(), actual: limit.to_owned() })?;
+        Ok(Self { latency, limit_ms })
+    }
+}
+
+impl fmt::Display for Slo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.latency.name(), self.limit_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_and_written_as_vllm_has_them() {
+        for text in ["ttft:200", "tpot:50.5", "e2el:0"] {
+            assert_eq!(text.parse::<Slo>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_limit_says_why() {
+        let message = |text: &str| text.parse::<Slo>().unwrap_err().to_string();
+        assert_eq!(message("ttft"), "\"ttft\" is not of the form NAME:MILLISECONDS");
+        assert_eq!(message("itl:5"), "\"itl\" is no latency of a request: ttft, tpot or e2el");
+        for limit in ["-1", "nan", "inf", "", "5ms"] {
+            assert!(message(&format!("ttft:{limit}")).ends_with(&format!("not {limit:?}")), "{limit}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The part of a run in which the server was in its steady state, found by rule.
+//!
+//! **Drain.** The steady part ends with the last send: from then on no load was being offered, and every request that
+//! ends leaves the server emptier. Where requests were given up at the end of the run, their tokens and latencies are not
+//! known, and it ends earlier by the longest request that is known, so that only the time counts in which nothing is
+//! missing.
+//!
+//! **Warm-up.** What remains is divided into 200 intervals. On the output tokens in each, and on the number of requests
+//! that were due and had not ended (which by Little's law stands for the latencies), MSER-5 looks for the beginning: of
+//! the `m` means `z` of five neighbouring intervals each it cuts the first `d` for which
+//!
+//! ```text
+//! sum over i >= d of (z[i] - mean of z[d..])^2 / (m - d)^2
+//! ```
+//!
+//! is smallest (White, An effective truncation heuristic for bias reduction in simulation output, Simulation 69, 1997;
+//! White, Cobb and Spratt, A comparison of five steady-state truncation heuristics for simulation, WSC 2000). A `d` beyond
+//! the middle says that there is no steady state yet. The last five means are no candidates: so few are alike by chance.
+//!
+//! **Plausibility.** What is left has to be without a trend: a straight line through its means may not change by more than
+//! 10 % over the part while being significant. And it has to be long: three median requests, and 30 requests.
+
+use crate::load::Run;
+use crate::trial::Window;
+
+use super::distribution::number;
+use super::percentile;
+use super::series::{Grid, arrivals, population};
+
+const INTERVALS: usize = 200;
+
+/// Intervals in one of MSER-5's means.
+const BATCH: usize = 5;
+
+/// Means at the end that are no candidates for the beginning.
+const TAIL: usize = 5;
+
+/// The most that a trend may change what is left, as a share of its mean.
+const TREND: f64 = 0.1;
+
+/// From this on a trend is no accident: with 20 means or more, chance gives it in one case of a thousand.
+const SIGNIFICANT: f64 = 4.0;
+
+/// Requests that the steady part must have.
+const REQUESTS: usize = 30;
+
+/// How often the median request must fit into the steady part.
+const GENERATIONS: f64 = 3.0;
+
+/// The steady part of a run; the whole of it, with the reason, where there is none.
+#[must_use]
+pub fn steady(run: &Run) -> Window {
+    let whole = whole(run);
+    find(run, &whole).unwrap_or_else(|reason| Window {
+        reason: format!("the whole run, because it has no steady state: {reason}"),
+        ..whole
+    })
+}
+
+/// From the first send to the last finish.
+#[must_use]
+pub fn whole(run: &Run) -> Window {
+    let first = run.records.iter().map(|record| record.sent).min().unwrap_or_default();
+    let last = run.records.iter().map(|record| record.end).max().unwrap_or_default();
+    Window {
+        from_s: first.as_secs_f64(),
+        to_s: last.as_secs_f64(),
+        steady: false,
+        reason: "the whole run, from the first send to the last finish".to_owned(),
+    }
+}
+
+fn find(run: &Run, whole: &Window) -> Result<Window, String> {
+    let mut services: Vec<f64> = run.records.iter().map(|record| (record.end - record.sent).as_secs_f64()).collect();
+    services.sort_by(f64::total_cmp);
+    let (Some(median), Some(longest)) = (percentile(&services, 50.0), services.last()) else {
+        return Err("no request ended".to_owned());
+    };
+    let from = whole.from_s;
+    let last = run.records.iter().map(|record| record.sent).max().unwrap_or_default().as_secs_f64();
+    let known = if run.unfinished > 0 { last.min((run.ended - run.began).as_secs_f64() - longest) } else { last };
+    let long = |from: f64, to: f64| {
+        let (length, least) = (to - from, GENERATIONS * median);
+        if length > 0.0 && length >= least {
+            return Ok(());
+        }
+        Err(format!(
+            "load was offered for {:.1} s of it, and {least:.1} s (three median requests) are the least",
+            length.max(0.0)
+        ))
+    };
+    long(from, known)?;
+
+    let mut tokens = Grid::new(from, known, INTERVALS);
+    for record in run.records.iter().filter(|record| record.result.is_ok()) {
+        arrivals(record).for_each(|(at, share)| tokens.add(at, share));
+    }
+    let present = population(&run.records, from, known, INTERVALS);
+    let begin =
+        |series: &[f64], name: &str| mser5(series).ok_or_else(|| format!("{name} had not settled by the middle of it"));
+    let cut = begin(&tokens.sums, "the output tokens per second")?.max(begin(&present, "the requests under way")?);
+    for (series, name) in [(&tokens.sums, "the output tokens per second"), (&present, "the requests under way")] {
+        let change = trend(&series[cut..]);
+        if change.abs() > TREND {
+            return Err(format!("{name} still changed by {:+.0} % in the part after the warm-up", change * 100.0));
+        }
+    }
+
+    let begin = from + number(cut) * tokens.width;
+    long(begin, known)?;
+    let sent = run.records.iter().filter(|record| (begin..=known).contains(&record.sent.as_secs_f64())).count();
+    if sent < REQUESTS {
+        return Err(format!("{sent} requests were sent in it, and {REQUESTS} are the least"));
+    }
+    let reason = format!(
+        "steady: {:.1} s of warm-up (MSER-5) and {:.1} s of drain are cut off",
+        begin - from,
+        (whole.to_s - known).max(0.0)
+    );
+    Ok(Window { from_s: begin, to_s: known, steady: true, reason })
+}
+
+/// How many values at the beginning of a series MSER-5 cuts off; `None` where it finds no end of the warm-up in the first
+/// half, and for fewer than ten means.
+#[must_use]
+pub fn mser5(series: &[f64]) -> Option<usize> {
+    let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / number(BATCH)).collect();
+    if means.len() < 2 * TAIL {
+        return None;
+    }
+    let error = |cut: usize| {
+        let left = &means[cut..];
+        let n = number(left.len());
+        let mean = left.iter().sum::<f64>() / n;
+        let squares: f64 = left.iter().map(|value| (value - mean).powi(2)).sum();
+        // What is constant but for rounding is constant: otherwise rounding would decide where the warm-up ends.
+        if squares <= n * (mean * 1e-9).powi(2) { 0.0 } else { squares / (n * n) }
+    };
+    let candidates = (0..means.len() - TAIL).map(|cut| (cut, error(cut)));
+    let (cut, _) = candidates.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    (cut <= means.len() / 2).then_some(cut * BATCH)
+}
+
+/// By how much a straight line through the means of a series changes from its begin to its end, as a share of the mean;
+/// 0 where the change is not significant.
+fn trend(series: &[f64]) -> f64 {
+    let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / number(BATCH)).collect();
+    let n = number(means.len());
+    let (mean, middle) = (means.iter().sum::<f64>() / n, (n - 1.0) / 2.0);
+    let off = || means.iter().enumerate().map(|(i, value)| (number(i) - middle, value - mean));
+    let spread: f64 = off().map(|(x, _)| x * x).sum();
+    let slope = off().map(|(x, y)| x * y).sum::<f64>() / spread;
+    let rest: f64 = off().map(|(x, y)| (y - slope * x).powi(2)).sum();
+    let error = (rest / (n - 2.0) / spread).sqrt();
+    if mean > 0.0 && n > 2.0 && slope.abs() > SIGNIFICANT * error { slope * n / mean } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::load::Record;
+    use crate::metrics::example::{record, run};
+
+    fn noisy(n: usize, value: impl Fn(f64) -> f64) -> Vec<f64> {
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        (0..n).map(|i| value(number(i)) + rng.random_range(-5.0..5.0)).collect()
+    }
+
+    #[test]
+    fn mser_cuts_what_is_before_the_plateau() {
+        for ramp in [0_u32, 20, 40, 80] {
+            let ramp = f64::from(ramp);
+            let series = noisy(200, |i| if i < ramp { 100.0 * i / ramp } else { 100.0 });
+            let cut = number(mser5(&series).unwrap());
+            assert!((ramp - 15.0..=ramp + 30.0).contains(&cut), "{cut} of a ramp of {ramp}");
+        }
+        assert_eq!(mser5(&[7.3; 100]), Some(0));
+    }
+
+    #[test]
+    fn a_trend_has_no_plateau_and_neither_has_a_short_series() {
+        assert_eq!(mser5(&noisy(200, |i| i)), None);
+        assert_eq!(mser5(&[1.0; 49]), None);
+        let change = trend(&noisy(200, |i| 100.0 + 0.2 * i));
+        assert!((change - 0.33).abs() < 0.03, "{change}");
+        assert!(trend(&noisy(200, |_| 100.0)).abs() < 1e-12);
+    }
+
+    /// A closed loop of so many users, whose requests take half a second and have five chunks; the first send of each is
+    /// later than the one's before by `stagger` ms, and nothing is sent after `offered` ms.
+    fn closed(users: u64, stagger: u64, offered: u64) -> Vec<Record> {
+        let of = |user: u64| (0..).map(move |i| user * stagger + i * 500).take_while(move |sent| *sent <= offered);
+        let mut records: Vec<_> =
+            (0..users).flat_map(of).map(|sent| record(sent, &[100, 200, 300, 400, 500])).collect();
+        records.sort_by_key(|record| record.end);
+        records
+    }
+
+    #[test]
+    fn warm_up_and_drain_are_cut_off() {
+        let window = steady(&run(closed(10, 300, 20_000)));
+        assert!(window.steady, "{}", window.reason);
+        // The last of the users comes at 2.7 s, and the last request goes out shortly before 20 s.
+        assert!((2.0..4.5).contains(&window.from_s) && (19.5..=20.0).contains(&window.to_s), "{window:?}");
+        assert!(window.reason.contains("MSER-5"), "{}", window.reason);
+    }
+
+    #[test]
+    fn a_run_that_is_too_short_is_used_as_a_whole_and_says_so() {
+        let window = steady(&run(closed(10, 0, 0)));
+        assert_eq!((window.steady, window.from_s, window.to_s), (false, 0.0, 0.5));
+        assert!(window.reason.contains("0.0 s of it, and 1.5 s"), "{}", window.reason);
+        let few = steady(&run(closed(2, 0, 5000)));
+        assert!(!few.steady && few.reason.contains("requests were sent in it, and 30"), "{}", few.reason);
+        let none = steady(&run(Vec::new()));
+        assert!(!none.steady && none.reason.contains("no request ended"), "{}", none.reason);
+    }
+
+    #[test]
+    fn a_queue_that_grows_is_no_steady_state() {
+        // A server that takes 100 ms for each of the requests that come every 80 ms.
+        let records =
+            (0..400_u64).map(|i| Record { end: Duration::from_millis((i + 1) * 100), ..record(i * 80, &[10]) });
+        let window = steady(&run(records.collect()));
+        assert!(!window.steady && window.reason.contains("had not settled"), "{}", window.reason);
+    }
+
+    #[test]
+    fn what_was_given_up_at_the_end_shortens_the_window() {
+        let mut run = run(closed(10, 50, 20_000));
+        run.records.retain(|record| record.end <= Duration::from_secs(20));
+        (run.ended, run.unfinished) = (run.began + Duration::from_secs(20), 10);
+        let window = steady(&run);
+        assert!(window.steady && (window.to_s - 19.5).abs() < 1e-9, "{window:?}");
+    }
+}

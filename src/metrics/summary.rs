@@ -1,0 +1,184 @@
+//! One run to one measurement.
+
+use std::collections::BTreeMap;
+
+use crate::load::{Record, Run};
+use crate::trial::{Interval, Measurement, Window};
+
+use super::confidence::{batch_means, batched, batches, percentile_interval};
+use super::distribution::{distribution, number, speeds};
+use super::series::{Grid, arrivals, peaks};
+use super::{Latency, Options, Part, Slo, milliseconds, steady, tpot_ms, validity, whole};
+
+/// Reduces a run to numbers, as the documentation of this module defines them.
+#[must_use]
+pub fn summarize(run: &Run, options: &Options<'_>) -> Measurement {
+    let window = match options.window {
+        Part::Whole => whole(run),
+        Part::Steady => steady(run),
+    };
+    let mut measurement = counts(run, &window, &options.goodput);
+    latencies(run, &window, options, &mut measurement);
+    throughputs(run, &window, &options.goodput, &mut measurement);
+    measurement.client = options.plan.map(|plan| validity(run, plan));
+    // Without a record there was no window.
+    measurement.window = (!run.records.is_empty()).then_some(window);
+    measurement
+}
+
+/// What can be counted.
+fn counts(run: &Run, window: &Window, goodput: &[Slo]) -> Measurement {
+    let mut measurement = Measurement { duration_s: window.to_s - window.from_s, ..Measurement::default() };
+    let mut arrived = 0.0;
+    let mut good = (!goodput.is_empty()).then_some(0);
+    for record in &run.records {
+        let ended = window.holds(record.end.as_secs_f64());
+        if let Err(error) = &record.result {
+            if ended {
+                measurement.failed += 1;
+                *measurement.errors.entry(error.class()).or_default() += 1;
+            }
+            continue;
+        }
+        let first =
+            record.chunks.first().map_or(record.end, |at| record.sent + std::time::Duration::from_micros((*at).into()));
+        if !window.steady || window.holds(first.as_secs_f64()) {
+            measurement.total_input_tokens += u64::from(record.prompt_tokens);
+            if let Some(cached) = record.cached_tokens {
+                *measurement.cached_prompt_tokens.get_or_insert(0) += u64::from(cached);
+            }
+        }
+        if window.steady {
+            arrived += arrivals(record).filter(|(at, _)| window.holds(*at)).map(|(_, share)| share).sum::<f64>();
+        } else {
+            measurement.total_output_tokens += u64::from(record.output_tokens);
+        }
+        if ended {
+            measurement.completed += 1;
+            // A limit on what a request does not have cannot be judged, and neither can the goodput.
+            good = good.zip(keeps(goodput, record)).map(|(good, kept)| good + u64::from(kept));
+        }
+    }
+    if window.steady {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count, up to rounding")]
+        let arrived = arrived.round() as u64;
+        measurement.total_output_tokens = arrived;
+    }
+    measurement.good = good;
+    let present = run.records.iter().filter(|record| record.result.is_ok());
+    let peaks = peaks(present.filter(|record| window.holds(record.sent.as_secs_f64())));
+    measurement.max_output_tokens_per_s = peaks.map(|(tokens, _)| tokens);
+    measurement.max_concurrent_requests = peaks.map(|(_, requests)| requests);
+    measurement
+}
+
+/// Whether a request keeps every limit; `None` where one cannot be judged.
+fn keeps(goodput: &[Slo], record: &Record) -> Option<bool> {
+    goodput.iter().try_fold(true, |kept, slo| Some(kept && slo.kept(record)?))
+}
+
+/// The distributions, and the confidence in them.
+fn latencies(run: &Run, window: &Window, options: &Options<'_>, measurement: &mut Measurement) {
+    let counts = |record: &&Record| record.result.is_ok() && window.holds(record.sent.as_secs_f64());
+    let mut records: Vec<&Record> = run.records.iter().filter(counts).collect();
+    // In the order of time, as batch means need them.
+    records.sort_by_key(|record| record.sent);
+    let values =
+        |of: &dyn Fn(&Record) -> Option<f64>| -> Vec<f64> { records.iter().filter_map(|record| of(record)).collect() };
+
+    let confidence = &mut measurement.confidence;
+    let [ttft, tpot, e2el] = Latency::ALL.map(|latency| {
+        let values = values(&|record| latency.of(record));
+        intervals(
+            &values,
+            latency.name(),
+            "_ms",
+            &[("median", 50.0), ("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0)],
+            confidence,
+        );
+        distribution(values)
+    });
+    (measurement.ttft_ms, measurement.tpot_ms, measurement.e2el_ms) = (ttft, tpot, e2el);
+
+    let speed = values(&|record| tpot_ms(record).filter(|tpot| *tpot > 0.0).map(|tpot| 1e3 / tpot));
+    intervals(
+        &speed,
+        "output_speed",
+        "",
+        &[("median", 50.0), ("p50", 50.0), ("p10", 10.0), ("p5", 5.0), ("p1", 1.0)],
+        confidence,
+    );
+    measurement.output_speed = speeds(speed);
+
+    if records.iter().any(|record| record.due != record.sent) {
+        measurement.lateness_ms = distribution(values(&|record| Some(milliseconds(record.lateness()))));
+    }
+
+    if records.iter().any(|record| record.thinned) {
+        measurement.itl_ms = options.recorder.and_then(super::Recorder::itl_ms);
+        measurement.approximate = measurement.itl_ms.is_some();
+        return;
+    }
+    // The gaps of one request resemble each other: only the mean has an interval, over requests as they are.
+    let gaps: Vec<(f64, f64)> =
+        records.iter().map(|record| (record.gaps().map(milliseconds).sum(), number(record.gaps().count()))).collect();
+    let estimate = batches(gaps.len()).and_then(|k| batch_means(&batched(&gaps, k)));
+    if let Some(estimate) = estimate {
+        confidence.insert("mean_itl_ms".to_owned(), estimate.into());
+    }
+    measurement.itl_ms = distribution(records.iter().flat_map(|record| record.gaps()).map(milliseconds).collect());
+}
+
+/// The intervals of a mean and of percentiles over values in the order of time.
+fn intervals(
+    values: &[f64],
+    name: &str,
+    unit: &str,
+    percentiles: &[(&str, f64)],
+    confidence: &mut BTreeMap<String, Interval>,
+) {
+    let each: Vec<(f64, f64)> = values.iter().map(|value| (*value, 1.0)).collect();
+    if let Some(mean) = batches(each.len()).and_then(|k| batch_means(&batched(&each, k))) {
+        confidence.insert(format!("mean_{name}{unit}"), mean.into());
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    for (statistic, p) in percentiles {
+        if let Some(interval) = percentile_interval(&sorted, *p) {
+            confidence.insert(format!("{statistic}_{name}{unit}"), interval);
+        }
+    }
+}
+
+/// The confidence in what is counted per second.
+fn throughputs(run: &Run, window: &Window, goodput: &[Slo], measurement: &mut Measurement) {
+    let completed = || run.records.iter().filter(|record| record.result.is_ok());
+    let counted = usize::try_from(measurement.completed).unwrap_or(usize::MAX);
+    let Some(k) = batches(counted).filter(|_| window.to_s > window.from_s) else { return };
+    let grid = || Grid::new(window.from_s, window.to_s, k);
+    let (mut requests, mut output, mut total, mut good) = (grid(), grid(), grid(), grid());
+    for record in completed() {
+        let end = record.end.as_secs_f64();
+        requests.add(end, 1.0);
+        if keeps(goodput, record) == Some(true) {
+            good.add(end, 1.0);
+        }
+        for (at, share) in arrivals(record) {
+            output.add(at, share);
+            total.add(at, share);
+        }
+        let first = record.sent.as_secs_f64() + record.chunks.first().map_or(0.0, |at| f64::from(*at) / 1e6);
+        total.add(first, f64::from(record.prompt_tokens));
+    }
+    let mut add = |name: &str, grid: &Grid| {
+        if let Some(estimate) = batch_means(&grid.per_second()) {
+            measurement.confidence.insert(name.to_owned(), estimate.into());
+        }
+    };
+    add("request_throughput", &requests);
+    add("output_throughput", &output);
+    add("total_token_throughput", &total);
+    if measurement.good.is_some() {
+        add("request_goodput", &good);
+    }
+}

@@ -1,0 +1,259 @@
+//! Whether the numbers are the server's, or those of a load generator that could not keep up.
+//!
+//! A sample is void when one of these holds. Every limit is the point at which the client changes what it measures by
+//! about a tenth, or by more than the accuracy that the project promises (10 ms at the 99th percentile).
+//!
+//! - The load's thread used more than 90 % of a core. One thread is a queue with one server: at 90 % an event waits nine
+//!   times as long as it takes, and beyond that the wait runs away.
+//! - The kernel does not stamp what arrives, and the 99th percentile of the load's lag is above 10 % of the median TPOT,
+//!   but at least 2 ms (timers fire up to 1 ms late on a thread without work) and at most 10 ms. The lag is then part of
+//!   every latency.
+//! - The kernel does stamp, the loop is closed, and the 99th percentile of the lag is above 5 % of the median E2EL, but at
+//!   least 10 ms. Latencies are right then, but every user sends the next request late by the lag.
+//! - Requests of an open loop that did not have to wait for a place were late, at the 99th percentile, by more than 10 % of
+//!   the mean gap between arrivals, but at least 10 ms. For sessions that come all at once it is 10 % of the median E2EL.
+//!   Lateness counts in the latencies, and it changes the arrivals' pattern. Requests that had to wait are the server's.
+//! - Sessions of an open loop were sent at less than 95 % of the rate at which they were due, and none had to wait.
+//! - More than 1 % of the requests were due before they had been generated.
+
+use crate::load::{Arrival, Client, Plan, Record, Run};
+use crate::trial::ClientReport;
+
+use super::distribution::number;
+use super::{milliseconds, percentile, tpot_ms};
+
+const MOST_CPU: f64 = 0.9;
+const LEAST_RATE: f64 = 0.95;
+const MOST_STARVED: f64 = 0.01;
+/// Milliseconds that do no harm whatever they are compared to.
+const HARMLESS_MS: f64 = 10.0;
+/// What timers need of themselves, in milliseconds.
+const TIMERS_MS: f64 = 2.0;
+/// Fewer sends have no rate that one could judge.
+const FEWEST_SENDS: usize = 20;
+
+/// Judges the load generator's part in a run that was driven by this plan.
+#[must_use]
+pub fn validity(run: &Run, plan: &Plan) -> ClientReport {
+    let client = &run.client;
+    let (cpu_s, wall_s) = (client.cpu.as_secs_f64(), client.wall.as_secs_f64());
+    let open = !matches!(plan.arrival, Arrival::Closed);
+    let lags: Vec<f64> = client.lags_us.iter().map(|lag| f64::from(*lag) / 1e3).collect();
+    let first_turns = || run.records.iter().filter(|record| record.turn == 0);
+    let mut lateness: Vec<f64> =
+        first_turns().filter(|record| !record.queued).map(|record| milliseconds(record.lateness())).collect();
+    lateness.sort_by(f64::total_cmp);
+    let mut report = ClientReport {
+        cpu_s,
+        cpu_share: if wall_s > 0.0 { cpu_s / wall_s } else { 0.0 },
+        p50_lag_ms: percentile(&lags, 50.0),
+        p99_lag_ms: percentile(&lags, 99.0),
+        max_lag_ms: (!lags.is_empty()).then(|| f64::from(client.max_lag_us) / 1e3),
+        p99_lateness_ms: percentile(&lateness, 99.0).filter(|_| open),
+        achieved_rate: rate(first_turns().map(|record| record.sent.as_secs_f64())),
+        offered_rate: rate(first_turns().map(|record| record.due.as_secs_f64())).filter(|_| open),
+        peak_in_flight: client.peak_in_flight as u64,
+        starved: client.starved,
+        kernel_stamps: client.kernel_stamps,
+        valid: true,
+        reasons: Vec::new(),
+    };
+    let completed: Vec<&Record> = run.records.iter().filter(|record| record.result.is_ok()).collect();
+    let reasons = [
+        busy(&report),
+        lagging(&report, client, open, &completed),
+        late(&report, &completed),
+        slow(&report, run),
+        starved(&report, run),
+    ];
+    report.reasons = reasons.into_iter().flatten().collect();
+    report.valid = report.reasons.is_empty();
+    report
+}
+
+/// Instants per second; `None` for fewer than two, and where they are one.
+fn rate(at: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut n, mut first, mut last) = (0_usize, f64::INFINITY, f64::NEG_INFINITY);
+    for at in at {
+        (n, first, last) = (n + 1, first.min(at), last.max(at));
+    }
+    (n > 1 && last > first).then(|| number(n - 1) / (last - first))
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    percentile(&values, 50.0)
+}
+
+fn busy(report: &ClientReport) -> Option<String> {
+    (report.cpu_share > MOST_CPU).then(|| {
+        format!(
+            "the load generator used {:.0} % of its processor core, more than {:.0} %: it was the bottleneck",
+            report.cpu_share * 100.0,
+            MOST_CPU * 100.0
+        )
+    })
+}
+
+fn lagging(report: &ClientReport, client: &Client, open: bool, completed: &[&Record]) -> Option<String> {
+    let lag = report.p99_lag_ms?;
+    let (limit, harm) = if !client.kernel_stamps {
+        let tenth =
+            median(completed.iter().filter_map(|record| tpot_ms(record))).map_or(HARMLESS_MS, |tpot| tpot / 10.0);
+        (tenth.clamp(TIMERS_MS, HARMLESS_MS), "latencies contain it")
+    } else if !open {
+        let e2el = median(completed.iter().filter_map(|record| record.e2el()).map(milliseconds)).unwrap_or(0.0);
+        (HARMLESS_MS.max(0.05 * e2el), "the next requests were sent too late by it")
+    } else {
+        return None;
+    };
+    (lag > limit).then(|| {
+        format!("the load generator's event loop lagged by {lag:.1} ms (p99), more than {limit:.1} ms: {harm}")
+    })
+}
+
+fn late(report: &ClientReport, completed: &[&Record]) -> Option<String> {
+    let late = report.p99_lateness_ms?;
+    let tenth = match report.offered_rate {
+        Some(rate) => 100.0 / rate,
+        None => 0.1 * median(completed.iter().filter_map(|record| record.e2el()).map(milliseconds)).unwrap_or(0.0),
+    };
+    let limit = HARMLESS_MS.max(tenth);
+    (late > limit)
+        .then(|| format!("requests were sent {late:.1} ms (p99) after they were due, more than {limit:.1} ms"))
+}
+
+fn slow(report: &ClientReport, run: &Run) -> Option<String> {
+    let (achieved, offered) = (report.achieved_rate?, report.offered_rate?);
+    let enough = run.records.len() >= FEWEST_SENDS && !run.records.iter().any(|record| record.queued);
+    (enough && achieved < LEAST_RATE * offered).then(|| {
+        format!(
+            "sessions were sent at {achieved:.2} per second, less than {:.0} % of the {offered:.2} per second that were due",
+            LEAST_RATE * 100.0
+        )
+    })
+}
+
+fn starved(report: &ClientReport, run: &Run) -> Option<String> {
+    #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+    let share = report.starved as f64 / number(run.records.len() + run.unfinished).max(1.0);
+    (share > MOST_STARVED).then(|| {
+        format!(
+            "{} times a session was due before its requests were generated, for more than {:.0} % of the requests",
+            report.starved,
+            MOST_STARVED * 100.0
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::metrics::example::{record, run};
+
+    fn open() -> Plan {
+        Plan { arrival: Arrival::Rate { per_s: 20.0, burstiness: 1.0 }, ..Plan::closed(1, 1) }
+    }
+
+    /// A hundred requests, one every 50 ms, each of which takes 400 ms at 20 ms per token.
+    fn good() -> Run {
+        let chunks: Vec<u32> = (1..=20).map(|i| i * 20).collect();
+        let mut run = run((0..100).map(|i| record(i * 50, &chunks)).collect());
+        run.client.cpu = Duration::from_secs(1);
+        run.client.wall = Duration::from_secs(5);
+        run.client.lags_us = (0..100).map(|i| i * 10).collect();
+        run.client.max_lag_us = 5000;
+        run.client.kernel_stamps = true;
+        run
+    }
+
+    fn reasons(run: &Run, plan: &Plan) -> Vec<String> {
+        let report = validity(run, plan);
+        assert_eq!(report.valid, report.reasons.is_empty());
+        report.reasons
+    }
+
+    /// The only reason.
+    fn reason(run: &Run, plan: &Plan) -> String {
+        let mut reasons = reasons(run, plan);
+        assert_eq!(reasons.len(), 1, "{reasons:?}");
+        reasons.remove(0)
+    }
+
+    #[test]
+    fn a_load_that_keeps_up_is_valid_and_reports_itself() {
+        let closed = Plan::closed(8, 100);
+        let report = validity(&good(), &open());
+        assert_eq!((report.valid, reasons(&good(), &closed).len()), (true, 0));
+        assert_eq!((report.cpu_s, report.cpu_share, report.max_lag_ms), (1.0, 0.2, Some(5.0)));
+        assert!(
+            (report.offered_rate.unwrap() - 20.0).abs() < 1e-9 && report.p99_lateness_ms == Some(0.0),
+            "{report:?}"
+        );
+        assert!((report.p99_lag_ms.unwrap() - 0.9801).abs() < 1e-9, "{report:?}");
+        assert_eq!(validity(&good(), &closed).offered_rate, None);
+        assert!(reasons(&run(Vec::new()), &open()).is_empty());
+    }
+
+    #[test]
+    fn a_busy_thread_voids() {
+        let mut run = good();
+        run.client.cpu = Duration::from_millis(4600);
+        assert!(reason(&run, &open()).contains("used 92 % of its processor core, more than 90 %"));
+    }
+
+    #[test]
+    fn a_lag_voids_where_it_is_part_of_the_latencies_or_delays_the_next_send() {
+        let mut run = good();
+        run.client.lags_us = vec![3000; 100];
+        assert!(reasons(&run, &Plan::closed(8, 100)).is_empty());
+        run.client.kernel_stamps = false;
+        assert!(reason(&run, &open()).contains("3.0 ms (p99), more than 2.0 ms: latencies contain it"));
+        run.client.kernel_stamps = true;
+        run.client.lags_us = vec![25_000; 100];
+        assert!(reason(&run, &Plan::closed(8, 100)).contains("25.0 ms (p99), more than 20.0 ms: the next requests"));
+        assert!(reasons(&run, &open()).is_empty(), "an open loop's next send does not wait for a reply");
+    }
+
+    #[test]
+    fn late_requests_void_unless_they_waited_for_a_place() {
+        let mut run = good();
+        for record in &mut run.records[..10] {
+            record.sent += Duration::from_millis(30);
+        }
+        assert!(reason(&run, &open()).contains("30.0 ms (p99) after they were due, more than 10.0 ms"));
+        for record in &mut run.records[..10] {
+            record.queued = true;
+        }
+        assert!(reasons(&run, &open()).is_empty());
+        // All at once: a tenth of 400 ms is harmless.
+        let mut run = good();
+        for record in &mut run.records {
+            (record.due, record.sent) = (Duration::ZERO, Duration::from_millis(30));
+        }
+        assert!(reasons(&run, &Plan { arrival: Arrival::AtOnce, ..open() }).is_empty());
+    }
+
+    #[test]
+    fn a_rate_that_was_not_reached_voids() {
+        let mut run = good();
+        for record in &mut run.records {
+            record.sent = record.due + record.due / 9;
+        }
+        let reasons = reasons(&run, &open());
+        assert!(reasons[1].contains("18.00 per second, less than 95 % of the 20.00 per second"), "{reasons:?}");
+        assert_eq!(reasons.len(), 2);
+    }
+
+    #[test]
+    fn requests_that_were_not_ready_void() {
+        let mut run = good();
+        run.client.starved = 1;
+        assert!(reasons(&run, &open()).is_empty());
+        run.client.starved = 2;
+        assert!(reason(&run, &open()).contains("2 times a session was due before"));
+    }
+}

@@ -1,0 +1,166 @@
+//! Whether a limit can still be kept, by what is certain and by what is all but certain.
+
+use crate::load::Record;
+use crate::metrics::confidence::{batch_means_at, batched};
+use crate::metrics::mser5;
+use crate::objective::{Constraint, Limit};
+
+use super::until::{Bins, Quantity, percentile_of};
+
+/// The chance to be wrong.
+const ALPHA: f64 = 0.001;
+
+/// The quantile of the normal distribution that a mean's bound is taken at: a chance of one in 20,000 on each side, for a
+/// test that is made once a second.
+const Z: f64 = 3.89;
+
+/// Whether so many of so many are too many for a true share of at most `limit` (0 to 1), by more than chance: wrong in one
+/// run of a thousand at most, however often it is asked while a run goes on, and never after a single one.
+///
+/// A sequential likelihood-ratio test (Wald, Sequential Analysis, 1947) against several alternatives at once: the mean of
+/// the ratios is a martingale of expectation 1 where the share is `limit` (Robbins, Statistical Methods Related to the Law
+/// of the Iterated Logarithm, 1970), so that it exceeds 1000 with a probability of at most 1 / 1000 (Ville's inequality).
+pub(super) fn exceeds(bad: u64, seen: u64, limit: f64) -> bool {
+    // A ratio to what cannot happen would be infinite.
+    let limit = limit.clamp(1e-3, 1.0);
+    #[expect(clippy::cast_precision_loss, reason = "counts of requests")]
+    let (bad, good, share) = (bad as f64, seen.saturating_sub(bad) as f64, bad as f64 / seen.max(1) as f64);
+    if bad < 2.0 || share <= limit || limit >= 1.0 {
+        return false;
+    }
+    // Alternatives from twice as near to 1 to a little above the limit, and multiples of a small limit.
+    let towards_one = (1..=6).map(|halvings| limit + (1.0 - limit) * 0.5_f64.powi(halvings));
+    let multiples = [1.25, 1.5, 2.0, 4.0].map(|factor| (limit * factor).min(f64::midpoint(limit, 1.0)));
+    let alternatives: Vec<f64> = towards_one.chain(multiples).collect();
+    let ratio = |other: f64| (bad * (other / limit).ln() + good * ((1.0 - other) / (1.0 - limit)).ln()).exp();
+    let n = f64::from(u32::try_from(alternatives.len()).unwrap_or(u32::MAX));
+    alternatives.into_iter().map(ratio).sum::<f64>() / n > 1.0 / ALPHA
+}
+
+/// What speaks against one limit.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    limit: Constraint,
+    quantity: Quantity,
+    /// 0 to 100; without one it is the mean.
+    percentile: Option<f64>,
+    seen: u64,
+    /// Beyond the limit.
+    bad: u64,
+    sum: f64,
+    bins: Bins,
+    last: std::time::Duration,
+}
+
+impl Evidence {
+    /// Nothing yet; `None` for a limit on what cannot be judged while a run goes on.
+    pub(super) fn new(limit: &Constraint) -> Option<Self> {
+        let (statistic, quantity) =
+            Quantity::split(&limit.metric).filter(|(_, quantity)| *quantity != Quantity::Itl)?;
+        let percentile = percentile_of(statistic);
+        if percentile.is_none() && statistic != "mean" {
+            return None;
+        }
+        let (limit, bins) = (limit.clone(), Bins::new());
+        Some(Self { limit, quantity, percentile, seen: 0, bad: 0, sum: 0.0, bins, last: std::time::Duration::ZERO })
+    }
+
+    /// Takes note of a completed request.
+    pub(super) fn ended(&mut self, record: &Record) {
+        let Some((value, _)) = self.quantity.of(record) else { return };
+        let beyond = match self.limit.limit {
+            Limit::AtMost(limit) => value > limit,
+            Limit::AtLeast(limit) => value < limit,
+        };
+        self.seen += 1;
+        self.bad += u64::from(beyond);
+        self.sum += value;
+        self.last = self.last.max(record.end);
+        self.bins.add(record.end, value, 1.0);
+    }
+
+    /// Why the limit is broken whatever becomes of the other requests, of `total` in all; `None` while it can be kept.
+    pub(super) fn certain(&self, total: u64) -> Option<String> {
+        #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+        let all = total as f64;
+        let broken = match (self.percentile, self.limit.limit) {
+            // The percentile is interpolated from the place below its rank: that one has to be beyond the limit already.
+            // Fewer than all may complete, which only makes fewer of them enough.
+            (Some(p), limit) => {
+                let p = if matches!(limit, Limit::AtMost(_)) { p } else { 100.0 - p };
+                let rank = (p / 100.0 * (all - 1.0)).floor();
+                #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+                let bad = self.bad as f64;
+                bad >= all - rank
+            }
+            (None, Limit::AtMost(limit)) => self.sum > limit * all,
+            (None, Limit::AtLeast(_)) => false,
+        };
+        broken.then(|| {
+            let how = match self.percentile {
+                Some(_) => format!("{} requests are beyond the limit already", self.bad),
+                None => format!("the {} requests so far add up to more than the limit allows all", self.seen),
+            };
+            format!("{} can no longer be kept: of {total} requests {how}", self.limit)
+        })
+    }
+
+    /// Why the limit is broken with all but certainty, for a run without a known end.
+    pub(super) fn likely(&self) -> Option<String> {
+        let broken = match (self.percentile, self.limit.limit) {
+            (Some(p), Limit::AtMost(_)) => exceeds(self.bad, self.seen, 1.0 - p / 100.0),
+            (Some(p), Limit::AtLeast(_)) => exceeds(self.bad, self.seen, p / 100.0),
+            (None, limit) => {
+                let past = self.bins.past(self.last);
+                let series: Vec<f64> = past.iter().map(|(y, x)| if *x > 0.0 { y / x } else { 0.0 }).collect();
+                let estimate = batch_means_at(&batched(&past[mser5(&series)?..], 20), Z)?;
+                match limit {
+                    Limit::AtMost(limit) => estimate.value - estimate.half > limit,
+                    Limit::AtLeast(limit) => estimate.value + estimate.half < limit,
+                }
+            }
+        };
+        let how = match self.percentile {
+            Some(_) => format!("{} of {} requests are beyond the limit", self.bad, self.seen),
+            None => format!("the mean of {} requests is beyond the limit by more than chance", self.seen),
+        };
+        broken.then(|| format!("{} is not kept, certain by 99.9 %: {how}", self.limit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// In how many of 300 runs the test ends a run of 2,000 requests that fail with this probability.
+    fn ended(share: f64, limit: f64) -> usize {
+        let mut rng = ChaCha8Rng::seed_from_u64(11);
+        let mut ends = || {
+            let mut bad = 0;
+            (1..=2000).any(|seen| {
+                bad += u64::from(rng.random_bool(share));
+                exceeds(bad, seen, limit)
+            })
+        };
+        (0..300).filter(|_| ends()).count()
+    }
+
+    #[test]
+    fn a_rate_at_its_limit_ends_no_run_and_one_far_above_ends_all() {
+        for limit in [0.01, 0.05, 0.3] {
+            // Two of 300 would already be a chance of one in 27 at a level of 1 / 1000.
+            assert!(ended(limit, limit) <= 1, "{limit}");
+            assert_eq!(ended(limit * 2.0 + 0.05, limit), 300, "{limit}");
+        }
+    }
+
+    #[test]
+    fn one_failure_proves_nothing_and_a_few_in_a_row_do() {
+        assert!((0..=50).all(|seen| !exceeds(seen.min(1), seen, 0.0)));
+        assert!(!exceeds(2, 2, 0.05) && exceeds(6, 6, 0.05));
+        assert!(!exceeds(100, 100, 1.0));
+    }
+}

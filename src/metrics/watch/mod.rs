@@ -1,0 +1,246 @@
+//! Whether a run that goes on has told enough: the observer of the load asks after every event.
+//!
+//! A run ends early when its number is precise enough, or when its outcome is certain: nobody listens any more, too many
+//! requests fail, a limit can no longer be kept, or an open loop offers more than the server can do. Whatever is not
+//! arithmetic is a test with a chance of at most one in a thousand to be wrong, however often it is asked.
+
+mod evidence;
+mod saturation;
+mod until;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::load::{Error, Event, Phase, Record, Tick};
+use crate::objective::Constraint;
+
+use super::histogram::Histogram;
+use super::{Slo, milliseconds};
+
+use evidence::{Evidence, exceeds};
+use saturation::Saturation;
+use until::Progress;
+
+pub use until::{Until, UntilError};
+
+/// This many failures to connect, one after the other, are the end of the server.
+const GONE: usize = 20;
+
+/// What a run is watched for.
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    /// The precision that is enough.
+    pub until: Option<Until>,
+    /// Completed requests and time of the measured window, before which nothing but certainty ends a run. How long it may
+    /// last at most is for the load's plan to say.
+    pub min_requests: u64,
+    pub min_time: Duration,
+    /// The largest share of failed requests, 0 to 1.
+    pub error_rate_limit: Option<f64>,
+    /// Limits of means and percentiles of TTFT, TPOT, E2EL and output speed; others do not end a run.
+    pub limits: Vec<Constraint>,
+    /// Limits of a good request, for a precision of the goodput.
+    pub goodput: Vec<Slo>,
+    /// Whether requests arrive whatever the server does. Only then can it fall behind.
+    pub open_loop: bool,
+    /// Requests of the measured window, where that is known.
+    pub total: Option<u64>,
+    /// Requests that may be under way at the same time.
+    pub concurrency: Option<usize>,
+}
+
+impl Default for WatchOptions {
+    /// Watches for the end of the server alone.
+    fn default() -> Self {
+        Self {
+            until: None,
+            min_requests: 100,
+            min_time: Duration::from_secs(5),
+            error_rate_limit: None,
+            limits: Vec::new(),
+            goodput: Vec::new(),
+            open_loop: false,
+            total: None,
+            concurrency: None,
+        }
+    }
+}
+
+/// Why a run should end now, with a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The number is as precise as was asked for.
+    Precise(String),
+    ErrorRate(String),
+    /// A limit can no longer be kept.
+    SloImpossible(String),
+    /// The server falls behind what it is offered.
+    Saturated(String),
+    ServerGone(String),
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Precise(text)
+        | Self::ErrorRate(text)
+        | Self::SloImpossible(text)
+        | Self::Saturated(text)
+        | Self::ServerGone(text)) = self;
+        f.write_str(text)
+    }
+}
+
+/// The state of the watch. Its size does not depend on the run's length.
+#[derive(Debug)]
+pub struct Watch {
+    options: WatchOptions,
+    completed: u64,
+    failed: u64,
+    /// Failures to connect since the last request that ended otherwise.
+    unreachable: usize,
+    e2el_ns: Histogram,
+    progress: Option<Progress>,
+    evidence: Vec<Evidence>,
+    saturation: Saturation,
+    /// The latest instant of the measured window that an event told of.
+    now: Duration,
+    /// The second of the last look at what is costly.
+    looked: Option<u64>,
+}
+
+impl Watch {
+    #[must_use]
+    pub fn new(options: WatchOptions) -> Self {
+        let progress = options.until.clone().map(Progress::new);
+        let evidence = options.limits.iter().filter_map(Evidence::new).collect();
+        Self {
+            options,
+            completed: 0,
+            failed: 0,
+            unreachable: 0,
+            e2el_ns: Histogram::default(),
+            progress,
+            evidence,
+            saturation: Saturation::default(),
+            now: Duration::ZERO,
+            looked: None,
+        }
+    }
+
+    /// Takes note of an event of the load; says so when the run should end. Only the measured window counts. Quick enough
+    /// for the load's thread: what is costly is looked at once a second, over a few hundred numbers.
+    pub fn on(&mut self, event: &Event<'_>) -> Option<Stop> {
+        match event {
+            Event::Ended { phase: Phase::Measure, record } => {
+                self.ended(record);
+                self.certain(record).or_else(|| self.look())
+            }
+            Event::Tick(tick) => {
+                self.tick(tick);
+                self.look()
+            }
+            Event::Ended { .. } | Event::Phase { .. } => None,
+        }
+    }
+
+    fn ended(&mut self, record: &Record) {
+        self.now = self.now.max(record.end);
+        self.unreachable = if matches!(record.result, Err(Error::Connect(_))) { self.unreachable + 1 } else { 0 };
+        if record.result.is_err() {
+            self.failed += 1;
+            return;
+        }
+        self.completed += 1;
+        if let Some(e2el) = record.e2el() {
+            self.e2el_ns.add(u64::try_from(e2el.as_nanos()).unwrap_or(u64::MAX));
+        }
+        if let Some(progress) = &mut self.progress {
+            progress.ended(record, &self.options.goodput);
+        }
+        self.evidence.iter_mut().for_each(|evidence| evidence.ended(record));
+    }
+
+    fn tick(&mut self, tick: &Tick) {
+        self.now = self.now.max(tick.at);
+        if let Some(progress) = &mut self.progress {
+            progress.tick(tick);
+        }
+        self.saturation.add(tick.at.as_secs_f64(), tick.in_flight + tick.waiting, self.completed + self.failed);
+    }
+
+    /// What one more request can make certain.
+    fn certain(&self, record: &Record) -> Option<Stop> {
+        if record.result.is_ok() {
+            return self
+                .evidence
+                .iter()
+                .find_map(|evidence| evidence.certain(self.options.total?))
+                .map(Stop::SloImpossible);
+        }
+        if self.unreachable >= GONE.max(self.options.concurrency.unwrap_or(0)) {
+            let last = record.result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            return Some(Stop::ServerGone(format!(
+                "the server is gone: the last {} requests could not connect ({last})",
+                self.unreachable
+            )));
+        }
+        let (limit, seen) = (self.options.error_rate_limit?, self.failed + self.completed);
+        #[expect(clippy::cast_precision_loss, reason = "counts of requests")]
+        let (failed, share) = (self.failed as f64, self.failed as f64 / seen as f64);
+        let percent = limit * 100.0;
+        if let Some(total) = self.options.total {
+            #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+            let most = limit * total as f64;
+            if failed > most {
+                return Some(Stop::ErrorRate(format!(
+                    "{} of {total} requests have failed: more than {percent} % whatever becomes of the others",
+                    self.failed
+                )));
+            }
+        }
+        exceeds(self.failed, seen, limit).then(|| {
+            Stop::ErrorRate(format!(
+                "{} of {seen} requests have failed ({:.1} %), and it is certain by 99.9 % that the error rate is above {percent} %",
+                self.failed,
+                share * 100.0
+            ))
+        })
+    }
+
+    /// What is looked at once a second.
+    fn look(&mut self) -> Option<Stop> {
+        let second = self.now.as_secs();
+        if self.looked.is_some_and(|looked| looked >= second) {
+            return None;
+        }
+        self.looked = Some(second);
+        if self.completed < self.options.min_requests || self.now < self.options.min_time {
+            return None;
+        }
+        if self.options.open_loop {
+            let median = self.e2el_ns.percentile(50.0).unwrap_or(0.0) / 1e9;
+            if let Some(text) = self.saturation.verdict(median) {
+                return Some(Stop::Saturated(text));
+            }
+        }
+        if self.options.total.is_none()
+            && let Some(text) = self.evidence.iter().find_map(Evidence::likely)
+        {
+            return Some(Stop::SloImpossible(text));
+        }
+        let (half, until) = (self.progress.as_ref()?.relative(self.now)?, self.options.until.as_ref()?);
+        (half <= until.relative).then(|| {
+            Stop::Precise(format!(
+                "{} is known to +-{:.2} % (95 % confidence), {} % were asked for: after {} requests in {:.1} s",
+                until.metric,
+                half * 100.0,
+                until.relative * 100.0,
+                self.completed,
+                milliseconds(self.now) / 1e3
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Whether an open loop offers more than the server can do.
+//!
+//! In a stable queue the number of requests under way rises and falls; in an overloaded one it rises at the difference
+//! between what arrives and what leaves, for ever. A rise alone proves nothing: an empty server fills up, and a queue near
+//! its limit has long excursions. So all of this has to hold over the last half of the run:
+//!
+//! - It is long enough: the median request fits into it, and 100 requests left in it.
+//! - The number grew by at least 5 % of what arrived, and is twice that of the run's first quarter.
+//! - It grew by more than a random walk would: the 16 increments have a mean of more than 5 standard errors above 0. In a
+//!   stable queue they even compensate each other, which makes this rarer still.
+//! - What leaves no longer increases, by more than 10 % from the third quarter of the run to the fourth: a server that
+//!   fills up, or follows a ramp of the arrivals, answers more and more.
+//! - Requests still arrive, in the fourth quarter at least half as many as in the third.
+
+use crate::metrics::distribution::number;
+
+const MOST: usize = 512;
+const FEWEST: usize = 64;
+const INCREMENTS: usize = 16;
+const LEFT: f64 = 100.0;
+const GROWTH: f64 = 0.05;
+const AGAINST_START: f64 = 2.0;
+const STANDARD_ERRORS: f64 = 5.0;
+const STILL_INCREASING: f64 = 1.1;
+const STILL_ARRIVING: f64 = 0.5;
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at_s: f64,
+    /// Due and not ended.
+    present: f64,
+    /// Ended since the begin.
+    left: f64,
+}
+
+/// What was seen at equal intervals; when there are too many, every second one is dropped.
+#[derive(Debug)]
+pub(super) struct Saturation {
+    samples: Vec<Sample>,
+    every: usize,
+    passed: usize,
+}
+
+impl Default for Saturation {
+    fn default() -> Self {
+        Self { samples: Vec::new(), every: 1, passed: 0 }
+    }
+}
+
+impl Saturation {
+    /// Takes note of a tick: requests that are due and have not ended, and how many have ended so far.
+    pub(super) fn add(&mut self, at_s: f64, present: usize, left: u64) {
+        self.passed += 1;
+        if self.passed < self.every {
+            return;
+        }
+        self.passed = 0;
+        #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+        self.samples.push(Sample { at_s, present: number(present), left: left as f64 });
+        if self.samples.len() >= MOST {
+            let mut nth = 0;
+            self.samples.retain(|_| {
+                nth += 1;
+                nth % 2 == 0
+            });
+            self.every *= 2;
+        }
+    }
+
+    /// Why the server cannot keep up, where it is certain. `median_s`: the median E2EL so far.
+    pub(super) fn verdict(&self, median_s: f64) -> Option<String> {
+        let n = self.samples.len();
+        let half = self.samples.get(n / 2..).filter(|_| n >= FEWEST)?;
+        let (begin, middle, end) = (half.first()?, &half[half.len() / 2], half.last()?);
+        let (span, left) = (end.at_s - begin.at_s, end.left - begin.left);
+        let growth = end.present - begin.present;
+        let long = span >= median_s && left >= LEFT;
+
+        let first = &self.samples[..n / 4];
+        let start = first.iter().map(|sample| sample.present).sum::<f64>() / number(first.len());
+        let large = growth >= GROWTH * (growth + left) && end.present >= AGAINST_START * start.max(1.0);
+
+        let edge = |i: usize| half[i * (half.len() - 1) / INCREMENTS].present;
+        let increments: Vec<f64> = (0..INCREMENTS).map(|i| edge(i + 1) - edge(i)).collect();
+        let mean = increments.iter().sum::<f64>() / number(INCREMENTS);
+        let variance = increments.iter().map(|step| (step - mean).powi(2)).sum::<f64>()
+            / number(INCREMENTS - 1)
+            / number(INCREMENTS);
+        let significant = mean > 0.0 && mean > STANDARD_ERRORS * variance.sqrt();
+
+        let per_s =
+            |from: &Sample, to: &Sample, value: fn(&Sample) -> f64| (value(to) - value(from)) / (to.at_s - from.at_s);
+        let left_of = |sample: &Sample| sample.left;
+        let came_of = |sample: &Sample| sample.left + sample.present;
+        let flat = per_s(middle, end, left_of) <= STILL_INCREASING * per_s(begin, middle, left_of);
+        let arriving = per_s(middle, end, came_of) >= STILL_ARRIVING * per_s(begin, middle, came_of);
+
+        (long && large && significant && flat && arriving).then(|| {
+            format!(
+                "the server falls behind: {:.2} requests arrive per second and {:.2} are answered, and those under way rose \
+                 from {} to {} in the last {span:.0} s",
+                (growth + left) / span,
+                left / span,
+                begin.present,
+                end.present
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// The instants of ticks, ten a second, up to `until` seconds, with what a queue shows whose requests come and end at
+    /// these instants; the verdict is asked for every second. When it was first given.
+    fn fires(came: &[f64], ended: &[f64], median_s: f64, until: u32) -> Option<f64> {
+        let mut ended = ended.to_vec();
+        ended.sort_by(f64::total_cmp);
+        let mut saturation = Saturation::default();
+        (1..until * 10).find_map(|tick| {
+            let at = f64::from(tick) / 10.0;
+            let (come, left) = (came.partition_point(|x| *x <= at), ended.partition_point(|x| *x <= at));
+            saturation.add(at, come - left, left as u64);
+            let asked = tick % 10 == 0;
+            saturation.verdict(median_s).filter(|_| asked).map(|_| at)
+        })
+    }
+
+    fn exponential(rng: &mut ChaCha8Rng, mean: f64) -> f64 {
+        -(1.0 - rng.random::<f64>()).ln() * mean
+    }
+
+    /// One server with exponential service; this many arrivals per second and this load, for so many seconds.
+    fn one_server(seed: u64, rate: f64, load: f64, until: u32) -> (Vec<f64>, Vec<f64>) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let (mut at, mut free) = (0.0_f64, 0.0_f64);
+        let (mut came, mut ended) = (Vec::new(), Vec::new());
+        while at < f64::from(until) {
+            at += exponential(&mut rng, 1.0 / rate);
+            free = free.max(at) + exponential(&mut rng, load / rate);
+            came.push(at);
+            ended.push(free);
+        }
+        (came, ended)
+    }
+
+    #[test]
+    fn a_stable_queue_never_fires_however_near_its_limit() {
+        for load in [0.7, 0.95] {
+            for seed in 0..40 {
+                let (came, ended) = one_server(seed, 20.0, load, 600);
+                assert_eq!(fires(&came, &ended, 0.5, 600), None, "load {load}, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_overloaded_queue_fires() {
+        for seed in 0..20 {
+            let (came, ended) = one_server(seed, 20.0, 1.2, 600);
+            let at = fires(&came, &ended, 5.0, 600);
+            assert!(at.is_some_and(|at| at > 20.0), "load 1.2, seed {seed}: {at:?}");
+            let (came, ended) = one_server(seed, 20.0, 3.0, 600);
+            let at = fires(&came, &ended, 5.0, 600);
+            assert!(at.is_some_and(|at| at < 120.0), "load 3, seed {seed}: {at:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_fills_up_does_not_fire() {
+        // Every request is served at once, for a minute in the mean, or for exactly a minute.
+        for seed in 0..20 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let (came, _) = one_server(seed, 10.0, 0.5, 400);
+            let random: Vec<f64> = came.iter().map(|at| at + exponential(&mut rng, 60.0)).collect();
+            let fixed: Vec<f64> = came.iter().map(|at| at + 60.0).collect();
+            // The median of those that have ended is small at the beginning.
+            assert_eq!(fires(&came, &random, 5.0, 400), None, "seed {seed}");
+            assert_eq!(fires(&came, &fixed, 60.0, 400), None, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_ramp_that_the_server_follows_does_not_fire() {
+        let came: Vec<f64> = (1..9000).map(|i| (f64::from(i) * 40.0).sqrt()).collect();
+        let ended: Vec<f64> = came.iter().map(|at| at + 20.0).collect();
+        assert_eq!(fires(&came, &ended, 20.0, 600), None);
+    }
+
+    #[test]
+    fn an_end_of_the_arrivals_is_no_overload() {
+        let (mut came, mut ended) = one_server(1, 20.0, 1.2, 10);
+        came.truncate(150);
+        ended.truncate(150);
+        assert_eq!(fires(&came, &ended, 1.0, 60), None);
+    }
+}

@@ -1,0 +1,296 @@
+//! How precisely the number is known that a run is made for.
+
+use std::time::Duration;
+
+use crate::load::{Record, Tick};
+use crate::metrics::confidence::{batch_means, batched, bounds};
+use crate::metrics::distribution::number;
+use crate::metrics::histogram::Histogram;
+use crate::metrics::{Latency, Slo, milliseconds, mser5, tpot_ms};
+
+/// The precision that is enough: half of the 95 % confidence interval, as a share of the value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Until {
+    pub metric: String,
+    pub relative: f64,
+}
+
+/// A precision that nothing can be measured to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UntilError {
+    #[error("the precision of {0:?} cannot be judged while a run goes on")]
+    Metric(String),
+    #[error("a precision must be a share above 0 % and below 100 %, such as 2%, not {0:?}")]
+    Share(String),
+}
+
+impl UntilError {
+    /// What to do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Metric(_) => Some("use a throughput, or the mean, the median or a percentile of a latency"),
+            Self::Share(_) => None,
+        }
+    }
+}
+
+impl Until {
+    /// `2%` or `0.02` of a metric.
+    ///
+    /// # Errors
+    /// When the metric has no interval, or the text is no share.
+    pub fn parse(metric: &str, share: &str) -> Result<Self, UntilError> {
+        Sample::of(metric).ok_or_else(|| UntilError::Metric(metric.to_owned()))?;
+        let (number, unit) = share.strip_suffix('%').map_or((share, 1.0), |number| (number, 100.0));
+        let relative = number.trim().parse().ok().map(|number: f64| number / unit);
+        let relative = relative.filter(|relative| *relative > 0.0 && *relative < 1.0);
+        let relative = relative.ok_or_else(|| UntilError::Share(share.to_owned()))?;
+        Ok(Self { metric: metric.to_owned(), relative })
+    }
+}
+
+/// What each request gives to a metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Quantity {
+    Latency(Latency),
+    Itl,
+    /// Tokens per second.
+    Speed,
+}
+
+impl Quantity {
+    /// The sum of this quantity's values in a completed request, in milliseconds or tokens per second, and their number.
+    pub(super) fn of(self, record: &Record) -> Option<(f64, f64)> {
+        match self {
+            Self::Latency(latency) => latency.of(record).map(|value| (value, 1.0)),
+            Self::Itl if record.thinned => None,
+            Self::Itl => {
+                let gaps = record.gaps().map(milliseconds);
+                let sums = gaps.fold((0.0, 0.0), |(sum, n), gap| (sum + gap, n + 1.0));
+                (sums.1 > 0.0).then_some(sums)
+            }
+            Self::Speed => tpot_ms(record).filter(|tpot| *tpot > 0.0).map(|tpot| (1e3 / tpot, 1.0)),
+        }
+    }
+
+    /// The statistic and the quantity that a metric's name is made of.
+    pub(super) fn split(metric: &str) -> Option<(&str, Self)> {
+        if let Some(statistic) = metric.strip_suffix("_output_speed") {
+            return Some((statistic, Self::Speed));
+        }
+        let (statistic, name) = metric.strip_suffix("_ms")?.split_once('_')?;
+        if name == "itl" {
+            return Some((statistic, Self::Itl));
+        }
+        let latency = Latency::ALL.into_iter().find(|latency| latency.name() == name)?;
+        Some((statistic, Self::Latency(latency)))
+    }
+}
+
+/// The percentile that a statistic's name stands for, 0 to 100.
+pub(super) fn percentile_of(statistic: &str) -> Option<f64> {
+    match statistic {
+        "median" => Some(50.0),
+        "p1" | "p5" | "p10" | "p50" | "p90" | "p95" | "p99" => statistic[1..].parse().ok(),
+        _ => None,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sample {
+    Requests,
+    Good,
+    OutputTokens,
+    Tokens,
+    Mean(Quantity),
+    Percentile(Quantity, f64),
+}
+
+impl Sample {
+    fn of(metric: &str) -> Option<Self> {
+        Some(match metric {
+            "request_throughput" => Self::Requests,
+            "request_goodput" => Self::Good,
+            "output_throughput" => Self::OutputTokens,
+            "total_token_throughput" => Self::Tokens,
+            _ => match Quantity::split(metric)? {
+                ("mean", quantity) => Self::Mean(quantity),
+                // Gaps within a request depend on each other: their percentiles have no interval.
+                (_, Quantity::Itl) => return None,
+                (statistic, quantity) => Self::Percentile(quantity, percentile_of(statistic)?),
+            },
+        })
+    }
+}
+
+/// Sums over equal intervals of the run, at most so many: when they are used up, neighbours are joined.
+#[derive(Clone, Debug)]
+pub(super) struct Bins {
+    width_s: f64,
+    sums: Vec<(f64, f64)>,
+}
+
+impl Bins {
+    const MOST: usize = 400;
+    /// Between two ticks.
+    const FIRST_S: f64 = 0.1;
+
+    pub(super) fn new() -> Self {
+        Self { width_s: Self::FIRST_S, sums: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, at: Duration, y: f64, x: f64) {
+        let at = at.as_secs_f64();
+        while at / self.width_s >= number(Self::MOST) {
+            self.sums = batched(&self.sums, self.sums.len().div_ceil(2)).into_iter().collect();
+            self.width_s *= 2.0;
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below the most")]
+        let place = (at / self.width_s) as usize;
+        if place >= self.sums.len() {
+            self.sums.resize(place + 1, (0.0, 0.0));
+        }
+        self.sums[place].0 += y;
+        self.sums[place].1 += x;
+    }
+
+    /// The intervals that are over by now, with what they have.
+    pub(super) fn past(&self, now: Duration) -> Vec<(f64, f64)> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below the most")]
+        let over = (now.as_secs_f64() / self.width_s).min(number(Self::MOST)) as usize;
+        let mut sums = self.sums.clone();
+        sums.resize(over, (0.0, 0.0));
+        sums
+    }
+}
+
+/// The sums of one metric so far.
+#[derive(Debug)]
+pub(super) struct Progress {
+    sample: Option<Sample>,
+    bins: Bins,
+    /// Chunks, by which the end of the warm-up is found.
+    chunks: Bins,
+    counted: u64,
+    /// Millionths of milliseconds, or of tokens per second.
+    values: Histogram,
+}
+
+impl Progress {
+    #[expect(clippy::needless_pass_by_value, reason = "the precision is asked for once")]
+    pub(super) fn new(until: Until) -> Self {
+        Self {
+            sample: Sample::of(&until.metric),
+            bins: Bins::new(),
+            chunks: Bins::new(),
+            counted: 0,
+            values: Histogram::default(),
+        }
+    }
+
+    pub(super) fn tick(&mut self, tick: &Tick) {
+        #[expect(clippy::cast_precision_loss, reason = "chunks of a tenth of a second")]
+        let more = tick.chunks.saturating_sub(self.counted) as f64;
+        self.counted = tick.chunks;
+        // They arrived before the tick.
+        let at = tick.at.saturating_sub(Duration::from_millis(50));
+        self.chunks.add(at, more, 1.0);
+    }
+
+    pub(super) fn ended(&mut self, record: &Record, goodput: &[Slo]) {
+        let tokens = f64::from(record.prompt_tokens) + f64::from(record.output_tokens);
+        let (y, x) = match self.sample {
+            Some(Sample::Requests) => (1.0, 0.0),
+            Some(Sample::Good) => (f64::from(goodput.iter().all(|slo| slo.kept(record) == Some(true))), 0.0),
+            Some(Sample::Tokens) => (tokens, 0.0),
+            Some(Sample::Mean(quantity)) => quantity.of(record).unwrap_or((0.0, 0.0)),
+            Some(Sample::Percentile(quantity, _)) => {
+                if let Some((value, _)) = quantity.of(record) {
+                    #[expect(
+                        clippy::cast_possible_truncation,
+                        clippy::cast_sign_loss,
+                        reason = "saturates; not below 0"
+                    )]
+                    self.values.add((value * 1e6) as u64);
+                }
+                return;
+            }
+            Some(Sample::OutputTokens) | None => return,
+        };
+        self.bins.add(record.end, y, x);
+    }
+
+    /// Half of the interval by now, as a share of the value; `None` where there is none yet.
+    pub(super) fn relative(&self, now: Duration) -> Option<f64> {
+        let sample = self.sample?;
+        if let Sample::Percentile(_, p) = sample {
+            let (low, high) = bounds(usize::try_from(self.values.count()).ok()?, p);
+            let at = |place: Option<usize>| self.values.at(place? as u64);
+            let value = self.values.percentile(p)?;
+            return (value > 0.0).then_some((at(high)? - at(low)?) / 2.0 / value);
+        }
+        let per_time = !matches!(sample, Sample::Mean(_));
+        let bins = if sample == Sample::OutputTokens { &self.chunks } else { &self.bins };
+        let mut observations = bins.past(now);
+        if per_time {
+            // Intervals of equal length: their unit does not matter for a share.
+            observations.iter_mut().for_each(|(_, x)| *x = 1.0);
+        }
+        let cut = settled(&self.chunks.past(now), &observations)?;
+        let estimate = batch_means(&batched(&observations[cut..], 20))?;
+        (estimate.value > 0.0).then_some(estimate.half / estimate.value)
+    }
+}
+
+/// Where the warm-up ends, by the chunks where there are any and otherwise by what is measured; `None` where it has not.
+fn settled(chunks: &[(f64, f64)], observations: &[(f64, f64)]) -> Option<usize> {
+    let series = if chunks.iter().any(|(chunks, _)| *chunks > 0.0) { chunks } else { observations };
+    let series: Vec<f64> = series.iter().map(|(y, _)| *y).collect();
+    let place = number(mser5(&series)?) / number(series.len());
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place in the observations")]
+    let cut = (place * number(observations.len())).ceil() as usize;
+    (observations.len() >= cut + 20).then_some(cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::Measurement;
+
+    #[test]
+    fn precisions_are_read_as_people_write_them() {
+        let until = |share: &str| Until::parse("output_throughput", share);
+        assert_eq!(until("2%").unwrap().relative.to_bits(), 0.02_f64.to_bits());
+        assert_eq!(until("0.05").unwrap().relative.to_bits(), 0.05_f64.to_bits());
+        for share in ["", "0", "100%", "-1%", "2", "x%", "nan"] {
+            assert_eq!(until(share), Err(UntilError::Share(share.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_metric_without_an_interval_is_refused() {
+        for metric in ["p99_itl_ms", "std_ttft_ms", "failed", "duration", "mean_x_ms", ""] {
+            assert_eq!(Until::parse(metric, "2%"), Err(UntilError::Metric(metric.to_owned())));
+        }
+        for metric in ["mean_itl_ms", "p99_ttft_ms", "median_e2el_ms", "p1_output_speed", "request_goodput"] {
+            assert!(Until::parse(metric, "2%").is_ok() && Measurement::is_known(metric), "{metric}");
+        }
+    }
+
+    #[test]
+    fn joining_bins_loses_nothing() {
+        let mut bins = Bins::new();
+        for i in 0..10_000_u64 {
+            bins.add(Duration::from_millis(i * 37), 2.0, 1.0);
+        }
+        let past = bins.past(Duration::from_secs(100_000));
+        let sums = past.iter().fold((0.0, 0.0), |(y, x), bin| (y + bin.0, x + bin.1));
+        assert_eq!(sums, (20_000.0, 10_000.0));
+        assert_eq!(past.len(), Bins::MOST);
+        assert!((bins.width_s - 1.6).abs() < 1e-12);
+        // All intervals that are over have as much as their length says.
+        let over = bins.past(Duration::from_secs(320));
+        assert!(over.len() == 200 && over.iter().all(|bin| (bin.1 * 0.037 - 1.6).abs() < 0.08), "{over:?}");
+    }
+}
