@@ -75,6 +75,8 @@ pub(super) struct Metrics {
     prompt: Histogram,
     generation: Histogram,
     finished: [u64; 3],
+    /// Whether the engine was told to keep its numbers to itself (`--disable-log-stats`): then the page has none of them.
+    pub(super) silent: bool,
 }
 
 impl Metrics {
@@ -96,6 +98,7 @@ impl Metrics {
             prompt: Histogram::new(TOKENS),
             generation: Histogram::new(TOKENS),
             finished: [0; 3],
+            silent: false,
         }
     }
 
@@ -126,6 +129,9 @@ impl Metrics {
 
     /// The whole page.
     pub(super) fn render(&self, engine: &Engine) -> String {
+        if self.silent {
+            return String::new();
+        }
         let v0 = self.version.is_v0();
         let mut page = Page {
             text: String::with_capacity(16 << 10),

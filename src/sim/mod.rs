@@ -107,8 +107,9 @@ pub async fn serve_on(
         commands: commands.clone(),
         next_id: AtomicU64::new(0),
     };
-    let metrics = metrics::Metrics::new(options.version, options.served_name(), &cache_labels(&options, &started));
+    let mut metrics = metrics::Metrics::new(options.version, options.served_name(), &cache_labels(&options, &started));
     let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
+    metrics.silent = !log_stats;
     let stats = stats::StatsLine::new(log.clone(), options.version, options.device.cpu, log_stats);
     let clock = clock::Clock::new(options.time_scale, options.seed, options.noise);
     let engine = engine::EngineLoop::new(started.engine, started.step_time, clock, metrics, stats, inbox);

@@ -5,6 +5,7 @@ mod open;
 mod ranking;
 mod rows;
 mod starts;
+mod telemetry;
 
 pub use disagreement::Difference;
 pub use open::database_path;

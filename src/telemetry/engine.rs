@@ -187,7 +187,7 @@ mod tests {
                           sglang:cached_tokens_total{cache_source=\"host\"} 11.0\n");
         assert_eq!((sglang["requests_running"], sglang["kv_cache_usage"]), (4.0, 0.28));
         assert_eq!((sglang["prompt_tokens"], sglang["prefix_cache_queries"]), (8_128_902.0, 8_128_902.0));
-        assert_eq!(sglang["prefix_cache_hits"], 111.0);
+        assert_eq!(sglang.get("prefix_cache_hits"), Some(&111.0));
         let tgi = row("tgi_batch_current_size 4\ntgi_queue_size 7\ntgi_request_generated_tokens_sum 8123\n");
         assert_eq!((tgi["requests_running"], tgi["requests_waiting"], tgi["generation_tokens"]), (4.0, 7.0, 8123.0));
         let llama = row("llamacpp:requests_deferred 1\nllamacpp:tokens_predicted_total 39080\n");

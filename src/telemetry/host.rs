@@ -13,7 +13,7 @@ use crate::server::Processes;
 /// of `/proc`.
 const SEARCH: Duration = Duration::from_secs(5);
 
-pub(super) const GIB: f64 = (1_u64 << 30) as f64;
+pub(super) const GIB: f64 = 1_073_741_824.0;
 
 /// The processes of a launch, and what they have used, those included that have ended since they were last seen.
 #[derive(Debug)]

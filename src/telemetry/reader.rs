@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::Scope;
 use super::gpu::Gpus;
 use super::host::{self, Tree};
 use super::series::Row;
+use super::{Devices, Scope};
 
 /// The longest that anybody waits for a reading.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -51,21 +51,18 @@ impl Reader {
 
     /// A reading, or nothing when it takes too long.
     pub(super) async fn ask(&mut self, last: bool) -> Option<Reading> {
-        let mut answer = match self.late.take() {
-            Some(late) => late,
-            None => {
-                let (sender, answer) = oneshot::channel();
-                self.questions.send((last, sender)).ok()?;
-                answer
-            }
+        let mut answer = if let Some(late) = self.late.take() {
+            late
+        } else {
+            let (sender, answer) = oneshot::channel();
+            self.questions.send((last, sender)).ok()?;
+            answer
         };
-        match tokio::time::timeout(LIMIT, &mut answer).await {
-            Ok(reading) => reading.ok(),
-            Err(_) => {
-                self.late = Some(answer);
-                None
-            }
+        if let Ok(reading) = tokio::time::timeout(LIMIT, &mut answer).await {
+            return reading.ok();
         }
+        self.late = Some(answer);
+        None
     }
 }
 
@@ -73,8 +70,8 @@ impl Reader {
 struct Source {
     tree: Option<Tree>,
     host: bool,
-    visible: Option<Option<String>>,
     /// Opened with the first reading, when the server's processes are at work on their devices.
+    unopened: Option<Devices>,
     gpus: Option<Gpus>,
 }
 
@@ -83,15 +80,15 @@ impl Source {
         Self {
             tree: scope.processes.clone().map(Tree::new),
             host: scope.host,
-            visible: scope.gpus.as_ref().map(|gpus| gpus.visible.clone()),
+            unopened: scope.gpus.clone(),
             gpus: None,
         }
     }
 
     fn read(&mut self, last: bool) -> Reading {
-        if let Some(visible) = self.visible.take() {
+        if let Some(devices) = self.unopened.take() {
             let pids = self.tree.as_mut().map(Tree::pids).unwrap_or_default();
-            self.gpus = Gpus::open(visible.as_deref(), pids);
+            self.gpus = Gpus::open(devices.visible.as_deref(), pids);
         }
         let at = Instant::now();
         Reading {

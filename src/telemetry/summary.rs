@@ -27,7 +27,7 @@ pub fn summarize(telemetry: &Telemetry, window: &Range<Instant>, output_tokens: 
         summary.add(name, server.increase(counter, window));
     }
     let rate = match (server.increase("prefix_cache_hits", window), server.increase("prefix_cache_queries", window)) {
-        (Some(hits), Some(queries)) => (queries > 0.0).then_some(hits / queries),
+        (Some(hits), Some(queries)) => share(hits, queries),
         _ => mean(&server.within("prefix_cache_hit_rate", window)),
     };
     summary.add("prefix_cache_hit_rate", rate);
@@ -37,9 +37,8 @@ pub fn summarize(telemetry: &Telemetry, window: &Range<Instant>, output_tokens: 
     summary.add("server_pss_gib", telemetry.process.last("pss_gib"));
 
     let host = &telemetry.host;
-    let all = host.increase("cpu_all_s", window).filter(|all| *all > 0.0);
-    let busy = host.increase("cpu_busy_s", window);
-    summary.add("host_cpu_share_mean", all.zip(busy).map(|(all, busy)| busy / all));
+    let cpu = host.increase("cpu_busy_s", window).zip(host.increase("cpu_all_s", window));
+    summary.add("host_cpu_share_mean", cpu.and_then(|(busy, all)| share(busy, all)));
     let least = host.within("memory_available_gib", window).into_iter().reduce(f64::min);
     summary.add("host_memory_available_gib_min", least);
 
@@ -80,6 +79,11 @@ impl Summary<'_> {
         let tokens = (output_tokens > 0).then_some(output_tokens as f64);
         self.add("energy_per_output_token_j", energy.zip(tokens).map(|(energy, tokens)| energy / tokens));
     }
+}
+
+/// A part of a whole that is not nothing; both come from interpolation, so that the last digit may be off.
+fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0))
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

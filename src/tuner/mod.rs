@@ -20,10 +20,12 @@ use crate::config::Config;
 use crate::document::DocumentError;
 use crate::flag::FlagError;
 use crate::job::{Job, Search};
+use crate::objective::Score;
 use crate::rule::Removal;
 use crate::sampler::Past;
 use crate::server::LeftBehind;
 use crate::store::{Scored, Store, StoreError, Study, now};
+use crate::telemetry::Story;
 use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Trial};
 
 pub use confirm::CONFIRMATION;
@@ -34,8 +36,8 @@ pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError};
 pub use memory::learned;
 pub use prepare::{Installed, detect};
-use trial::asked;
 pub use trial::command_line;
+use trial::{Launched, asked};
 
 /// Whether to go on, asked by signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,10 +171,10 @@ impl Tuner<'_> {
             if scope.empty && rejection.is_none() {
                 break Ending::NothingAllowed(scope.removal);
             }
-            let (trial, left_behind) = if let Some(finding) = rejection {
+            let Launched { trial, story, left_behind } = if let Some(finding) = rejection {
                 rejected_in_row += 1;
                 let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
-                (self.rejected(number, proposed_by, config.clone(), rejection), None)
+                self.rejected(number, proposed_by, config.clone(), rejection).into()
             } else {
                 rejected_in_row = 0;
                 (self.observer)(Event::Launch { number, proposed_by, config: config.clone() });
@@ -182,7 +184,7 @@ impl Tuner<'_> {
                 }
             };
             let score = self.job.objective.score(&trial.outcome);
-            self.store.append(study.id, &trial, score).await.map_err(|source| unstored(source, &trial))?;
+            self.keep(&study, &trial, score, story.as_ref()).await?;
             if let Some(log) = &trial.log {
                 self.remember(&study, number, &self.job.with_arguments(&config, self.installed.version), log).await?;
                 known = learned(self.job, &self.installed, self.store).await?;
@@ -218,6 +220,15 @@ impl Tuner<'_> {
         };
         (self.observer)(Event::End(ending.clone()));
         Ok(Summary { study, ending })
+    }
+
+    /// Stores a trial, and what was seen of its server.
+    async fn keep(&self, study: &Study, trial: &Trial, score: Score, story: Option<&Story>) -> Result<(), TuneError> {
+        self.store.append(study.id, trial, score).await.map_err(|source| unstored(source, trial))?;
+        if let Some(story) = story {
+            self.store.append_telemetry(study.id, trial.number, story).await?;
+        }
+        Ok(())
     }
 
     /// Tells what the rules leave of a space.

@@ -10,12 +10,14 @@ use tokio::sync::watch;
 use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{LaunchSpec, diagnose};
+use crate::facts::Device;
 use crate::flag::FlagError;
 use crate::job::Job;
 use crate::load::{self, Flow, Plan, Run, Target};
 use crate::metrics::{Options, summarize};
 use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
 use crate::store::{Begin, Study, now};
+use crate::telemetry::{self, Devices, Scope, Story, Watch};
 use crate::trial::{Failure, FailureKind, Launch, Measurement, Outcome, Trial};
 
 /// How often a trial is launched again, on another port, because its port was taken.
@@ -32,11 +34,33 @@ struct Attempt {
     outcome: Outcome,
     /// Where the server became ready.
     ready: Option<Ready>,
+    /// What was seen of the server meanwhile.
+    story: Option<Story>,
 }
 
 impl Attempt {
+    /// One in which no server became ready.
+    fn unready(outcome: Outcome) -> Self {
+        Self { outcome, ready: None, story: None }
+    }
+
     fn failed_with(&self, kind: FailureKind) -> bool {
         matches!(&self.outcome, Outcome::Failed(failure) if failure.kind == kind)
+    }
+}
+
+/// A launch with an outcome.
+pub(super) struct Launched {
+    pub(super) trial: Trial,
+    pub(super) story: Option<Story>,
+    /// What could not be ended; the trial is stored first.
+    pub(super) left_behind: Option<LeftBehind>,
+}
+
+impl From<Trial> for Launched {
+    /// One without a launch.
+    fn from(trial: Trial) -> Self {
+        Self { trial, story: None, left_behind: None }
     }
 }
 
@@ -66,20 +90,19 @@ pub fn command_line(
 }
 
 impl Tuner<'_> {
-    /// Launches a configuration and measures it; `None` when it was interrupted and is to be tried again. What could
-    /// not be ended comes back beside the trial, which is stored first.
+    /// Launches a configuration and measures it; `None` when it was interrupted and is to be tried again.
     pub(super) async fn launch(
         &mut self,
         study: &Study,
         number: u32,
         proposed_by: &str,
         config: &Config,
-    ) -> Result<Option<(Trial, Option<LeftBehind>)>, TuneError> {
+    ) -> Result<Option<Launched>, TuneError> {
         let begin = Instant::now();
         let started_at = now();
         let log = self.log_directory().join(format!("trial-{number:04}.log"));
         let mut collisions = 0;
-        let (launch, Attempt { outcome, ready }, left_behind) = loop {
+        let (launch, Attempt { outcome, ready, story }, left_behind) = loop {
             let port = free_port().map_err(TuneError::Port)?;
             let command = command_line(self.job, &self.installed, config, Some(port))?;
             let launch = Launch { command: command.clone(), env: self.job.launch_env() };
@@ -107,7 +130,7 @@ impl Tuner<'_> {
             log: Some(log),
             outcome,
         };
-        Ok(Some((trial, left_behind)))
+        Ok(Some(Launched { trial, story, left_behind }))
     }
 
     async fn attempt(
@@ -125,7 +148,7 @@ impl Tuner<'_> {
             Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
             Err(error) => {
                 let outcome = failed(FailureKind::Spawn, error.to_string());
-                return Ok(Some((Attempt { outcome, ready: None }, None)));
+                return Ok(Some((Attempt::unready(outcome), None)));
             }
         };
         let mut stop = self.stop.clone();
@@ -153,35 +176,42 @@ impl Tuner<'_> {
     async fn measure(&self, server: &mut Server) -> Result<Attempt, TuneError> {
         let ready = match server.ready(&self.served_model(), self.job.engine.startup_timeout).await {
             Ok(ready) => ready,
-            Err(error) => return Ok(Attempt { outcome: Outcome::Failed(start_failure(server, error)), ready: None }),
+            Err(error) => return Ok(Attempt::unready(Outcome::Failed(start_failure(server, error)))),
         };
         // Nothing of ours may take the engine's processors while it is measured.
         self.inquiry.settled().await;
         let (halt, halted) = watch::channel(false);
         let base_url = server.base_url();
+        let watch = Watch::start(self.watched(server));
         let run = tokio::select! {
             biased;
             status = server.exited() => {
                 let _ = halt.send(true);
-                return Ok(Attempt { outcome: Outcome::Failed(crash(server, status)), ready: Some(ready) });
+                // How full cache and memory were says why it died.
+                let story = Some(watch.stop().await.story(None, 0));
+                return Ok(Attempt { outcome: Outcome::Failed(crash(server, status)), ready: Some(ready), story });
             }
-            run = self.drive(base_url, ready.model.clone(), halted) => run?,
+            run = self.drive(base_url, ready.model.clone(), watch.mark(), halted) => run?,
         };
-        let outcome = self.judge(summarize(&run, &Options::default()), &run);
+        let seen = watch.stop().await;
+        let measurement = summarize(&run, &Options::default());
+        let story = Some(seen.story(Some(run.began..run.ended), measurement.total_output_tokens));
+        let outcome = self.judge(measurement, &run);
         // Requests to a dead engine fail at once, its last process may take seconds to end.
         if matches!(outcome, Outcome::Failed(_))
             && !server.is_healthy().await
             && let Ok(status) = tokio::time::timeout(DEATH_LIMIT, server.exited()).await
         {
-            return Ok(Attempt { outcome: Outcome::Failed(crash(server, status)), ready: Some(ready) });
+            return Ok(Attempt { outcome: Outcome::Failed(crash(server, status)), ready: Some(ready), story });
         }
-        Ok(Attempt { outcome, ready: Some(ready) })
+        Ok(Attempt { outcome, ready: Some(ready), story })
     }
 
     async fn drive(
         &self,
         base_url: String,
         model: String,
+        mark: telemetry::Mark,
         halted: watch::Receiver<bool>,
     ) -> Result<Run, load::LoadError> {
         let load = &self.job.load;
@@ -199,7 +229,10 @@ impl Tuner<'_> {
                     match phase {
                         load::Phase::Prepare => {}
                         load::Phase::Warmup => observer(Event::Phase(Phase::WarmingUp)),
-                        load::Phase::Measure => observer(Event::Phase(Phase::Measuring)),
+                        load::Phase::Measure => {
+                            mark.now();
+                            observer(Event::Phase(Phase::Measuring));
+                        }
                     }
                 }
                 load::Event::Ended { .. } => {
@@ -212,6 +245,20 @@ impl Tuner<'_> {
         };
         let workload = Arc::new(self.job.workload.clone());
         load::drive(Target::new(base_url, model), workload, plan, progress, halted).await
+    }
+
+    /// What to watch while the load is driven. The simulated engine computes on no GPU, whatever it simulates.
+    fn watched(&self, server: &Server) -> Scope {
+        let engine = &self.job.engine;
+        let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.kind() != "sim";
+        let gpus = on_gpu.then(|| Devices { visible: engine.environment.get("CUDA_VISIBLE_DEVICES").cloned() });
+        Scope {
+            base_url: Some(server.base_url()),
+            processes: Some(server.processes()),
+            host: true,
+            gpus,
+            interval: telemetry::INTERVAL,
+        }
     }
 
     /// The name under which the server serves the model.

@@ -22,3 +22,4 @@ mod spaces;
 mod starts;
 mod study;
 mod support;
+mod telemetry;

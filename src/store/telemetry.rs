@@ -1,0 +1,75 @@
+//! The server's side of a trial: summary and series.
+
+use super::{Store, StoreError, Study, json};
+use crate::telemetry::Story;
+
+impl Store {
+    /// Stores what was seen of the server in a trial. To be called after the trial itself is stored.
+    pub async fn append_telemetry(&self, study: i64, number: u32, story: &Story) -> Result<(), StoreError> {
+        sqlx::query("INSERT OR REPLACE INTO telemetry (study_id, number, summary, series) VALUES (?, ?, ?, ?)")
+            .bind(study)
+            .bind(number)
+            .bind(json(&story.summary))
+            .bind(story.series.to_string())
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        Ok(())
+    }
+
+    /// What was seen of the server in a trial; `None` where it was never ready, or was measured by an older version.
+    pub async fn telemetry(&self, study: &Study, number: u32) -> Result<Option<Story>, StoreError> {
+        let row: Option<(String, String)> =
+            sqlx::query_as("SELECT summary, series FROM telemetry WHERE study_id = ? AND number = ?")
+                .bind(study.id)
+                .bind(number)
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(|error| self.error(error))?;
+        let read = |(summary, series): (String, String)| {
+            Ok(Story { summary: serde_json::from_str(&summary)?, series: serde_json::from_str(&series)? })
+        };
+        row.map(read).transpose().map_err(|error| self.corrupt(&study.name, i64::from(number), &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Host;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    #[tokio::test]
+    async fn a_story_comes_back_unchanged_and_the_latest_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &json!({}), &Host::detect()).await.unwrap();
+        let story = |value| Story {
+            summary: BTreeMap::from([("kv_cache_usage_max".to_owned(), value)]),
+            series: json!({"interval_s": 1.0, "server": {"at_s": [-0.5, 0.5], "kv_cache_usage": [null, 0.25]}}),
+        };
+        assert_eq!(store.telemetry(&study, 3).await.unwrap(), None);
+        store.append_telemetry(study.id, 3, &story(0.1)).await.unwrap();
+        store.append_telemetry(study.id, 3, &story(1.0 / 3.0)).await.unwrap();
+        assert_eq!(store.telemetry(&study, 3).await.unwrap(), Some(story(1.0 / 3.0)));
+        assert_eq!(store.telemetry(&study, 4).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_database_of_before_gets_the_table_and_keeps_what_it_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
+        let store = Store::open(&path.to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &json!({}), &Host::detect()).await.unwrap();
+        // What the fourth migration has done is undone.
+        for statement in ["DROP TABLE telemetry", "DELETE FROM _sqlx_migrations WHERE version >= 4"] {
+            sqlx::query(statement).execute(&store.pool).await.unwrap();
+        }
+        store.close().await;
+        let store = Store::open(&path.to_string_lossy(), false).await.unwrap();
+        assert_eq!(store.study("s").await.unwrap().map(|study| study.id), Some(study.id));
+        store.append_telemetry(study.id, 0, &Story::default()).await.unwrap();
+        assert!(store.telemetry(&study, 0).await.unwrap().is_some());
+    }
+}
