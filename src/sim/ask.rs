@@ -1,8 +1,10 @@
-//! What a client asks of `/v1/completions`, and what is wrong with it in the words of the simulated release.
+//! What a client asks of `/v1/completions` and `/v1/chat/completions`, and what is wrong with it in the words of the
+//! simulated release.
 
 use axum::http::StatusCode;
 use serde::Deserialize;
 
+use super::chat::{self, Message};
 use super::metrics::Finish;
 use crate::facts::EngineVersion;
 
@@ -11,11 +13,23 @@ const DEFAULT_MAX_TOKENS: u64 = 16;
 /// Mean length in tokens of an answer that may end by itself.
 const NATURAL_LENGTH: f64 = 256.0;
 
+/// Which of the two interfaces is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Api {
+    Completions,
+    Chat,
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct Ask {
     model: Option<String>,
-    prompt: Prompt,
+    /// Of a completion.
+    prompt: Option<Prompt>,
+    /// Of a chat.
+    messages: Option<Vec<Message>>,
     max_tokens: Option<u64>,
+    /// Only of a chat, where it goes before `max_tokens`.
+    max_completion_tokens: Option<u64>,
     #[serde(default)]
     ignore_eos: bool,
     #[serde(default)]
@@ -54,8 +68,12 @@ enum Prompt {
 pub(super) struct Limits {
     pub(super) version: EngineVersion,
     pub(super) served_name: String,
+    /// The model as given on the command line.
+    pub(super) root: String,
     pub(super) max_model_len: u64,
     pub(super) vocab_size: u64,
+    /// Whether the model takes images.
+    pub(super) multimodal: bool,
 }
 
 /// An answer with an error status.
@@ -94,7 +112,12 @@ impl Ask {
 
     /// One order for each prompt. An answer that may end by itself does so after a length that depends only on
     /// `draw`, uniform in [0, 1); there is no model that could mean it.
-    pub(super) fn orders(self, limits: &Limits, mut draw: impl FnMut() -> f64) -> Result<Vec<Order>, Complaint> {
+    pub(super) fn orders(
+        self,
+        api: Api,
+        limits: &Limits,
+        mut draw: impl FnMut() -> f64,
+    ) -> Result<Vec<Order>, Complaint> {
         if let Some(model) = self.model.as_deref().filter(|model| *model != limits.served_name) {
             return Err(Complaint {
                 status: StatusCode::NOT_FOUND,
@@ -105,21 +128,31 @@ impl Ask {
         if self.stream_options.is_some() && !self.stream {
             return Err(Complaint::bad("Stream options can only be defined when `stream=True`."));
         }
-        let asked = self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
-        if asked == 0 {
-            return Err(Complaint::bad(format!("max_tokens must be at least 1, got {asked}.")));
+        // Without a number a completion has vLLM's own default, and a chat all that the model length leaves.
+        let asked = match api {
+            Api::Completions => Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+            Api::Chat => self.max_completion_tokens.or(self.max_tokens),
+        };
+        if asked == Some(0) {
+            return Err(Complaint::bad("max_tokens must be at least 1, got 0."));
         }
-        if self.min_tokens > asked {
+        if let Some(asked) = asked.filter(|asked| self.min_tokens > *asked) {
             let message =
                 format!("min_tokens must be less than or equal to max_tokens={asked}, got {}.", self.min_tokens);
             return Err(Complaint::bad(message));
         }
-        let prompts = self.prompt.tokens(limits.vocab_size)?;
+        let missing = |field| Complaint::bad(format!("1 validation error: missing field `{field}`"));
+        let prompts = match api {
+            Api::Completions => self.prompt.ok_or_else(|| missing("prompt"))?.tokens(limits.vocab_size)?,
+            Api::Chat => vec![chat::prompt(&self.messages.ok_or_else(|| missing("messages"))?, limits)?],
+        };
         if prompts.is_empty() {
             return Err(Complaint::bad("Either prompt or prompt_embeds must be provided and non-empty."));
         }
         let orders = prompts.into_iter().map(|prompt| {
-            let most = allowed(limits, prompt.len() as u64, asked)?;
+            let len = prompt.len() as u64;
+            let asked = asked.unwrap_or(limits.max_model_len.saturating_sub(len).max(1));
+            let most = allowed(limits, len, asked)?;
             let most = u32::try_from(most).unwrap_or(u32::MAX);
             let natural = if self.ignore_eos { u32::MAX } else { natural_length(draw(), self.min_tokens) };
             let finish = if natural < most { Finish::Stop } else { Finish::Length };
@@ -167,7 +200,7 @@ impl Prompt {
 }
 
 /// There is no tokenizer: every four bytes are a token, equal bytes the same one.
-fn tokenize(text: &str, vocabulary: u64) -> Vec<u32> {
+pub(super) fn tokenize(text: &str, vocabulary: u64) -> Vec<u32> {
     let token = |bytes: &[u8]| {
         let number = bytes.iter().fold(0_u64, |number, byte| number * 256 + u64::from(*byte));
         u32::try_from(number % vocabulary.max(1)).unwrap_or(0)
@@ -193,10 +226,13 @@ mod tests {
         let limits = Limits {
             version: version.parse().unwrap(),
             served_name: "m".to_owned(),
+            root: "m".to_owned(),
             max_model_len: 1024,
             vocab_size: 1000,
+            multimodal: false,
         };
-        Ask::parse(ask.to_string().as_bytes())?.orders(&limits, || 0.5)
+        let api = if ask.get("messages").is_some() { Api::Chat } else { Api::Completions };
+        Ask::parse(ask.to_string().as_bytes())?.orders(api, &limits, || 0.5)
     }
 
     #[test]
@@ -211,6 +247,18 @@ mod tests {
             assert_eq!(orders.iter().map(|order| order.prompt.len()).collect::<Vec<_>>(), lengths);
             assert!(orders.iter().all(|order| order.output_len == 16 && order.finish == Finish::Length));
         }
+    }
+
+    #[test]
+    fn a_chat_may_have_all_that_the_model_length_leaves() {
+        let order = |more: serde_json::Value| {
+            let mut ask = json!({"messages": [{"role": "user", "content": "twelve bytes"}], "ignore_eos": true});
+            ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            orders("0.32.0", &ask).unwrap().remove(0)
+        };
+        assert_eq!((order(json!({})).prompt.len(), order(json!({})).output_len), (11, 1024 - 11));
+        assert_eq!(order(json!({"max_tokens": 7})).output_len, 7);
+        assert_eq!(order(json!({"max_tokens": 7, "max_completion_tokens": 9})).output_len, 9);
     }
 
     #[test]

@@ -16,20 +16,18 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
-use super::ask::{Ask, Complaint, Limits, Usage};
+use super::ask::{Api, Ask, Complaint, Limits, Usage};
 use super::engine::{Command, Job};
 use super::reply::Reply;
 use crate::facts::EngineVersion;
 use crate::twin::RequestId;
 
-/// Prompts of a million token ids still fit.
-const LARGEST_BODY: usize = 16 << 20;
+/// Prompts of a million token ids still fit, and chats with dozens of large images.
+const LARGEST_BODY: usize = 256 << 20;
 
 #[derive(Debug)]
 pub(super) struct FrontEnd {
     pub(super) limits: Limits,
-    /// The model as given on the command line.
-    pub(super) root: String,
     pub(super) seed: u64,
     pub(super) commands: mpsc::UnboundedSender<Command>,
     pub(super) next_id: AtomicU64,
@@ -44,6 +42,7 @@ pub(super) fn router(front_end: FrontEnd) -> Router {
         .route("/metrics", get(metrics))
         .route("/reset_prefix_cache", post(reset_prefix_cache))
         .route("/v1/completions", post(completions))
+        .route("/v1/chat/completions", post(chat))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .with_state(Arc::new(front_end))
 }
@@ -56,7 +55,7 @@ async fn models(State(front_end): State<Arc<FrontEnd>>) -> Response {
     let limits = &front_end.limits;
     Json(json!({"object": "list", "data": [{
         "id": limits.served_name, "object": "model", "created": Timestamp::now().as_second(), "owned_by": "vllm",
-        "root": front_end.root, "parent": null, "max_model_len": limits.max_model_len, "permission": [],
+        "root": limits.root, "parent": null, "max_model_len": limits.max_model_len, "permission": [],
     }]}))
     .into_response()
 }
@@ -78,24 +77,33 @@ async fn reset_prefix_cache(State(front_end): State<Arc<FrontEnd>>) -> StatusCod
 }
 
 async fn completions(State(front_end): State<Arc<FrontEnd>>, body: Bytes) -> Response {
-    match front_end.complete(&body) {
-        Ok((reply, Some(usage))) => reply.stream(usage),
-        Ok((reply, None)) => reply.whole().await,
-        Err(complaint) => front_end.complain(&complaint),
-    }
+    front_end.answer(Api::Completions, &body).await
+}
+
+async fn chat(State(front_end): State<Arc<FrontEnd>>, body: Bytes) -> Response {
+    front_end.answer(Api::Chat, &body).await
 }
 
 impl FrontEnd {
+    async fn answer(&self, api: Api, body: &[u8]) -> Response {
+        match self.complete(api, body) {
+            Ok((reply, Some(usage))) => reply.stream(usage),
+            Ok((reply, None)) => reply.whole().await,
+            Err(complaint) => self.complain(&complaint),
+        }
+    }
+
     /// Hands the request to the engine. The second value is `None` without streaming.
-    fn complete(&self, body: &[u8]) -> Result<(Reply, Option<Usage>), Complaint> {
+    fn complete(&self, api: Api, body: &[u8]) -> Result<(Reply, Option<Usage>), Complaint> {
         let ask = Ask::parse(body)?;
         let stream = ask.stream.then(|| ask.usage(self.limits.version));
         let first = self.next_id.load(Ordering::Relaxed);
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(first);
-        let orders = ask.orders(&self.limits, || rng.random())?;
+        let orders = ask.orders(api, &self.limits, || rng.random())?;
         let (sender, updates) = mpsc::unbounded_channel();
         let mut reply = Reply {
+            api,
             id: String::new(),
             created: Timestamp::now().as_second(),
             model: self.limits.served_name.clone(),
@@ -107,7 +115,8 @@ impl FrontEnd {
         for (choice, order) in (0..).zip(orders) {
             let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
             if choice == 0 {
-                reply.id = format!("cmpl-{:032x}", id.0);
+                let prefix = if api == Api::Chat { "chatcmpl" } else { "cmpl" };
+                reply.id = format!("{prefix}-{:032x}", id.0);
             }
             reply.open.push(Some(id));
             let job = Job {

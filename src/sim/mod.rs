@@ -4,6 +4,7 @@
 //! Answers are `" token"` over and over; without `ignore_eos` they end at a length drawn from the seed.
 
 mod ask;
+mod chat;
 mod clock;
 mod engine;
 mod http;
@@ -101,8 +102,9 @@ pub async fn serve_on(
             served_name: options.served_name().to_owned(),
             max_model_len: started.settings.max_model_len.into(),
             vocab_size: started.model.vocab_size.unwrap_or(u64::MAX),
+            root: options.model.clone(),
+            multimodal: started.model.multimodal,
         },
-        root: options.model.clone(),
         seed: options.seed,
         commands: commands.clone(),
         next_id: AtomicU64::new(0),

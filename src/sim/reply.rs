@@ -1,8 +1,8 @@
-//! The answer to one completion request: a stream of server-sent events, or one JSON document.
+//! The answer to one request: a stream of server-sent events, or one JSON document, of a completion or a chat.
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -11,7 +11,7 @@ use futures_util::Stream;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::ask::Usage;
+use super::ask::{Api, Usage};
 use super::engine::{Command, Update};
 use super::metrics::Finish;
 use crate::twin::RequestId;
@@ -22,6 +22,7 @@ const TOKEN_TEXT: &str = " token";
 /// One HTTP request's share of the engine. Dropping it aborts what is not finished.
 #[derive(Debug)]
 pub(super) struct Reply {
+    pub(super) api: Api,
     pub(super) id: String,
     pub(super) created: i64,
     pub(super) model: String,
@@ -43,27 +44,49 @@ impl Drop for Reply {
 }
 
 impl Reply {
-    fn choice(choice: u32, text: &str, finish: Option<Finish>) -> serde_json::Value {
-        json!({
-            "index": choice, "text": text, "logprobs": null, "finish_reason": finish.map(Finish::name),
-            "stop_reason": null,
-        })
+    /// A choice with what it says, as a chunk or as the whole of it.
+    fn choice(&self, choice: u32, text: &str, finish: Option<Finish>, whole: bool) -> serde_json::Value {
+        let finish = finish.map(Finish::name);
+        match self.api {
+            Api::Completions => json!({
+                "index": choice, "text": text, "logprobs": null, "finish_reason": finish, "stop_reason": null,
+            }),
+            Api::Chat if whole => json!({
+                "index": choice, "message": {"role": "assistant", "content": text, "tool_calls": []},
+                "logprobs": null, "finish_reason": finish, "stop_reason": null,
+            }),
+            Api::Chat => Self::delta(choice, &json!({"content": text}), finish),
+        }
     }
 
-    fn document(&self, choices: &[serde_json::Value], usage: &serde_json::Value) -> serde_json::Value {
-        json!({
-            "id": self.id, "object": "text_completion", "created": self.created, "model": self.model,
-            "choices": choices, "usage": usage,
-        })
+    fn delta(choice: u32, delta: &serde_json::Value, finish: Option<&str>) -> serde_json::Value {
+        json!({"index": choice, "delta": delta, "logprobs": null, "finish_reason": finish})
     }
 
+    fn document(&self, choices: &[serde_json::Value], usage: &serde_json::Value, whole: bool) -> serde_json::Value {
+        let object = match self.api {
+            Api::Completions => "text_completion",
+            Api::Chat if whole => "chat.completion",
+            Api::Chat => "chat.completion.chunk",
+        };
+        let mut document = json!({
+            "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices,
+        });
+        // A chat's chunks leave out what they do not set (`exclude_unset` in vLLM's `serving_chat.py`).
+        if self.api == Api::Completions || !usage.is_null() {
+            document["usage"] = usage.clone();
+        }
+        document
+    }
+
+    /// Counts without `prompt_tokens_details`: vLLM sends those only with `--enable-prompt-tokens-details`.
     fn usage(prompt_tokens: &[u64], completion_tokens: &[u64]) -> serde_json::Value {
         let [prompt, completion]: [u64; 2] = [prompt_tokens, completion_tokens].map(|tokens| tokens.iter().sum());
         json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion})
     }
 
     fn event(&self, choices: &[serde_json::Value], usage: &serde_json::Value) -> Bytes {
-        Bytes::from(format!("data: {}\n\n", self.document(choices, usage)))
+        Bytes::from(format!("data: {}\n\n", self.document(choices, usage, false)))
     }
 
     fn close(&mut self, choice: u32) {
@@ -91,19 +114,21 @@ impl Reply {
             .zip(lengths.iter().zip(&finishes))
             .map(|(choice, (length, finish))| {
                 let text = TOKEN_TEXT.repeat(usize::try_from(*length).unwrap_or(0));
-                Self::choice(choice, &text, Some(*finish))
+                self.choice(choice, &text, Some(*finish), true)
             })
             .collect();
-        axum::Json(self.document(&choices, &Self::usage(&self.prompt_tokens, &lengths))).into_response()
+        axum::Json(self.document(&choices, &Self::usage(&self.prompt_tokens, &lengths), true)).into_response()
     }
 
     /// Sends each token as it comes.
     pub(super) fn stream(self, usage: Usage) -> Response {
         let count = u32::try_from(self.open.len()).unwrap_or(0);
         let null = serde_json::Value::Null;
-        let chunks = (0..count).map(|choice| self.event(&[Self::choice(choice, TOKEN_TEXT, None)], &null)).collect();
+        let chunks =
+            (0..count).map(|choice| self.event(&[self.choice(choice, TOKEN_TEXT, None, false)], &null)).collect();
         let tokens = vec![0; self.open.len()];
-        let stream = Events { reply: self, chunks, tokens, usage, stage: Stage::Tokens };
+        let opened = self.api == Api::Completions;
+        let stream = Events { reply: self, chunks, tokens, usage, stage: Stage::Tokens, opened, held: None };
         let headers = [(CONTENT_TYPE, "text/event-stream; charset=utf-8"), (CACHE_CONTROL, "no-cache")];
         (headers, Body::from_stream(stream)).into_response()
     }
@@ -126,6 +151,10 @@ struct Events {
     tokens: Vec<u64>,
     usage: Usage,
     stage: Stage,
+    /// Whether the chunks with the role, which open a chat, are behind us.
+    opened: bool,
+    /// The first token of a chat, while its role is sent.
+    held: Option<Update>,
 }
 
 impl Stream for Events {
@@ -134,15 +163,25 @@ impl Stream for Events {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         let bytes = match this.stage {
-            Stage::Tokens => match this.reply.updates.poll_recv(context) {
-                Poll::Pending => return Poll::Pending,
-                // The engine is gone.
-                Poll::Ready(None) => {
-                    this.stage = Stage::End;
-                    return Poll::Ready(None);
+            Stage::Tokens => {
+                let next = match this.held.take() {
+                    Some(update) => Some(update),
+                    None => ready!(this.reply.updates.poll_recv(context)),
+                };
+                match next {
+                    Some(update) if this.opened => this.token(update),
+                    // Like vLLM, the roles come with the first token and not before.
+                    Some(update) => {
+                        (this.opened, this.held) = (true, Some(update));
+                        this.roles()
+                    }
+                    // The engine is gone.
+                    None => {
+                        this.stage = Stage::End;
+                        return Poll::Ready(None);
+                    }
                 }
-                Poll::Ready(Some(update)) => this.token(update),
-            },
+            }
             Stage::Usage => {
                 this.stage = Stage::Done;
                 let usage = Reply::usage(&this.reply.prompt_tokens, &this.tokens);
@@ -159,6 +198,19 @@ impl Stream for Events {
 }
 
 impl Events {
+    /// The chunks that open a chat, one for each choice.
+    fn roles(&self) -> Bytes {
+        let usage = match self.usage.every {
+            true => Reply::usage(&self.reply.prompt_tokens, &[]),
+            false => serde_json::Value::Null,
+        };
+        let opening = json!({"role": "assistant", "content": ""});
+        let chunks = (0..)
+            .zip(&self.tokens)
+            .map(|(choice, _)| self.reply.event(&[Reply::delta(choice, &opening, None)], &usage));
+        chunks.collect::<Vec<_>>().concat().into()
+    }
+
     fn token(&mut self, update: Update) -> Bytes {
         let index = update.choice as usize;
         let aborted = update.finish == Some(Finish::Abort);
@@ -175,7 +227,7 @@ impl Events {
             self.stage = if self.usage.last && !aborted { Stage::Usage } else { Stage::Done };
         }
         let text = if aborted { "" } else { TOKEN_TEXT };
-        let choice = Reply::choice(update.choice, text, update.finish);
+        let choice = self.reply.choice(update.choice, text, update.finish, false);
         let usage = if self.usage.every {
             Reply::usage(&self.reply.prompt_tokens[index..=index], &self.tokens[index..=index])
         } else {
