@@ -62,8 +62,7 @@ impl Tune {
         job.budget.trials = self.trials.or(job.budget.trials);
         job.budget.time = self.time.or(job.budget.time);
         if let Some(seed) = self.seed {
-            job.seed = seed;
-            job.workload.seed = seed;
+            job.reseed(seed)?;
         }
         if let Some(name) = &self.sampler {
             job.sampler = sampler::find(name).ok_or_else(|| Failure::new(USAGE, unknown_sampler(name)))?;

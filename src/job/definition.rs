@@ -2,7 +2,8 @@
 
 use serde_json::{Value as Json, json};
 
-use super::Job;
+use super::{Job, LoadJob};
+use crate::load::{Api, Arrival};
 
 impl Job {
     /// Stored with the study. Budget and sampler are left out: they may change when a study is taken up again.
@@ -32,22 +33,47 @@ impl Job {
             "model": self.model.written,
             "seed": self.seed,
             "space": { "fixed": self.parameters().fixed, "parameters": parameters },
-            "workload": {
-                "kind": "random",
-                "input_len": self.workload.input_len,
-                "output_len": self.workload.output_len,
-                "vocab_size": self.workload.vocab_size,
-            },
-            "load": {
-                "concurrency": self.load.concurrency,
-                "requests": self.load.requests,
-                "warmup": self.load.warmup,
-                "request_timeout_s": self.load.request_timeout.as_secs_f64(),
-                "max_error_rate": self.load.max_error_rate,
-            },
+            "workload": self.workload.definition(),
+            "load": load(&self.load),
             "objective": self.objective,
         })
     }
+}
+
+/// Keys that came later are there only where they are not the default, so that older studies go on.
+fn load(load: &LoadJob) -> Json {
+    let mut object = json!({
+        "concurrency": load.concurrency,
+        "requests": load.requests,
+        "warmup": load.warmup,
+        "request_timeout_s": load.request_timeout.as_secs_f64(),
+        "max_error_rate": load.max_error_rate,
+    });
+    // JSON has no infinity.
+    let number = |value: f64| if value.is_finite() { json!(value) } else { json!("inf") };
+    match &load.arrival {
+        Arrival::Closed => {}
+        Arrival::AtOnce => object["rate_per_s"] = json!("inf"),
+        Arrival::Rate { per_s, burstiness } => {
+            object["rate_per_s"] = json!(per_s);
+            object["burstiness"] = number(*burstiness);
+        }
+        Arrival::Ramp { from_per_s, to_per_s, over, burstiness } => {
+            object["ramp"] = json!({"from_per_s": from_per_s, "to_per_s": to_per_s, "over_s": over.as_secs_f64()});
+            object["burstiness"] = number(*burstiness);
+        }
+        Arrival::Trace { factor } => object["trace_factor"] = json!(factor),
+    }
+    if let Some(duration) = load.duration {
+        object["duration_s"] = json!(duration.as_secs_f64());
+    }
+    if load.allow_eos {
+        object["allow_eos"] = json!(true);
+    }
+    if load.api == Api::Chat {
+        object["api"] = json!("chat");
+    }
+    object
 }
 
 /// The dotted paths at which two definitions differ.

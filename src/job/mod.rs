@@ -4,11 +4,14 @@ mod definition;
 mod device;
 mod engine;
 mod installed;
+mod load;
 mod model;
 mod objective;
 mod paths;
+mod profile;
 mod search;
 mod space;
+mod workload;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,13 +25,15 @@ use crate::objective::Objective;
 use crate::rule::Facts;
 use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
-use crate::workload::{Random, Workload};
 
 pub use definition::differences;
 pub use engine::EngineJob;
+pub use load::LoadJob;
 pub use model::ModelJob;
+pub use profile::{Profile, ProfileRun};
 pub use search::Search;
 pub use space::SpaceJob;
+pub use workload::WorkloadJob;
 
 /// Everything that a study file says, with defaults filled in.
 #[derive(Debug)]
@@ -41,7 +46,7 @@ pub struct Job {
     pub engine: EngineJob,
     pub model: ModelJob,
     pub space: SpaceJob,
-    pub workload: Random,
+    pub workload: WorkloadJob,
     pub load: LoadJob,
     pub objective: Objective,
     pub budget: Budget,
@@ -51,18 +56,6 @@ impl std::fmt::Debug for dyn Sampler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
-}
-
-/// A closed loop of fixed concurrency.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LoadJob {
-    pub concurrency: u32,
-    pub requests: u32,
-    /// Requests before the measured window.
-    pub warmup: u32,
-    pub request_timeout: Duration,
-    /// A larger share of failed requests makes the trial a failure.
-    pub max_error_rate: f64,
 }
 
 /// When to stop. Trials that were rejected before launch are free.
@@ -109,11 +102,27 @@ impl Job {
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
         let model = root.section("model", |section| ModelJob::read(section, &paths))?;
         let space = root.section("space", |section| SpaceJob::read(section, &paths, &engine, &model.shape))?;
-        let workload = root.section("workload", |section| read_workload(section, seed, &model))?;
-        let load = root.section("load", read_load)?;
+        let mut load = root.section("load", LoadJob::read)?;
+        let workload =
+            root.section("workload", |section| WorkloadJob::read(section, &paths, seed, &model, &mut load))?;
         let objective = root.section("objective", objective::read)?;
         let budget = root.section("budget", read_budget)?;
         Ok(Self { file: file.to_owned(), name, seed, sampler, engine, model, space, workload, load, objective, budget })
+    }
+
+    /// Another seed, of sampler, workload and arrivals.
+    ///
+    /// # Errors
+    /// When a file of the workload can no longer be read.
+    pub fn reseed(&mut self, seed: u64) -> Result<(), DocumentError> {
+        self.seed = seed;
+        self.workload.reseed(seed).map_err(|error| DocumentError {
+            file: self.file.clone(),
+            line: None,
+            key: format!("workload.{}", error.key()),
+            problem: error.problem(),
+            hint: error.hint().map(str::to_owned),
+        })
     }
 
     /// What rules look at, once the engine's release is known.
@@ -121,7 +130,7 @@ impl Job {
     pub fn facts(&self, version: EngineVersion, device: Device, host: HostLimits) -> Facts<'_> {
         Facts {
             env: &self.engine.environment,
-            longest_request: Some(self.workload.longest()),
+            longest_request: Some(self.workload.built.longest()),
             host,
             ..Facts::new(&self.model.shape, version, device)
         }
@@ -212,49 +221,6 @@ pub fn unknown_sampler(name: &str) -> String {
     let known: Vec<_> = SAMPLERS.iter().map(|sampler| sampler.name()).collect();
     let near = nearest(name, known.iter().copied()).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
     format!("{name:?} is not a sampler; there are {}{near}", known.join(", "))
-}
-
-fn read_workload(section: &Section<'_>, seed: u64, model: &ModelJob) -> Result<Random, DocumentError> {
-    let kind: String = section.required("kind")?;
-    if kind != "random" {
-        return Err(section.error("kind", format!("{kind:?} is not a workload; there is \"random\""), None));
-    }
-    let (input_len, output_len) = (positive(section, "input_len")?, positive(section, "output_len")?);
-    let (longest, holds) =
-        (u64::from(input_len) + u64::from(output_len), model.shape.max_model_len(EngineVersion::LATEST));
-    if longest > holds {
-        let problem =
-            format!("input_len {input_len} + output_len {output_len} = {longest} tokens; the model holds {holds}");
-        return Err(section.error("input_len", problem, Some("ask for shorter requests".to_owned())));
-    }
-    let vocab_size = model.shape.vocab_size.and_then(|size| u32::try_from(size).ok());
-    let vocab_size = match section.optional("vocab_size")?.or(vocab_size) {
-        Some(size) if size >= 2 => size,
-        _ => {
-            let problem = "is not in the model's config.json; give it here".to_owned();
-            return Err(section.error("vocab_size", problem, None));
-        }
-    };
-    Ok(Random { input_len, output_len, vocab_size, seed })
-}
-
-fn read_load(section: &Section<'_>) -> Result<LoadJob, DocumentError> {
-    let concurrency = positive(section, "concurrency")?;
-    let max_error_rate = section.optional("max_error_rate")?.unwrap_or(0.05);
-    if !(0.0..=1.0).contains(&max_error_rate) {
-        return Err(section.error("max_error_rate", format!("{max_error_rate} is not between 0 and 1"), None));
-    }
-    let request_timeout = section.optional("request_timeout")?.unwrap_or(Duration::from_mins(1));
-    if request_timeout.is_zero() {
-        return Err(section.error("request_timeout", "must be longer than 0", None));
-    }
-    Ok(LoadJob {
-        concurrency,
-        requests: positive(section, "requests")?,
-        warmup: section.optional("warmup")?.unwrap_or(concurrency),
-        request_timeout,
-        max_error_rate,
-    })
 }
 
 fn read_budget(section: &Section<'_>) -> Result<Budget, DocumentError> {

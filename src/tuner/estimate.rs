@@ -2,6 +2,7 @@
 
 use crate::facts::Device;
 use crate::job::Job;
+use crate::load::Arrival;
 use crate::store::{Scored, Store, StoreError};
 
 /// What a study will cost.
@@ -97,7 +98,8 @@ pub async fn estimate(
 }
 
 fn requests_of(job: &Job) -> u32 {
-    job.load.requests.saturating_add(job.load.warmup)
+    // A ramp or a trace over a time does not say; as many as fill it many times.
+    job.load.total().unwrap_or(1000)
 }
 
 fn costs(trials: &[Scored], scale: f64) -> Vec<Cost> {
@@ -136,8 +138,14 @@ fn guess(job: &Job, device: Device) -> Cost {
     };
     let startup = given("--sim-startup-s").unwrap_or(startup);
     let token = token / given("--sim-time-scale").unwrap_or(1.0).max(f64::MIN_POSITIVE);
-    let rounds = requests_of(job).div_ceil(job.load.concurrency.max(1));
-    (startup, f64::from(rounds) * f64::from(job.workload.output_len) * token)
+    let requests = requests_of(job);
+    let rounds = requests.div_ceil(job.load.concurrency.unwrap_or(requests).max(1));
+    let arrivals = match job.load.arrival {
+        Arrival::Rate { per_s, .. } => f64::from(requests) / per_s,
+        _ => 0.0,
+    };
+    let load = (f64::from(rounds) * job.workload.mean_output() * token).max(arrivals);
+    (startup, job.load.duration.map_or(load, |limit| load.min(limit.as_secs_f64())))
 }
 
 #[cfg(test)]

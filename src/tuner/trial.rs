@@ -13,7 +13,7 @@ use crate::engine::{LaunchSpec, diagnose};
 use crate::facts::Device;
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::load::{self, Flow, Plan, Run, Target};
+use crate::load::{self, Flow, Run, Target};
 use crate::metrics::{Options, summarize};
 use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
 use crate::store::{Begin, Study, now};
@@ -214,12 +214,7 @@ impl Tuner<'_> {
         mark: telemetry::Mark,
         halted: watch::Receiver<bool>,
     ) -> Result<Run, load::LoadError> {
-        let load = &self.job.load;
-        let plan = Plan {
-            warmup: u64::from(load.warmup),
-            request_timeout: load.request_timeout,
-            ..Plan::closed(load.concurrency as usize, u64::from(load.requests))
-        };
+        let plan = self.job.load.plan(self.job.seed);
         let observer = Arc::clone(&self.observer);
         let (mut done, mut of) = (0, 0);
         let progress = move |event: load::Event<'_>| {
@@ -243,8 +238,8 @@ impl Tuner<'_> {
             }
             Flow::Continue
         };
-        let workload = Arc::new(self.job.workload.clone());
-        load::drive(Target::new(base_url, model), workload, plan, progress, halted).await
+        let target = Target { api: self.job.load.api, ..Target::new(base_url, model) };
+        load::drive(target, Arc::clone(&self.job.workload.built), plan, progress, halted).await
     }
 
     /// What to watch while the load is driven. The simulated engine computes on no GPU, whatever it simulates.

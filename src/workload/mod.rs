@@ -1,11 +1,37 @@
 //! What is asked of the server: a workload turns an index into a session, the same one for every configuration.
 
+//!
+//! Everything that is drawn is a function of seed and index. Prompts are random tokens of exact lengths unless a file
+//! brings its own: token ids where the server takes them, otherwise text that the model's tokenizer encodes to as many
+//! tokens. Sessions share a prefix only where a workload says so.
+
+mod conversation;
+mod draw;
+mod error;
+mod image;
+mod jsonl;
+mod length;
+mod mixture;
+mod prefix;
 mod random;
+mod recorded;
+mod sharegpt;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod tokenizer;
+mod trace;
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use conversation::Think;
+pub use error::{LeftOut, WorkloadError};
+pub use length::Length;
 pub use random::Random;
+pub use sharegpt::Pruning;
+pub use spec::{Spec, Surroundings};
 
 /// The prompt of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +99,7 @@ impl Session {
 /// A reproducible sequence of sessions.
 pub trait Workload: std::fmt::Debug + Send + Sync {
     /// The session at this index: a pure function, so that every trial is asked the same. A workload of finite length
-    /// ([`len`](Self::len)) starts over behind its end.
+    /// ([`len`](Self::len)) starts over behind its end, a trace of lengths with other tokens.
     fn session(&self, index: u64) -> Session;
 
     /// The longest prompt plus output of any request, in tokens; the server's `max-model-len` must hold it.
@@ -88,5 +114,22 @@ pub trait Workload: std::fmt::Debug + Send + Sync {
     /// has none.
     fn due(&self, _index: u64) -> Option<Duration> {
         None
+    }
+
+    /// Rows of its file that a rule has left out, by rule; nothing was left out otherwise.
+    fn left_out(&self) -> Vec<LeftOut> {
+        Vec::new()
+    }
+}
+
+/// The problem of one line of JSON. The line within the line is always the first.
+fn json_problem(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((problem, place)) => {
+            let column = place.split_once(" column ").map_or(place, |(_, column)| column);
+            format!("{problem} (column {column})")
+        }
+        None => text,
     }
 }

@@ -1,0 +1,250 @@
+//! `[load]`: when requests are sent, how many, and what a reply must be.
+
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use super::positive;
+use crate::document::{DocumentError, FromToml, Section};
+use crate::load::{Api, Arrival, Plan};
+
+/// How the workload is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadJob {
+    pub arrival: Arrival,
+    /// Requests at the same time at most; always there in a closed loop.
+    pub concurrency: Option<u32>,
+    /// At least one of this and `duration` is there, except where a trace says how many there are.
+    pub requests: Option<u32>,
+    pub duration: Option<Duration>,
+    /// Requests before the measured window.
+    pub warmup: u32,
+    pub request_timeout: Duration,
+    /// A larger share of failed requests makes the trial a failure.
+    pub max_error_rate: f64,
+    /// Whether a reply may end before it has as many tokens as asked for.
+    pub allow_eos: bool,
+    pub api: Api,
+}
+
+impl LoadJob {
+    /// A closed loop with defaults for the rest.
+    #[must_use]
+    pub fn closed(concurrency: u32, requests: u32) -> Self {
+        Self {
+            arrival: Arrival::Closed,
+            concurrency: Some(concurrency),
+            requests: Some(requests),
+            duration: None,
+            warmup: concurrency,
+            request_timeout: Duration::from_mins(1),
+            max_error_rate: 0.05,
+            allow_eos: false,
+            api: Api::Completions,
+        }
+    }
+
+    /// The load generator's plan; the seed is that of the arrivals.
+    #[must_use]
+    pub fn plan(&self, seed: u64) -> Plan {
+        Plan {
+            arrival: self.arrival.clone(),
+            seed,
+            concurrency: self.concurrency.map(|concurrency| concurrency as usize),
+            requests: self.requests.map(u64::from),
+            duration: self.duration,
+            warmup: u64::from(self.warmup),
+            request_timeout: self.request_timeout,
+            allow_eos: self.allow_eos,
+            ..Plan::closed(1, 1)
+        }
+    }
+
+    /// Requests that are sent, the warm-up's included, as far as the plan says it.
+    #[must_use]
+    pub fn total(&self) -> Option<u32> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        let by_time = || match (&self.arrival, self.duration) {
+            (Arrival::Rate { per_s, .. }, Some(duration)) => Some((per_s * duration.as_secs_f64()).ceil() as u32),
+            _ => None,
+        };
+        let requests = match (self.requests, by_time()) {
+            (Some(requests), Some(by_time)) => Some(requests.min(by_time)),
+            (requests, by_time) => requests.or(by_time),
+        };
+        requests.map(|requests| requests.saturating_add(self.warmup))
+    }
+
+    pub(super) fn read(section: &Section<'_>) -> Result<Self, DocumentError> {
+        let arrival = read_arrival(section)?;
+        let closed = arrival == Arrival::Closed;
+        let concurrency = count(section, "concurrency", closed)?;
+        let max_error_rate = section.optional("max_error_rate")?.unwrap_or(0.05);
+        if !(0.0..=1.0).contains(&max_error_rate) {
+            return Err(section.error("max_error_rate", format!("{max_error_rate} is not between 0 and 1"), None));
+        }
+        let request_timeout = section.optional("request_timeout")?.unwrap_or(Duration::from_mins(1));
+        if request_timeout.is_zero() {
+            return Err(section.error("request_timeout", "must be longer than 0", None));
+        }
+        let duration: Option<Duration> = section.optional("duration")?;
+        if duration.is_some_and(|duration| duration.is_zero()) {
+            return Err(section.error("duration", "must be longer than 0", None));
+        }
+        // A trace says itself how many requests there are.
+        let needed = duration.is_none() && !matches!(arrival, Arrival::Trace { .. });
+        let requests = count(section, "requests", needed)?;
+        // The load generator warms up in a closed loop; an open one has no width for it.
+        let warmup = section.optional("warmup")?.unwrap_or(if closed { concurrency.unwrap_or(0) } else { 0 });
+        let api = match section.optional::<String>("api")?.as_deref() {
+            None | Some("completions") => Api::Completions,
+            Some("chat") => Api::Chat,
+            Some(other) => {
+                let problem = format!("{other:?} is not an interface; there are \"completions\" and \"chat\"");
+                return Err(section.error("api", problem, None));
+            }
+        };
+        let allow_eos = section.optional("allow_eos")?.unwrap_or(false);
+        Ok(Self { arrival, concurrency, requests, duration, warmup, request_timeout, max_error_rate, allow_eos, api })
+    }
+}
+
+/// A number from 1 on; where it is not needed it may be absent.
+fn count(section: &Section<'_>, key: &str, needed: bool) -> Result<Option<u32>, DocumentError> {
+    if needed {
+        return positive(section, key).map(Some);
+    }
+    match section.optional(key)? {
+        Some(0) => Err(section.error(key, "must be at least 1", None)),
+        number => Ok(number),
+    }
+}
+
+/// Sessions per second, or `"inf"`.
+struct Rate(f64);
+
+impl FromToml for Rate {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match String::from_toml(value).as_deref() {
+            Ok("inf") => Ok(Self(f64::INFINITY)),
+            Ok(text) => Err(format!("{text:?} is neither a number nor \"inf\"")),
+            Err(_) => f64::from_toml(value).map(Self),
+        }
+    }
+}
+
+fn read_arrival(section: &Section<'_>) -> Result<Arrival, DocumentError> {
+    let rate = section.optional("rate")?.map(|Rate(rate)| rate);
+    let ramp = section.optional_section("ramp", |ramp| {
+        let (from, to) = (positive_number(ramp, "from")?, positive_number(ramp, "to")?);
+        let over: Duration = ramp.required("over")?;
+        if over.is_zero() {
+            return Err(ramp.error("over", "must be longer than 0", None));
+        }
+        let (Some(from_per_s), Some(to_per_s)) = (from, to) else {
+            let key = if from.is_none() { "from" } else { "to" };
+            return Err(ramp.error(key, "is missing", None));
+        };
+        Ok((from_per_s, to_per_s, over))
+    })?;
+    let factor = positive_number(section, "trace_factor")?;
+    let given: Vec<_> = [("rate", rate.is_some()), ("ramp", ramp.is_some()), ("trace_factor", factor.is_some())]
+        .into_iter()
+        .filter_map(|(key, given)| given.then_some(key))
+        .collect();
+    if let [first, second, ..] = given[..] {
+        let hint = "say once when requests are due".to_owned();
+        return Err(section.error(second, format!("cannot stand beside load.{first}"), Some(hint)));
+    }
+    let shape = positive_number(section, "burstiness")?;
+    let burstiness = shape.unwrap_or(1.0);
+    let arrival = match (rate, ramp, factor) {
+        (Some(per_s), ..) if per_s.is_infinite() && per_s > 0.0 => Arrival::AtOnce,
+        (Some(per_s), ..) if per_s > 0.0 => Arrival::Rate { per_s, burstiness },
+        (Some(per_s), ..) => return Err(section.error("rate", format!("{per_s} is not above 0"), None)),
+        (None, Some((from_per_s, to_per_s, over)), _) => Arrival::Ramp { from_per_s, to_per_s, over, burstiness },
+        (None, None, Some(factor)) => Arrival::Trace { factor },
+        (None, None, None) => Arrival::Closed,
+    };
+    if shape.is_some() && !matches!(arrival, Arrival::Rate { .. } | Arrival::Ramp { .. }) {
+        let problem = "is the shape of the gaps of a rate, and there is none".to_owned();
+        return Err(section.error(
+            "burstiness",
+            problem,
+            Some("give load.rate as a number, or leave it out".to_owned()),
+        ));
+    }
+    Ok(arrival)
+}
+
+/// A number above 0; of the shape of gaps, infinity is one.
+fn positive_number(section: &Section<'_>, key: &str) -> Result<Option<f64>, DocumentError> {
+    let number: Option<f64> = section.optional(key)?;
+    match number {
+        Some(number) if number.is_nan() || number <= 0.0 || (number.is_infinite() && key != "burstiness") => {
+            Err(section.error(key, format!("{number} is not a number above 0"), None))
+        }
+        number => Ok(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Document;
+
+    fn read(text: &str) -> Result<LoadJob, DocumentError> {
+        Document::from_text("study.toml", format!("[load]\n{text}")).parse(|root| root.section("load", LoadJob::read))
+    }
+
+    #[test]
+    fn the_keys_of_the_first_studies_mean_what_they_meant() {
+        assert_eq!(read("concurrency = 8\nrequests = 20").unwrap(), LoadJob::closed(8, 20));
+        let plan = read("concurrency = 8\nrequests = 20").unwrap().plan(5);
+        let expected = Plan { seed: 5, warmup: 8, request_timeout: Duration::from_mins(1), ..Plan::closed(8, 20) };
+        assert_eq!(plan, expected);
+    }
+
+    #[test]
+    fn every_arrival_can_be_asked_for() {
+        let arrival = |text: &str| read(text).unwrap().arrival;
+        assert_eq!(arrival("rate = 'inf'\nrequests = 3"), Arrival::AtOnce);
+        assert_eq!(arrival("rate = inf\nrequests = 3"), Arrival::AtOnce);
+        assert_eq!(arrival("rate = 4\nduration = '1m'"), Arrival::Rate { per_s: 4.0, burstiness: 1.0 });
+        assert_eq!(
+            arrival("rate = 0.5\nburstiness = inf\nrequests = 3"),
+            Arrival::Rate { per_s: 0.5, burstiness: f64::INFINITY }
+        );
+        assert_eq!(
+            arrival("ramp = { from = 1, to = 9, over = '2m' }\nrequests = 3"),
+            Arrival::Ramp { from_per_s: 1.0, to_per_s: 9.0, over: Duration::from_mins(2), burstiness: 1.0 }
+        );
+        assert_eq!(arrival("trace_factor = 0.5"), Arrival::Trace { factor: 0.5 });
+        let open = read("rate = 4\nduration = '1m'\napi = 'chat'\nallow_eos = true").unwrap();
+        assert_eq!((open.warmup, open.concurrency, open.api, open.allow_eos), (0, None, Api::Chat, true));
+        assert_eq!(open.total(), Some(240));
+    }
+
+    #[test]
+    fn what_is_no_load_is_named_with_its_line() {
+        for (text, problem) in [
+            ("requests = 3", "study.toml:1: load.concurrency: is missing"),
+            ("concurrency = 3", "study.toml:1: load.requests: is missing"),
+            ("concurrency = 0\nrequests = 3", "study.toml:2: load.concurrency: must be at least 1"),
+            ("rate = 'fast'\nrequests = 3", "study.toml:2: load.rate: \"fast\" is neither a number nor \"inf\""),
+            ("rate = -1\nrequests = 3", "study.toml:2: load.rate: -1 is not above 0"),
+            ("rate = 1\ntrace_factor = 1", "study.toml:3: load.trace_factor: cannot stand beside load.rate"),
+            (
+                "concurrency = 3\nrequests = 3\nburstiness = 2",
+                "study.toml:4: load.burstiness: is the shape of the gaps",
+            ),
+            ("ramp = { from = 1, over = '1m' }\nrequests = 3", "study.toml:2: load.ramp.to: is missing"),
+            ("ramp = { from = 1, to = 0, over = '1m' }", "study.toml:2: load.ramp.to: 0 is not a number above 0"),
+            ("rate = 1\nrequests = 3\napi = 'grpc'", "study.toml:4: load.api: \"grpc\" is not an interface"),
+            ("rate = 1\nrequests = 3\nwarm_up = 3", "study.toml:4: load.warm_up: unknown key"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.starts_with(problem), "{error}");
+        }
+    }
+}

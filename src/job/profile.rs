@@ -1,0 +1,183 @@
+//! Profiles: named series of loads that make the results of several runs one table.
+
+use std::path::Path;
+
+use super::LoadJob;
+use super::paths::Paths;
+use super::workload::read_spec;
+use crate::document::{Document, DocumentError, Section, nearest};
+use crate::workload::Spec;
+
+/// Several runs, one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    pub name: String,
+    /// At least one.
+    pub runs: Vec<ProfileRun>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfileRun {
+    /// Unique in its profile.
+    pub name: String,
+    /// Files may be missing; [`Profile::set_dataset`] fills them in.
+    pub spec: Spec,
+    pub load: LoadJob,
+}
+
+macro_rules! built_in {
+    ($($name:literal),+ $(,)?) => { [$(($name, include_str!(concat!("profiles/", $name, ".toml")))),+] };
+}
+
+impl Profile {
+    /// Names and texts of the profiles that ship in the binary.
+    pub const BUILT_IN: [(&'static str, &'static str); 11] = built_in![
+        "high",
+        "medium",
+        "low",
+        "vision-a",
+        "vision-b",
+        "sweep-80",
+        "sweep-10000",
+        "sweep-128000",
+        "nightly-serving",
+        "nightly-latency",
+        "nightly-throughput",
+    ];
+
+    /// Reads a profile: one of [`BUILT_IN`](Self::BUILT_IN) by its name, else a TOML file by its path.
+    ///
+    /// # Errors
+    /// Names the file, the line, the key and the nearest valid one; for a name that is none, the known ones.
+    pub fn read(path_or_name: &str) -> Result<Self, DocumentError> {
+        if let Some((name, text)) = Self::BUILT_IN.iter().find(|(name, _)| *name == path_or_name) {
+            return Self::parse(&Document::from_text(*name, *text), name);
+        }
+        let file = Path::new(path_or_name);
+        if !file.exists() {
+            let names = Self::BUILT_IN.map(|(name, _)| name);
+            let hint = match nearest(path_or_name, names) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("there are {}; or give the path of a file", names.join(", ")),
+            };
+            return Err(DocumentError {
+                file: file.to_owned(),
+                line: None,
+                key: String::new(),
+                problem: "is neither a profile nor a file".to_owned(),
+                hint: Some(hint),
+            });
+        }
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Self::parse(&Document::read(file)?, &name)
+    }
+
+    fn parse(document: &Document, name: &str) -> Result<Self, DocumentError> {
+        let paths = Paths::of(&document.file);
+        document.parse(|root| {
+            let mut names = Vec::new();
+            let runs = root.sections("run", |section| {
+                let run = read_run(section, &paths)?;
+                if names.contains(&run.name) {
+                    return Err(section.error("name", format!("{:?} is the name of an earlier run", run.name), None));
+                }
+                names.push(run.name.clone());
+                Ok(run)
+            })?;
+            if runs.is_empty() {
+                return Err(root.error("run", "there is no [[run]]", None));
+            }
+            Ok(Self { name: name.to_owned(), runs })
+        })
+    }
+
+    /// Fills in the data file where a run has none; whether there was such a run.
+    pub fn set_dataset(&mut self, file: &Path) -> bool {
+        self.runs.iter_mut().map(|run| run.spec.set_dataset(file)).fold(false, |any, filled| any | filled)
+    }
+}
+
+fn read_run(section: &Section<'_>, paths: &Paths) -> Result<ProfileRun, DocumentError> {
+    let name = section.required("name")?;
+    let load = section.section("load", LoadJob::read)?;
+    let spec = section.section("workload", |workload| read_spec(workload, paths, &load))?;
+    Ok(ProfileRun { name, spec, load })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Api, Arrival};
+    use crate::workload::Surroundings;
+    use std::path::PathBuf;
+
+    fn root() -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    }
+
+    #[test]
+    fn every_profile_that_ships_is_read_and_built() {
+        for (name, _) in Profile::BUILT_IN {
+            let mut profile = Profile::read(name).unwrap_or_else(|error| panic!("{error}"));
+            let needs_file = profile.set_dataset(&root().join("tests/fixtures/sharegpt.json"));
+            assert_eq!(needs_file, ["nightly-serving", "nightly-throughput"].contains(&name), "{name}");
+            for run in profile.runs {
+                let chat = run.load.api == Api::Chat;
+                let surroundings = Surroundings {
+                    seed: 0,
+                    vocab_size: Some(4096),
+                    max_model_len: Some(131_072),
+                    tokenizer: Some(root().join("tests/fixtures/tokenizer")),
+                    takes_tokens: !chat,
+                    chat,
+                };
+                let built =
+                    run.spec.build(&surroundings).unwrap_or_else(|error| panic!("{name} {}: {error}", run.name));
+                assert!(!built.session(0).turns.is_empty() && built.longest() <= 131_072);
+            }
+        }
+    }
+
+    #[test]
+    fn the_profiles_ask_what_their_sources_asked() {
+        let of = |name: &str| Profile::read(name).unwrap().runs;
+        let requests = |name: &str| of(name).iter().map(|run| run.load.requests.unwrap()).collect::<Vec<_>>();
+        assert_eq!(requests("high"), [1, 5, 10]);
+        assert_eq!(requests("medium"), [32, 64, 128]);
+        assert_eq!(requests("low"), [1, 4, 8, 16, 32]);
+        assert_eq!(requests("vision-a"), [8, 16, 32, 64, 128]);
+        assert_eq!(requests("vision-b"), [1, 8, 16, 32]);
+        assert_eq!(requests("sweep-80"), [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]);
+        assert_eq!(requests("sweep-10000"), [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(requests("sweep-128000"), [1, 1, 1, 1]);
+        for (name, _) in Profile::BUILT_IN {
+            let open = of(name).iter().all(|run| run.load.arrival == Arrival::AtOnce);
+            assert_eq!(open, !["nightly-serving", "nightly-latency"].contains(&name), "{name}");
+        }
+        let arrivals: Vec<_> = of("nightly-serving").into_iter().map(|run| run.load.arrival).collect();
+        let rate = |per_s| Arrival::Rate { per_s, burstiness: 1.0 };
+        assert_eq!(arrivals, [rate(1.0), rate(4.0), rate(16.0), Arrival::AtOnce]);
+    }
+
+    #[test]
+    fn what_is_no_profile_is_named_with_what_is() {
+        let error = Profile::read("hihg").unwrap_err();
+        assert_eq!(
+            (error.to_string().as_str(), error.hint.as_deref()),
+            ("hihg: is neither a profile nor a file", Some("did you mean high?"),)
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("own.toml");
+        let run = "[[run]]\nname = 'a'\nload = { rate = 'inf', requests = 2 }\n\
+                   workload = { kind = 'random', input_len = 'max_model_len - 9', output_len = 5 }\n";
+        for (text, problem) in [
+            (String::new(), "run: there is no [[run]]"),
+            (format!("{run}{run}"), "6: run[1].name: \"a\" is the name of an earlier run"),
+            (run.replace("output_len", "outptu_len"), "4: run[0].workload.outptu_len: unknown key"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = Profile::read(&file.to_string_lossy()).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! `[workload]`: what is asked.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+use toml::de::DeValue;
+
+use super::paths::Paths;
+use super::{LoadJob, ModelJob};
+use crate::document::{DocumentError, FromToml, Section, nearest};
+use crate::facts::EngineVersion;
+use crate::load::{Api, Arrival};
+use crate::workload::{Length, Pruning, Spec, Surroundings, Think, Workload, WorkloadError};
+
+/// A workload, from what the study says to what the load generator asks.
+#[derive(Clone, Debug)]
+pub struct WorkloadJob {
+    pub spec: Spec,
+    pub surroundings: Surroundings,
+    pub built: Arc<dyn Workload>,
+    /// Of each data file, its name and a digest of its content: paths differ between machines.
+    files: Vec<(String, String)>,
+}
+
+impl WorkloadJob {
+    /// Reads the section and builds the workload. A trace that is replayed as a whole says how many requests there are.
+    pub(super) fn read(
+        section: &Section<'_>,
+        paths: &Paths,
+        seed: u64,
+        model: &ModelJob,
+        load: &mut LoadJob,
+    ) -> Result<Self, DocumentError> {
+        let spec = read_spec(section, paths, load)?;
+        let vocab_size = model.shape.vocab_size.and_then(|size| u32::try_from(size).ok());
+        let surroundings = Surroundings {
+            seed,
+            vocab_size: section.optional("vocab_size")?.or(vocab_size),
+            max_model_len: Some(model.shape.max_model_len(EngineVersion::LATEST)),
+            tokenizer: Some(model.directory.clone()).filter(|directory| directory.join("tokenizer.json").exists()),
+            takes_tokens: load.api == Api::Completions,
+            chat: load.api == Api::Chat,
+        };
+        let error =
+            |error: &WorkloadError| section.error(error.key(), error.problem(), error.hint().map(str::to_owned));
+        let built = spec.build(&surroundings).map_err(|problem| error(&problem))?;
+        if matches!(load.arrival, Arrival::Trace { .. }) {
+            if built.due(0).is_none() {
+                let problem = format!("a {} workload without time stamps cannot be replayed", spec.kind());
+                let hint = "name a trace with times, or leave load.trace_factor out".to_owned();
+                return Err(section.error("kind", problem, Some(hint)));
+            }
+            if load.requests.is_none() && load.duration.is_none() {
+                load.requests = built.len().and_then(|len| u32::try_from(len).ok());
+            }
+        }
+        let digest = |file: &Path| {
+            let problem = |error| WorkloadError::Read { file: file.to_owned(), problem: format!("{error}") };
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            digest(file).map(|digest| (name, digest)).map_err(|io| error(&problem(io)))
+        };
+        let files = spec.files().into_iter().map(digest).collect::<Result<_, _>>()?;
+        Ok(Self { spec, surroundings, built, files })
+    }
+
+    pub(super) fn reseed(&mut self, seed: u64) -> Result<(), WorkloadError> {
+        self.surroundings.seed = seed;
+        self.built = self.spec.build(&self.surroundings)?;
+        Ok(())
+    }
+
+    /// Tokens that a request generates in the mean of some.
+    #[must_use]
+    pub fn mean_output(&self) -> f64 {
+        let turns = (0..8).flat_map(|index| self.built.session(index).turns);
+        let outputs: Vec<_> = turns.map(|turn| f64::from(turn.request.output_len)).collect();
+        #[expect(clippy::cast_precision_loss, reason = "some turns")]
+        let count = outputs.len().max(1) as f64;
+        outputs.iter().sum::<f64>() / count
+    }
+
+    /// What decides which requests are sent; see [`Job::definition`](super::Job::definition).
+    pub(super) fn definition(&self) -> Json {
+        let mut files = self.files.iter();
+        let mut definition = define(&self.spec, &mut files);
+        if let Some(vocab_size) = self.surroundings.vocab_size.filter(|_| self.surroundings.takes_tokens) {
+            definition["vocab_size"] = json!(vocab_size);
+        }
+        definition
+    }
+}
+
+/// FNV-1a of 64 bits: tells files apart, protects from nothing.
+fn digest(file: &Path) -> std::io::Result<String> {
+    let mut reader = std::io::BufReader::with_capacity(1 << 20, std::fs::File::open(file)?);
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    loop {
+        let bytes = std::io::BufRead::fill_buf(&mut reader)?;
+        if bytes.is_empty() {
+            return Ok(format!("{hash:016x}"));
+        }
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        let len = bytes.len();
+        std::io::BufRead::consume(&mut reader, len);
+    }
+}
+
+fn define(spec: &Spec, files: &mut std::slice::Iter<'_, (String, String)>) -> Json {
+    let length = |length: &Length| match length {
+        Length::Exact(length) => json!(length),
+        Length::Range { min, max } => json!({"min": min, "max": max}),
+        Length::Rest(_) => json!(length.to_string()),
+    };
+    let mut object = match spec {
+        Spec::Random { input_len, output_len, prefix_len } => {
+            let mut object = json!({"input_len": length(input_len), "output_len": length(output_len)});
+            if *prefix_len > 0 {
+                object["prefix_len"] = json!(prefix_len);
+            }
+            object
+        }
+        Spec::ShareGpt { prompts, output_len, pruning, .. } => json!({
+            "prompts": prompts, "output_len": output_len, "min_len": pruning.min_len,
+            "max_prompt_len": pruning.max_prompt_len, "max_total_len": pruning.max_total_len,
+        }),
+        Spec::Jsonl { output_len, .. } => json!({"output_len": output_len}),
+        Spec::Trace { .. } => json!({}),
+        Spec::Prefix { groups, prefix_len, share, suffix_len, output_len } => json!({
+            "groups": groups, "prefix_len": prefix_len, "share": share,
+            "suffix_len": length(suffix_len), "output_len": length(output_len),
+        }),
+        Spec::Conversation { turns, system_len, first_len, user_len, output_len, think } => {
+            let (distribution, think) = match think {
+                Think::Fixed(time) => ("fixed", time),
+                Think::Exponential(mean) => ("exponential", mean),
+            };
+            json!({
+                "turns": length(turns), "system_len": system_len, "first_len": length(first_len),
+                "user_len": length(user_len), "output_len": length(output_len),
+                "think_time_s": think.as_secs_f64(), "think_distribution": distribution,
+            })
+        }
+        Spec::Image { sizes, count, input_len, output_len } => json!({
+            "sizes": sizes, "count": count, "input_len": length(input_len), "output_len": length(output_len),
+        }),
+        Spec::Mixture { parts } => {
+            let mut part = |(weight, part): &(f64, Spec)| {
+                let mut object = define(part, files);
+                object["weight"] = json!(weight);
+                object
+            };
+            json!({"part": parts.iter().map(&mut part).collect::<Vec<_>>()})
+        }
+    };
+    object["kind"] = json!(spec.kind());
+    let is_mixture = matches!(spec, Spec::Mixture { .. });
+    if let Some((name, digest)) = (!is_mixture && !spec.files().is_empty()).then(|| files.next()).flatten() {
+        object["file"] = json!({"name": name, "digest": digest});
+    }
+    object
+}
+
+/// A number, `{ min = 1, max = 9 }`, `"1..9"` or `"max_model_len - 2048"`.
+impl FromToml for Length {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        if let Ok(text) = String::from_toml(value) {
+            return text.parse();
+        }
+        let Ok(mut range) = std::collections::BTreeMap::<String, u32>::from_toml(value) else {
+            return u32::from_toml(value).map(Self::Exact);
+        };
+        match (range.remove("min"), range.remove("max"), range.is_empty()) {
+            (Some(min), Some(max), true) => Ok(Self::Range { min, max }),
+            _ => Err("a range has the keys min and max, and no others".to_owned()),
+        }
+    }
+}
+
+/// Reads a specification; `vocab_size` is left to the caller. The load says how many prompts a data set is asked for.
+pub(super) fn read_spec(section: &Section<'_>, paths: &Paths, load: &LoadJob) -> Result<Spec, DocumentError> {
+    read_kind(section, paths, load, true)
+}
+
+fn read_kind(section: &Section<'_>, paths: &Paths, load: &LoadJob, outer: bool) -> Result<Spec, DocumentError> {
+    let kind: String = section.required("kind")?;
+    Ok(match kind.as_str() {
+        "random" => {
+            let (mut input_len, mut output_len) = (length(section, "input_len")?, length(section, "output_len")?);
+            if let Some(ratio) = section.optional("range_ratio")? {
+                let around = |length: Length| {
+                    length.around(ratio).map_err(|problem| section.error("range_ratio", problem, None))
+                };
+                (input_len, output_len) = (around(input_len)?, around(output_len)?);
+            }
+            Spec::Random { input_len, output_len, prefix_len: section.optional("prefix_len")?.unwrap_or(0) }
+        }
+        "sharegpt" => {
+            let default = Pruning::default();
+            Spec::ShareGpt {
+                path: path(section, paths)?,
+                prompts: match section.optional("prompts")? {
+                    Some(0) => return Err(section.error("prompts", "must be at least 1", None)),
+                    prompts => prompts.or(load.total()).unwrap_or(Spec::PROMPTS),
+                },
+                output_len: output_len(section)?,
+                pruning: Pruning {
+                    min_len: section.optional("min_len")?.unwrap_or(default.min_len),
+                    max_prompt_len: section.optional("max_prompt_len")?.unwrap_or(default.max_prompt_len),
+                    max_total_len: section.optional("max_total_len")?.unwrap_or(default.max_total_len),
+                },
+            }
+        }
+        "jsonl" => Spec::Jsonl { path: path(section, paths)?, output_len: output_len(section)? },
+        "trace" => Spec::Trace { path: path(section, paths)? },
+        "prefix" => Spec::Prefix {
+            groups: section.optional("groups")?.unwrap_or(1),
+            prefix_len: section.required("prefix_len")?,
+            share: section.optional("share")?.unwrap_or(1.0),
+            suffix_len: length(section, "suffix_len")?,
+            output_len: length(section, "output_len")?,
+        },
+        "conversation" => Spec::Conversation {
+            turns: length(section, "turns")?,
+            system_len: section.optional("system_len")?.unwrap_or(0),
+            first_len: length(section, "first_len")?,
+            user_len: length(section, "user_len")?,
+            output_len: length(section, "output_len")?,
+            think: think(section)?,
+        },
+        "image" => Spec::Image {
+            sizes: sizes(section)?,
+            count: section.optional("count")?.unwrap_or(1),
+            input_len: length(section, "input_len")?,
+            output_len: length(section, "output_len")?,
+        },
+        "mixture" if outer => Spec::Mixture {
+            parts: section.sections("part", |part| {
+                Ok((part.optional("weight")?.unwrap_or(1.0), read_kind(part, paths, load, false)?))
+            })?,
+        },
+        "mixture" => {
+            let problem = "a mixture cannot be part of a mixture";
+            return Err(section.error("kind", problem, Some("list its parts beside the others".to_owned())));
+        }
+        other => {
+            let known = Spec::KINDS.map(|kind| format!("{kind:?}")).join(", ");
+            let hint = nearest(other, Spec::KINDS).map(|near| format!("did you mean {near:?}?"));
+            return Err(section.error("kind", format!("{other:?} is not a workload; there is {known}"), hint));
+        }
+    })
+}
+
+fn length(section: &Section<'_>, key: &str) -> Result<Length, DocumentError> {
+    match section.required(key)? {
+        Length::Exact(0) => Err(section.error(key, "must be at least 1", None)),
+        length => Ok(length),
+    }
+}
+
+fn output_len(section: &Section<'_>) -> Result<Option<u32>, DocumentError> {
+    match section.optional("output_len")? {
+        Some(0) => Err(section.error("output_len", "must be at least 1", None)),
+        length => Ok(length),
+    }
+}
+
+fn path(section: &Section<'_>, paths: &Paths) -> Result<Option<std::path::PathBuf>, DocumentError> {
+    let Some(written) = section.optional::<String>("path")? else { return Ok(None) };
+    let found = paths.find(&written);
+    if found.is_none() {
+        return Err(section.error("path", format!("{written:?} does not exist"), None));
+    }
+    Ok(found)
+}
+
+fn think(section: &Section<'_>) -> Result<Think, DocumentError> {
+    let time: Duration = section.optional("think_time")?.unwrap_or_default();
+    match section.optional::<String>("think_distribution")?.as_deref() {
+        None | Some("exponential") => Ok(Think::Exponential(time)),
+        Some("fixed") => Ok(Think::Fixed(time)),
+        Some(other) => {
+            let problem = format!("{other:?} is not a distribution; there are \"exponential\" and \"fixed\"");
+            Err(section.error("think_distribution", problem, None))
+        }
+    }
+}
+
+/// `width` and `height`, or `sizes = [[512, 512], [1024, 768]]`.
+fn sizes(section: &Section<'_>) -> Result<Vec<(u32, u32)>, DocumentError> {
+    let sizes: Option<Vec<Vec<u32>>> = section.optional("sizes")?;
+    let (width, height): (Option<u32>, Option<u32>) = (section.optional("width")?, section.optional("height")?);
+    match (sizes, width, height) {
+        (None, Some(width), Some(height)) => Ok(vec![(width, height)]),
+        (Some(sizes), None, None) => {
+            let pair = |size: &Vec<u32>| match size[..] {
+                [width, height] => Ok((width, height)),
+                _ => Err(section.error("sizes", format!("{size:?} is not [width, height]"), None)),
+            };
+            sizes.iter().map(pair).collect()
+        }
+        _ => Err(section.error("sizes", "give either sizes, or width and height", None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Job;
+
+    /// The quick start with another workload and load.
+    fn study(workload: &str, load: &str) -> Result<Job, DocumentError> {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+        let text = std::fs::read_to_string(examples.join("quickstart.toml")).unwrap();
+        let text = text.replace("models/", &format!("{}/models/", examples.display()));
+        let (begin, rest) = text.split_once("[workload]").unwrap();
+        let (_, end) = rest.split_once("[objective]").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("study.toml");
+        std::fs::write(folder.path().join("trace.csv"), "arrival_s,input_tokens,output_tokens\n1,5,3\n2,6,5\n")
+            .unwrap();
+        std::fs::write(&file, format!("{begin}[workload]\n{workload}\n[load]\n{load}\n[objective]{end}")).unwrap();
+        Job::read(&file)
+    }
+
+    const LOAD: &str = "concurrency = 4\nrequests = 8";
+
+    #[test]
+    fn a_plain_study_is_defined_as_it_always_was() {
+        let job = study("kind = 'random'\ninput_len = 16\noutput_len = 4\nvocab_size = 500", LOAD).unwrap();
+        let definition = job.definition();
+        let workload = r#"{"input_len":16,"kind":"random","output_len":4,"vocab_size":500}"#;
+        assert_eq!(definition["workload"].to_string(), workload);
+        let load = r#"{"concurrency":4,"max_error_rate":0.05,"request_timeout_s":60.0,"requests":8,"warmup":4}"#;
+        assert_eq!(definition["load"].to_string(), load);
+        assert!((job.workload.mean_output() - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn every_key_that_changes_what_is_asked_changes_the_definition() {
+        let prefix = "kind = 'prefix'\nprefix_len = 9\nsuffix_len = { min = 2, max = 5 }\noutput_len = '3..4'\n";
+        let conversation = "kind = 'conversation'\nturns = 2\nfirst_len = 9\nuser_len = 4\noutput_len = 3\n";
+        let random = "kind = 'random'\ninput_len = 16\noutput_len = 4\n";
+        let mixture = format!("kind = 'mixture'\n[[workload.part]]\n{random}");
+        let texts = [
+            random.to_owned(),
+            format!("{random}prefix_len = 3"),
+            format!("{random}range_ratio = 0.5"),
+            prefix.to_owned(),
+            format!("{prefix}share = 0.5"),
+            format!("{prefix}groups = 2"),
+            conversation.to_owned(),
+            format!("{conversation}think_time = '2s'"),
+            format!("{conversation}think_time = '2s'\nthink_distribution = 'fixed'"),
+            format!("{conversation}system_len = 7"),
+            "kind = 'trace'\npath = 'trace.csv'".to_owned(),
+            mixture.clone(),
+            format!("{mixture}[[workload.part]]\nweight = 2\n{prefix}"),
+        ];
+        let mut seen = Vec::new();
+        for text in texts {
+            let definition = study(&text, LOAD).unwrap_or_else(|error| panic!("{error}\n{text}")).definition();
+            assert!(!seen.contains(&definition["workload"]), "{text}");
+            seen.push(definition["workload"].clone());
+        }
+        for load in [
+            "rate = 2",
+            "rate = 'inf'",
+            "rate = 2\nburstiness = 3",
+            "duration = 9\nrate = 2",
+            "allow_eos = true\nrate = 2",
+        ] {
+            let definition = study(random, &format!("requests = 8\n{load}")).unwrap().definition();
+            assert!(!seen.contains(&definition["load"]), "{load}");
+            seen.push(definition["load"].clone());
+        }
+    }
+
+    #[test]
+    fn a_trace_is_replayed_as_a_whole_and_has_its_file_in_the_definition() {
+        let job = study("kind = 'trace'\npath = 'trace.csv'", "trace_factor = 0.5").unwrap();
+        assert_eq!((job.load.requests, job.workload.built.due(1)), (Some(2), Some(Duration::from_secs(1))));
+        assert_eq!(job.definition()["workload"]["file"]["name"], "trace.csv");
+        assert_eq!(job.definition()["workload"]["file"]["digest"].as_str().map(str::len), Some(16));
+    }
+
+    #[test]
+    fn what_is_no_workload_is_named_with_its_line_and_key() {
+        let random = "kind = 'random'\ninput_len = 16\noutput_len = 4";
+        for (workload, load, problem) in [
+            ("kind = 'randm'", LOAD, "workload.kind: \"randm\" is not a workload; there is \"random\", \"sharegpt\""),
+            ("kind = 'random'\ninput_len = 0", LOAD, "workload.input_len: must be at least 1"),
+            ("kind = 'random'\ninput_len = { min = 3 }", LOAD, "workload.input_len: a range has the keys min and max"),
+            ("kind = 'random'\ninput_len = { min = 5, max = 3 }\noutput_len = 1", LOAD, "workload.input_len: min 5 is"),
+            ("kind = 'random'\ninput_len = 9999999\noutput_len = 4", LOAD, "workload.input_len: input_len 9999999 + o"),
+            ("kind = 'trace'\npath = 'none.csv'", LOAD, "workload.path: \"none.csv\" does not exist"),
+            ("kind = 'trace'", LOAD, "workload.path: no file is named that holds the requests of a trace workload"),
+            ("kind = 'image'\nwidth = 9\ninput_len = 4\noutput_len = 1", LOAD, "workload.sizes: give either sizes, or"),
+            (random, "trace_factor = 1", "workload.kind: a random workload without time stamps cannot be replayed"),
+            (
+                random,
+                "concurrency = 4\nrequests = 8\napi = 'chat'",
+                "workload.kind: the model's tokenizer is not known",
+            ),
+            ("kind = 'mixture'", LOAD, "workload.part: no part has a weight above 0"),
+            ("kind = 'random'\ninput_len = 1\noutput_len = 4\nprefx_len = 3", LOAD, "workload.prefx_len: unknown key"),
+        ] {
+            let error = study(workload, load).unwrap_err();
+            assert!(error.to_string().contains(problem) && error.line.is_some(), "{error}");
+        }
+    }
+}

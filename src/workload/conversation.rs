@@ -1,0 +1,107 @@
+//! Conversations: each request holds everything that was said before it.
+
+use std::time::Duration;
+
+use super::draw::{Purpose, rng, unit};
+use super::length::Span;
+use super::writer::{Draft, Piece, Writer};
+use super::{Message, Part, Prompt, Request, Role, Session, Turn, Workload};
+
+/// How long a user thinks between a reply and the next message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Think {
+    Fixed(Duration),
+    /// Drawn from the exponential distribution of this mean.
+    Exponential(Duration),
+}
+
+/// Sessions of several turns.
+///
+/// What stands in the history as a reply are as many random tokens as the reply had, and not what the server answered.
+/// Otherwise two configurations whose numerics differ would be asked different things and could not be compared, and a
+/// request could not be serialized before its turn. The price: a prefix cache finds what was asked, and not the replies'
+/// own blocks that it may still hold; what follows a reply in the history is found again from the second time on.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    pub(super) writer: Writer,
+    /// As messages with roles, otherwise as one prompt that holds all that was said.
+    pub(super) chat: bool,
+    pub(super) turns: Span,
+    /// Tokens of a system prompt that all sessions share; 0: none.
+    pub(super) system_len: u32,
+    pub(super) first: Span,
+    pub(super) user: Span,
+    pub(super) output: Span,
+    pub(super) think: Think,
+}
+
+/// Messages of one session have streams of their own, next to each other.
+const MESSAGES: u64 = 1 << 16;
+
+impl Conversation {
+    pub(super) const MOST_TURNS: u32 = 10_000;
+
+    fn message(&self, piece: Piece, role: Role, exact: bool) -> Message {
+        let mut draft = self.writer.draft();
+        draft.add(piece, exact);
+        let text = if let Prompt::Text(text) = draft.prompt() { text } else { String::new() };
+        Message { role, content: vec![Part::Text(text)] }
+    }
+}
+
+/// What was said so far.
+enum History<'w> {
+    Messages(Vec<Message>),
+    Draft(Draft<'w>),
+}
+
+impl Workload for Conversation {
+    fn session(&self, index: u64) -> Session {
+        let mut choice = rng(self.writer.seed(), Purpose::Choice, index);
+        let count = self.turns.draw(&mut choice);
+        let mut history = if self.chat { History::Messages(Vec::new()) } else { History::Draft(self.writer.draft()) };
+        let mut say = |role, piece, exact| match &mut history {
+            History::Messages(messages) => {
+                messages.push(self.message(piece, role, true));
+                Prompt::Messages(if exact { messages.clone() } else { Vec::new() })
+            }
+            History::Draft(draft) => {
+                draft.add(piece, exact);
+                if exact { draft.prompt() } else { Prompt::Tokens(Vec::new()) }
+            }
+        };
+        if self.system_len > 0 {
+            say(Role::System, Piece::new(Purpose::Shared, 0, self.system_len), false);
+        }
+        let mut turns = Vec::with_capacity(count as usize);
+        for turn in 0..count {
+            let output_len = self.output.draw(&mut choice);
+            let (piece, think) = if turn == 0 {
+                (Piece::new(Purpose::Prompt, index, self.first.draw(&mut choice)), Duration::ZERO)
+            } else {
+                let stream = index.wrapping_mul(MESSAGES).wrapping_add(2 * u64::from(turn));
+                let len = self.user.draw(&mut choice);
+                let think = match self.think {
+                    Think::Fixed(time) => time,
+                    Think::Exponential(mean) => mean.mul_f64(-libm::log(1.0 - unit(&mut choice))),
+                };
+                (Piece::new(Purpose::Message, stream, len), think)
+            };
+            let prompt = say(Role::User, piece, true);
+            turns.push(Turn { request: Request { prompt, output_len }, think });
+            if turn + 1 < count {
+                let stream = index.wrapping_mul(MESSAGES).wrapping_add(2 * u64::from(turn) + 1);
+                say(Role::Assistant, Piece::new(Purpose::Message, stream, output_len), false);
+            }
+        }
+        Session { turns }
+    }
+
+    fn longest(&self) -> u64 {
+        let later = self.turns.longest() - 1;
+        u64::from(self.system_len)
+            + self.first.longest()
+            + later * (self.user.longest() + self.output.longest())
+            + self.output.longest()
+    }
+}

@@ -1,0 +1,80 @@
+//! Why a workload cannot be built.
+
+use std::path::PathBuf;
+
+/// What is wrong, with the name, the limit and the actual value; [`hint`](Self::hint) says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkloadError {
+    /// A value of the specification is out of its range.
+    #[error("{key}: {problem}")]
+    Value { key: &'static str, problem: String },
+    #[error("{sum} = {longest} tokens; the model holds {holds}")]
+    TooLong { key: &'static str, sum: String, longest: u64, holds: u64 },
+    #[error("the size of the vocabulary is not in the model's config.json; give it here")]
+    NoVocabulary,
+    #[error("the model's tokenizer is not known")]
+    NoTokenizer,
+    #[error("the tokenizer {path} cannot be read: {problem}")]
+    Tokenizer { path: PathBuf, problem: String },
+    /// No text of the tokenizer's words has exactly so many tokens.
+    #[error("no text of exactly {asked} tokens was found; the nearest has {got}")]
+    Inexact { asked: u64, got: u64 },
+    #[error("no file is named that holds the requests of a {kind} workload")]
+    NoFile { kind: &'static str },
+    #[error("{file} cannot be read: {problem}")]
+    Read { file: PathBuf, problem: String },
+    /// One line of a data file. Lines count from 1.
+    #[error("{file}:{line}: {problem}")]
+    Row { file: PathBuf, line: u64, problem: String },
+    #[error("{file} holds no request{}", left_out_text(.left_out))]
+    Empty { file: PathBuf, left_out: Vec<LeftOut> },
+    /// The interface that is asked does not take such prompts.
+    #[error("{what} cannot be sent to {api}")]
+    Api { what: String, api: &'static str },
+}
+
+/// Rows of a file that a rule leaves out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Why, as a fragment: `longer than the model holds`.
+    pub reason: &'static str,
+    pub rows: u64,
+}
+
+fn left_out_text(left_out: &[LeftOut]) -> String {
+    left_out.iter().map(|left_out| format!("; {} {}", left_out.rows, left_out.reason)).collect()
+}
+
+impl WorkloadError {
+    /// The key of the specification that it is about.
+    #[must_use]
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Value { key, .. } | Self::TooLong { key, .. } => key,
+            Self::NoVocabulary => "vocab_size",
+            Self::NoTokenizer | Self::Tokenizer { .. } | Self::Inexact { .. } | Self::Api { .. } => "kind",
+            Self::NoFile { .. } | Self::Read { .. } | Self::Row { .. } | Self::Empty { .. } => "path",
+        }
+    }
+
+    /// The problem without its key.
+    #[must_use]
+    pub fn problem(&self) -> String {
+        if let Self::Value { problem, .. } = self { problem.clone() } else { self.to_string() }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::TooLong { .. } => "ask for shorter requests",
+            Self::NoTokenizer => "give a directory that holds the model's tokenizer.json, or ask with token ids",
+            Self::Tokenizer { .. } => "give the tokenizer.json of the model that is served",
+            Self::Inexact { .. } => "ask for longer prompts, or ask with token ids",
+            Self::NoFile { .. } => "give its path, as `path` or with --dataset",
+            Self::Api { .. } => "choose the other interface (`api`), or another workload",
+            Self::Empty { .. } => "give a file with requests that the model can hold",
+            Self::Value { .. } | Self::NoVocabulary | Self::Read { .. } | Self::Row { .. } => return None,
+        })
+    }
+}

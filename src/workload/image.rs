@@ -1,0 +1,82 @@
+//! Chat messages with generated images.
+
+use std::sync::Arc;
+
+use rand::Rng;
+
+use super::draw::{Purpose, between, rng};
+use super::length::Span;
+use super::writer::{Piece, Writer};
+use super::{Message, Part, Prompt, Request, Role, Session, Turn, Workload};
+
+/// Every request has images that no other has, so that no cache of a multimodal encoder helps. How many tokens an image
+/// becomes is for the model to say: [`longest`](Workload::longest) is that of the text.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub(super) writer: Writer,
+    /// Width and height in pixels; each image draws which.
+    pub(super) sizes: Vec<(u32, u32)>,
+    pub(super) count: u32,
+    pub(super) input: Span,
+    pub(super) output: Span,
+}
+
+/// Images are made of squares of one random colour. Squares of the size of a vision model's patches (14 or 16 pixels)
+/// differ in everything that the model sees, and compress well.
+const SQUARE: u32 = 16;
+
+impl Image {
+    pub(super) const MOST_PIXELS: u64 = 64_000_000;
+}
+
+impl Workload for Image {
+    fn session(&self, index: u64) -> Session {
+        let mut choice = rng(self.writer.seed(), Purpose::Choice, index);
+        let (input, output_len) = (self.input.draw(&mut choice), self.output.draw(&mut choice));
+        let mut pixels = rng(self.writer.seed(), Purpose::Pixel, index);
+        let last = u32::try_from(self.sizes.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        let mut content: Vec<_> = (0..self.count)
+            .map(|_| {
+                let (width, height) = self.sizes[between(&mut choice, 0, last) as usize];
+                Part::Image(png(width, height, &mut pixels))
+            })
+            .collect();
+        if let Prompt::Text(text) = self.writer.prompt([Piece::new(Purpose::Prompt, index, input)]) {
+            content.push(Part::Text(text));
+        }
+        let prompt = Prompt::Messages(vec![Message { role: Role::User, content }]);
+        Session { turns: vec![Turn { request: Request { prompt, output_len }, think: std::time::Duration::ZERO }] }
+    }
+
+    fn longest(&self) -> u64 {
+        self.input.longest() + self.output.longest()
+    }
+}
+
+/// A PNG file of 8-bit RGB.
+fn png(width: u32, height: u32, colours: &mut impl Rng) -> Arc<[u8]> {
+    let mut pixels = Vec::with_capacity(3 * width as usize * height as usize);
+    for top in (0..height).step_by(SQUARE as usize) {
+        let mut row = Vec::with_capacity(3 * (width + SQUARE) as usize);
+        for _ in (0..width).step_by(SQUARE as usize) {
+            let [red, green, blue, _] = colours.next_u32().to_le_bytes();
+            for _ in 0..SQUARE {
+                row.extend([red, green, blue]);
+            }
+        }
+        row.truncate(3 * width as usize);
+        for _ in top..height.min(top + SQUARE) {
+            pixels.extend_from_slice(&row);
+        }
+    }
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_compression(png::Compression::Fast);
+    // Equal rows become zeros.
+    encoder.set_filter(png::Filter::Up);
+    let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels));
+    // Writing to memory an image whose size and data agree has nothing that could fail.
+    debug_assert!(written.is_ok(), "{written:?}");
+    file.into()
+}

@@ -1,0 +1,209 @@
+//! Prompts from a file with one JSON object in each line.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::recorded::Recorded;
+use super::tokenizer::Tokenizer;
+use super::{LeftOut, Message, Part, Prompt, Role, Session, Surroundings, WorkloadError, json_problem};
+
+/// One line: exactly one of `prompt` (text, or token ids), `messages` (as in `/v1/chat/completions`, text only) and
+/// `conversations` (as in ShareGPT: the first message is asked, the second is as long as the reply shall be).
+#[derive(Deserialize)]
+struct Line {
+    prompt: Option<Text>,
+    messages: Option<Vec<Said>>,
+    conversations: Option<Vec<Turn>>,
+    output_len: Option<u32>,
+    max_tokens: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+#[derive(Deserialize)]
+struct Said {
+    role: Speaker,
+    content: Content,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Speaker {
+    System,
+    User,
+    Assistant,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<TextPart>),
+}
+
+#[derive(Deserialize)]
+struct TextPart {
+    text: String,
+}
+
+#[derive(Deserialize)]
+struct Turn {
+    value: String,
+}
+
+/// Reads all prompts, in the file's order. `output_len` is for lines that say none. Where no tokenizer is known, a
+/// prompt's tokens count as a fourth of its bytes; that only decides what the model holds.
+pub(super) fn read(
+    file: &Path,
+    output_len: Option<u32>,
+    surroundings: &Surroundings,
+) -> Result<Recorded, WorkloadError> {
+    let opened =
+        File::open(file).map_err(|error| WorkloadError::Read { file: file.to_owned(), problem: error.to_string() })?;
+    let tokenizer = surroundings.tokenizer.as_deref().map(Tokenizer::read).transpose()?;
+    let holds = surroundings.max_model_len.unwrap_or(u64::MAX);
+    let (mut sessions, mut longest, mut long) = (Vec::new(), 0, 0);
+    for (line, text) in (1..).zip(BufReader::new(opened).lines()) {
+        let error = |problem: String| WorkloadError::Row { file: file.to_owned(), line, problem };
+        let text = text.map_err(|problem| error(problem.to_string()))?;
+        if text.trim().is_empty() {
+            continue;
+        }
+        let read: Line = serde_json::from_str(&text).map_err(|problem| error(json_problem(&problem)))?;
+        let said = read.output_len.or(read.max_tokens);
+        let reply = read.conversations.as_ref().and_then(|turns| turns.get(1)).map(|turn| turn.value.clone());
+        let prompt = prompt(read, surroundings.chat).map_err(|problem| error(problem.to_owned()))?;
+        if matches!(prompt, Prompt::Tokens(_)) && !surroundings.takes_tokens {
+            return Err(error("prompt: token ids, which the server is not asked with here".to_owned()));
+        }
+        let output = match (said.or(output_len), reply, &tokenizer) {
+            (Some(0), ..) => return Err(error("output_len: must be at least 1".to_owned())),
+            (Some(output), ..) => output,
+            (None, Some(reply), Some(tokenizer)) => {
+                u32::try_from(tokenizer.count(&reply, true)).unwrap_or(u32::MAX).max(1)
+            }
+            (None, Some(_), None) => return Err(WorkloadError::NoTokenizer),
+            (None, None, _) => {
+                return Err(error("output_len: is missing, and the workload gives none for all lines".to_owned()));
+            }
+        };
+        let total = count(&prompt, tokenizer.as_ref(), !surroundings.chat) + u64::from(output);
+        if total > holds {
+            long += 1;
+            continue;
+        }
+        longest = longest.max(total);
+        sessions.push(Session::single(prompt, output));
+    }
+    let left_out =
+        if long == 0 { Vec::new() } else { vec![LeftOut { reason: "longer than the model holds", rows: long }] };
+    if sessions.is_empty() {
+        return Err(WorkloadError::Empty { file: file.to_owned(), left_out });
+    }
+    Ok(Recorded { sessions, longest, left_out })
+}
+
+fn prompt(line: Line, chat: bool) -> Result<Prompt, &'static str> {
+    match (line.prompt, line.messages, line.conversations) {
+        (Some(Text::Text(text)), None, None) => Ok(Prompt::Text(text)),
+        (Some(Text::Tokens(tokens)), None, None) if tokens.is_empty() => Err("prompt: holds no token"),
+        (Some(Text::Tokens(tokens)), None, None) => Ok(Prompt::Tokens(tokens)),
+        (None, Some(_), None) if !chat => Err("messages: cannot be sent to /v1/completions; ask the chat interface"),
+        (None, Some(messages), None) if messages.is_empty() => Err("messages: holds no message"),
+        (None, Some(messages), None) => Ok(Prompt::Messages(messages.into_iter().map(message).collect())),
+        (None, None, Some(turns)) => match turns.into_iter().next() {
+            Some(turn) => Ok(Prompt::Text(turn.value)),
+            None => Err("conversations: holds no message"),
+        },
+        _ => Err("needs exactly one of prompt, messages and conversations"),
+    }
+}
+
+fn message(said: Said) -> Message {
+    let role = match said.role {
+        Speaker::System => Role::System,
+        Speaker::User => Role::User,
+        Speaker::Assistant => Role::Assistant,
+    };
+    let content = match said.content {
+        Content::Text(text) => vec![Part::Text(text)],
+        Content::Parts(parts) => parts.into_iter().map(|part| Part::Text(part.text)).collect(),
+    };
+    Message { role, content }
+}
+
+fn count(prompt: &Prompt, tokenizer: Option<&Tokenizer>, special: bool) -> u64 {
+    let text = |text: &str| match tokenizer {
+        Some(tokenizer) => tokenizer.count(text, special),
+        None => text.len() as u64 / 4,
+    };
+    match prompt {
+        Prompt::Tokens(tokens) => tokens.len() as u64,
+        Prompt::Text(prompt) => text(prompt),
+        Prompt::Messages(messages) => {
+            let parts = messages.iter().flat_map(|message| &message.content);
+            parts.map(|part| if let Part::Text(part) = part { text(part) } else { 0 }).sum()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+    use crate::workload::tests::{temporary, texts, tokenizer};
+
+    fn read_text(text: &str, output_len: Option<u32>, chat: bool) -> Result<Recorded, WorkloadError> {
+        let surroundings =
+            Surroundings { tokenizer: Some(tokenizer()), takes_tokens: !chat, chat, ..Surroundings::default() };
+        read(temporary(text).path(), output_len, &surroundings)
+    }
+
+    #[test]
+    fn prompts_are_asked_in_the_files_order_and_start_over() {
+        let text = "{\"prompt\": \"one\", \"output_len\": 3}\n\n{\"prompt\": \"two\", \"max_tokens\": 4}\n\
+                    {\"prompt\": [300, 301]}\n\
+                    {\"conversations\": [{\"value\": \"three\"}, {\"value\": \"the reply\"}], \"output_len\": 9}\n";
+        let recorded = read_text(text, Some(7), false).unwrap();
+        let output = |index| recorded.session(index).turns[0].request.output_len;
+        assert_eq!([0, 1, 2, 3, 4].map(output), [3, 4, 7, 9, 3]);
+        assert_eq!([texts(&recorded, 0), texts(&recorded, 1), texts(&recorded, 3)], ["one", "two", "three"]);
+        assert_eq!(recorded.session(2).turns[0].request.prompt, Prompt::Tokens(vec![300, 301]));
+    }
+
+    #[test]
+    fn messages_keep_their_roles() {
+        let text = "{\"messages\": [{\"role\": \"system\", \"content\": \"be kind\"}, \
+                    {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"hello\"}]}]}";
+        let recorded = read_text(text, Some(7), true).unwrap();
+        let message = |role, text: &str| Message { role, content: vec![Part::Text(text.to_owned())] };
+        let expected = vec![message(Role::System, "be kind"), message(Role::User, "hello")];
+        assert_eq!(recorded.session(0).turns[0].request.prompt, Prompt::Messages(expected));
+        let error = read_text(text, Some(7), false).unwrap_err().to_string();
+        assert!(error.ends_with(":1: messages: cannot be sent to /v1/completions; ask the chat interface"), "{error}");
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_used_is_an_error() {
+        for (text, problem) in [
+            ("{\"prompt\": \"a\"}", ":1: output_len: is missing"),
+            ("{\"prompt\": \"a\", \"max_tokens\": 1}\n{\"prompt\": ", ":2: EOF"),
+            ("{\"prompt\": \"a\", \"max_tokens\": 0}", ":1: output_len: must be at least 1"),
+            ("{\"prompt\": \"a\", \"messages\": []}", ":1: needs exactly one of prompt, messages and conversations"),
+            ("{\"prompt\": []}", ":1: prompt: holds no token"),
+            ("{\"messages\": [{\"role\": \"tool\", \"content\": \"\"}]}", ":1: unknown variant `tool`"),
+            ("\n", "holds no request"),
+        ] {
+            let error = read_text(text, None, false).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Several workloads at once, by weight.
+
+use std::sync::Arc;
+
+use super::draw::{Purpose, rng, unit};
+use super::{LeftOut, Session, Workload};
+
+/// Each index draws one of the workloads and asks it for its session at the same index.
+#[derive(Debug)]
+pub(super) struct Mixture {
+    pub(super) seed: u64,
+    /// With weights that add up to 1.
+    pub(super) parts: Vec<(f64, Arc<dyn Workload>)>,
+}
+
+impl Workload for Mixture {
+    fn session(&self, index: u64) -> Session {
+        let mut drawn = unit(&mut rng(self.seed, Purpose::Mixture, index));
+        let mut parts = self.parts.iter().filter(|(weight, _)| *weight > 0.0).peekable();
+        while let Some((weight, part)) = parts.next() {
+            // Rounding may leave a crumb behind the last.
+            if drawn < *weight || parts.peek().is_none() {
+                return part.session(index);
+            }
+            drawn -= weight;
+        }
+        unreachable!("a mixture has a part with a weight")
+    }
+
+    fn longest(&self) -> u64 {
+        self.parts.iter().map(|(_, part)| part.longest()).max().unwrap_or(0)
+    }
+
+    fn left_out(&self) -> Vec<LeftOut> {
+        self.parts.iter().flat_map(|(_, part)| part.left_out()).collect()
+    }
+}

@@ -1,0 +1,69 @@
+//! The model's own tokenizer, for servers that take text only and for the lengths of recorded prompts.
+
+use std::path::Path;
+
+use super::WorkloadError;
+
+/// A `tokenizer.json` of the `tokenizers` library.
+pub(super) struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tokenizer({} tokens)", self.inner.get_vocab_size(true))
+    }
+}
+
+/// Words that a text is made of: more than enough for texts that never repeat.
+const MOST_WORDS: usize = 4096;
+/// Fewer are no language.
+const FEWEST_WORDS: usize = 2;
+
+impl Tokenizer {
+    /// `path` is a `tokenizer.json` or a directory that holds one.
+    pub(super) fn read(path: &Path) -> Result<Self, WorkloadError> {
+        let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
+        match tokenizers::Tokenizer::from_file(&path) {
+            Ok(mut inner) => {
+                // Both change lengths, and servers turn them off.
+                let _ = inner.with_truncation(None);
+                inner.with_padding(None);
+                Ok(Self { inner })
+            }
+            Err(error) => Err(WorkloadError::Tokenizer { path, problem: error.to_string() }),
+        }
+    }
+
+    /// How many tokens a text has. `special`: with those that the tokenizer adds at its begin and end, as the server
+    /// does for `/v1/completions`.
+    pub(super) fn count(&self, text: &str, special: bool) -> u64 {
+        // Encoding fails only where the file itself is inconsistent; then no length is exact, and `words` finds none.
+        self.inner.encode_fast(text, special).map_or(0, |encoding| encoding.len() as u64)
+    }
+
+    /// Words, each with a space before it, that are one token wherever they stand between others: the texts made of them
+    /// have lengths that can be counted. Ascending by token id.
+    pub(super) fn words(&self) -> Vec<String> {
+        let mut vocabulary: Vec<_> = self.inner.get_vocab(false).into_iter().collect();
+        vocabulary.sort_unstable_by_key(|(_, id)| *id);
+        let mut words = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for (token, _) in vocabulary {
+            // A space as the byte-level alphabet and as SentencePiece write it.
+            let word = token.strip_prefix(['\u{120}', '\u{2581}']).unwrap_or(&token);
+            if word.len() < 2 || !word.bytes().all(|byte| byte.is_ascii_alphabetic()) || !seen.insert(word.to_owned()) {
+                continue;
+            }
+            let word = format!(" {word}");
+            let few = self.count(&word.repeat(2), false);
+            if few > 0 && self.count(&word.repeat(5), false) == few + 3 {
+                words.push(word);
+                if words.len() == MOST_WORDS {
+                    break;
+                }
+            }
+        }
+        if words.len() < FEWEST_WORDS { Vec::new() } else { words }
+    }
+}

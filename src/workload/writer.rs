@@ -1,0 +1,254 @@
+//! Random prompts of exact lengths: token ids where the server takes them, else text made of words of one token.
+
+use std::sync::Arc;
+
+use rand_chacha::ChaCha8Rng;
+
+use super::draw::{Purpose, below, rng};
+use super::tokenizer::Tokenizer;
+use super::{Prompt, Surroundings, WorkloadError};
+
+/// Token ids below this are often special (padding, end of sequence, control) and are left out.
+const FIRST_TOKEN: u32 = 256;
+
+/// This share of the vocabulary, its end, is left out too. Many models pad it (Qwen2 has 151,936 rows and 151,665 tokens),
+/// and some releases of vLLM refuse a prompt that holds an id beyond the tokenizer's last: "Token id is out of vocabulary".
+const LEFT_OUT: u32 = 16;
+
+/// Times that a text is made longer or shorter until its length is right.
+const TRIES: u32 = 16;
+
+/// Writes the prompts of one workload.
+#[derive(Clone, Debug)]
+pub(super) struct Writer {
+    seed: u64,
+    form: Form,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Ids { first: u32, end: u32 },
+    Words(Arc<Words>),
+}
+
+#[derive(Debug)]
+struct Words {
+    tokenizer: Tokenizer,
+    words: Vec<String>,
+    /// Whether lengths count the tokens that the server's tokenizer adds at begin and end of a text.
+    special: bool,
+    /// Tokens of a text beside one for each word.
+    added: u64,
+}
+
+/// A part of a prompt. Equal purposes and indices give equal tokens; a shorter piece is the begin of a longer one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) purpose: Purpose,
+    pub(super) index: u64,
+    pub(super) len: u32,
+}
+
+impl Piece {
+    pub(super) fn new(purpose: Purpose, index: u64, len: u32) -> Self {
+        Self { purpose, index, len }
+    }
+}
+
+impl Writer {
+    /// # Errors
+    /// Without the vocabulary's size for token ids, or a tokenizer with words for text.
+    pub(super) fn new(surroundings: &Surroundings) -> Result<Self, WorkloadError> {
+        let seed = surroundings.seed;
+        if surroundings.takes_tokens && !surroundings.chat {
+            let size = surroundings.vocab_size.filter(|size| *size >= 2).ok_or(WorkloadError::NoVocabulary)?;
+            return Ok(Self::of_ids(seed, size));
+        }
+        let tokenizer = surroundings.read_tokenizer()?;
+        let words = tokenizer.words();
+        if words.is_empty() {
+            let path = surroundings.tokenizer.clone().unwrap_or_default();
+            let problem = "it has no words of one token".to_owned();
+            return Err(WorkloadError::Tokenizer { path, problem });
+        }
+        let special = !surroundings.chat;
+        let added = tokenizer.count(&words[0].repeat(8), special).saturating_sub(8);
+        Ok(Self { seed, form: Form::Words(Arc::new(Words { tokenizer, words, special, added })) })
+    }
+
+    /// Writes token ids of a vocabulary of this size, which is at least 2.
+    pub(super) fn of_ids(seed: u64, vocab_size: u32) -> Self {
+        let (first, end) = (FIRST_TOKEN.min(vocab_size / 2), vocab_size - vocab_size / LEFT_OUT);
+        Self { seed, form: Form::Ids { first, end } }
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// An empty prompt.
+    pub(super) fn draft(&self) -> Draft<'_> {
+        let (text, added) = match &self.form {
+            Form::Ids { .. } => (Prompt::Tokens(Vec::new()), 0),
+            Form::Words(words) => (Prompt::Text(String::new()), words.added),
+        };
+        Draft { writer: self, text, len: 0, added }
+    }
+
+    /// A prompt of these pieces, of exactly as many tokens as they have together.
+    pub(super) fn prompt(&self, pieces: impl IntoIterator<Item = Piece>) -> Prompt {
+        let mut draft = self.draft();
+        let mut pieces = pieces.into_iter().peekable();
+        while let Some(piece) = pieces.next() {
+            draft.add(piece, pieces.peek().is_none());
+        }
+        draft.text
+    }
+
+    /// Whether texts of this length can be written at all.
+    ///
+    /// # Errors
+    /// Names the length.
+    pub(super) fn check(&self, len: u32) -> Result<(), WorkloadError> {
+        let Form::Words(words) = &self.form else { return Ok(()) };
+        for index in 0..3 {
+            if let Prompt::Text(text) = self.prompt([Piece::new(Purpose::Prompt, index, len)]) {
+                let (asked, got) = (u64::from(len), words.count(&text));
+                if asked != got {
+                    return Err(WorkloadError::Inexact { asked, got });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Words {
+    fn count(&self, text: &str) -> u64 {
+        self.tokenizer.count(text, self.special)
+    }
+
+    fn word(&self, rng: &mut ChaCha8Rng) -> &str {
+        let count = u32::try_from(self.words.len()).unwrap_or(u32::MAX);
+        &self.words[below(rng, count) as usize]
+    }
+
+    /// Adds words of the piece until the whole text has `total` tokens; as near as can be where no text of theirs has.
+    /// It begins with `few` of them.
+    fn add_until(&self, text: &mut String, few: u64, rng: &mut ChaCha8Rng, total: u64) {
+        // Where each word of the piece ends, so that words can be taken off again.
+        let mut ends = vec![text.len()];
+        let mut missing = few.cast_signed();
+        for _ in 0..TRIES {
+            if missing < 0 {
+                let keep = ends.len().saturating_sub(usize::try_from(-missing).unwrap_or(usize::MAX)).max(1);
+                ends.truncate(keep);
+                text.truncate(ends[keep - 1]);
+            }
+            for _ in 0..missing {
+                text.push_str(self.word(rng));
+                ends.push(text.len());
+            }
+            missing = total.cast_signed() - self.count(text).cast_signed();
+            if missing == 0 || (missing < 0 && ends.len() == 1) {
+                return;
+            }
+        }
+    }
+}
+
+/// A prompt that grows, as the history of a conversation does.
+#[derive(Clone, Debug)]
+pub(super) struct Draft<'w> {
+    writer: &'w Writer,
+    text: Prompt,
+    len: u64,
+    /// Tokens that the tokenizer adds by itself, until a piece has made room for them.
+    added: u64,
+}
+
+impl Draft<'_> {
+    /// Adds a piece. Where `exact`, the prompt so far then has exactly as many tokens as its pieces have together; of a
+    /// text, a piece that others share must not be, or it would depend on what stands before it.
+    pub(super) fn add(&mut self, piece: Piece, exact: bool) {
+        self.len += u64::from(piece.len);
+        let mut rng = rng(self.writer.seed, piece.purpose, piece.index);
+        match (&self.writer.form, &mut self.text) {
+            (Form::Ids { first, end }, Prompt::Tokens(tokens)) => {
+                tokens.extend((0..piece.len).map(|_| first + below(&mut rng, end - first)));
+            }
+            (Form::Words(words), Prompt::Text(text)) if exact => {
+                let few = u64::from(piece.len).saturating_sub(std::mem::take(&mut self.added));
+                words.add_until(text, few, &mut rng, self.len);
+            }
+            (Form::Words(words), Prompt::Text(text)) => {
+                for _ in 0..piece.len {
+                    text.push_str(words.word(&mut rng));
+                }
+            }
+            _ => unreachable!("a draft has its writer's form"),
+        }
+    }
+
+    pub(super) fn prompt(&self) -> Prompt {
+        self.text.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::tests::tokenizer;
+    use proptest::prelude::*;
+
+    fn texts(special: bool) -> Writer {
+        let surroundings =
+            Surroundings { seed: 5, tokenizer: Some(tokenizer()), chat: !special, ..Surroundings::default() };
+        Writer::new(&surroundings).unwrap()
+    }
+
+    fn text(prompt: Prompt) -> String {
+        match prompt {
+            Prompt::Text(text) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    proptest! {
+        // Reading a tokenizer takes longer than all else.
+        #![proptest_config(ProptestConfig::with_cases(4))]
+        #[test]
+        fn a_text_has_exactly_as_many_tokens_as_asked_for(
+            lens in prop::collection::vec((3_u32..300, 0_u32..50, any::<u64>()), 8), special in any::<bool>(),
+        ) {
+            let writer = texts(special);
+            let tokenizer = Tokenizer::read(&tokenizer()).unwrap();
+            for (len, shared, index) in lens {
+                let pieces = [Piece::new(Purpose::Shared, 1, shared), Piece::new(Purpose::Prompt, index, len)];
+                prop_assert_eq!(tokenizer.count(&text(writer.prompt(pieces)), special), u64::from(len + shared));
+            }
+        }
+    }
+
+    #[test]
+    fn a_shared_piece_is_a_shared_begin_of_texts_too() {
+        let writer = texts(true);
+        let of = |index| {
+            let pieces = [Piece::new(Purpose::Shared, 1, 20), Piece::new(Purpose::Prompt, index, 20)];
+            text(writer.prompt(pieces))
+        };
+        let (one, two) = (of(1), of(2));
+        let shared = text(writer.prompt([Piece::new(Purpose::Shared, 1, 20), Piece::new(Purpose::Prompt, 1, 1)]));
+        let begin: Vec<_> = shared.split(' ').take(20).collect();
+        assert!(one.starts_with(&begin.join(" ")) && two.starts_with(&begin.join(" ")));
+        assert_ne!(one, two);
+    }
+
+    #[test]
+    fn a_length_below_what_the_tokenizer_adds_by_itself_is_refused_with_its_number() {
+        // The tokenizer of the tests puts one token before every text.
+        let error = texts(true).check(0).unwrap_err();
+        assert_eq!(error.to_string(), "no text of exactly 0 tokens was found; the nearest has 1");
+        assert_eq!(texts(true).check(2), Ok(()));
+    }
+}
