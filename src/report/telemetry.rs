@@ -56,7 +56,7 @@ const LINES: &[Part] = &[
             ("gpu_memory_gib_max", "memory at most"),
             ("gpu_sm_clock_mhz_mean", "sm clock"),
             ("gpu_memory_clock_mhz_mean", "memory clock"),
-            ("gpu_temperature_c_max", "at most"),
+            ("gpu_temperature_c_max", "temperature at most"),
             ("gpu_throttled_share", "slowed down"),
         ],
     ),

@@ -145,7 +145,7 @@ impl Telemetry {
 
     /// `interval_s`, `window_s` (the window's length), `missed`, `notes`, and for each source an object of columns of the
     /// same length: `at_s` is in seconds from the window's start, negative before it; counters begin at 0 with the first
-    /// sample; what is missing is null. `gpus` is a list, the others (`server`, `process`, `host`) are absent where there was
+    /// sample; what is missing is null, and so is a reason for slowness (`slowed_by_...`) that does not hold. `gpus` is a list, the others (`server`, `process`, `host`) are absent where there was
     /// nothing.
     #[must_use]
     pub fn to_json(&self, window: &Range<Instant>) -> Json {
