@@ -10,7 +10,7 @@ use server::{Server, Way};
 
 /// A run of a fraction of a second, with further arguments.
 fn bench(workplace: &Workplace, server: &Server, arguments: &[&str]) -> Ended {
-    workplace.run(&[&small(&server.url())[..], arguments].concat().iter().map(AsRef::as_ref).collect::<Vec<&str>>())
+    workplace.run(&[&small(&server.url())[..], arguments].concat())
 }
 
 fn small(url: &str) -> Vec<&str> {
@@ -154,9 +154,9 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         (&["--format", "yaml"], "possible values"),
         (&["--input-len", "16..x"], "16..x"),
     ];
+    let url = server.url();
     for (arguments, problem) in cases {
-        let arguments: Vec<&str> =
-            [&["bench", "--url", &server.url(), "--vocab-size", "1000"][..], arguments].concat();
+        let arguments = [&["bench", "--url", &url, "--vocab-size", "1000"][..], arguments].concat();
         let ended = workplace.run(&arguments);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}: {}", ended.stderr);
         assert!(ended.stderr.contains(problem), "{arguments:?}: {}", ended.stderr);

@@ -76,6 +76,11 @@ impl Bench {
             () = stopped(&mut stop) => return Err(interrupted()),
         };
         let runs = self.asked(&target, &served)?;
+        for asked in &runs {
+            for left_out in asked.workload.left_out() {
+                display.note(&format!("{}: left out {} {}", asked.name, left_out.rows, left_out.reason));
+            }
+        }
         let mut ended = Vec::new();
         for asked in runs {
             let name = asked.name.clone();
