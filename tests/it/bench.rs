@@ -23,11 +23,37 @@ fn read_json(workplace: &Workplace, name: &str) -> Json {
 
 /// The names that programs rely on.
 const CONTRACT: [&str; 31] = [
-    "date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts", "request_rate",
-    "burstiness", "max_concurrency", "request_throughput", "output_throughput", "total_token_throughput", "completed",
-    "failed", "duration", "total_input_tokens", "total_output_tokens", "request_goodput", "mean_ttft_ms",
-    "median_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "mean_itl_ms", "p99_itl_ms", "mean_e2el_ms",
-    "p99_e2el_ms", "errors", "client", "valid",
+    "date",
+    "endpoint_type",
+    "backend",
+    "label",
+    "model_id",
+    "tokenizer_id",
+    "num_prompts",
+    "request_rate",
+    "burstiness",
+    "max_concurrency",
+    "request_throughput",
+    "output_throughput",
+    "total_token_throughput",
+    "completed",
+    "failed",
+    "duration",
+    "total_input_tokens",
+    "total_output_tokens",
+    "request_goodput",
+    "mean_ttft_ms",
+    "median_ttft_ms",
+    "p99_ttft_ms",
+    "mean_tpot_ms",
+    "p99_tpot_ms",
+    "mean_itl_ms",
+    "p99_itl_ms",
+    "mean_e2el_ms",
+    "p99_e2el_ms",
+    "errors",
+    "client",
+    "valid",
 ];
 
 #[test]
@@ -52,7 +78,10 @@ fn the_json_has_every_field_of_the_contract_and_nothing_else_is_on_standard_outp
 fn every_format_is_printed_without_colour_into_a_pipe() {
     let (workplace, server) = (Workplace::new(), Server::start(Way::Good));
     for (format, begin) in [
-        ("text", "============ Serving Benchmark Result ============\nSuccessful requests:                     5         \n"),
+        (
+            "text",
+            "============ Serving Benchmark Result ============\nSuccessful requests:                     5         \n",
+        ),
         ("json", "{\n"),
         ("markdown", "| Test name "),
         ("columns", r#"{"latency":{},"throughput":{},"serving":{"Test name":{"0":"#),
@@ -111,7 +140,8 @@ fn too_many_failures_make_the_sample_void_and_the_numbers_are_written() {
     assert_eq!(json["valid"], false);
     assert!(json["errors"]["http_500"].as_u64() >= Some(5), "{json:#}");
     // Where so many failures are expected, they are no reason.
-    let patient = bench(&workplace, &server, &["--num-requests", "20", "--concurrency", "1", "--max-error-rate", "60%"]);
+    let patient =
+        bench(&workplace, &server, &["--num-requests", "20", "--concurrency", "1", "--max-error-rate", "60%"]);
     assert_eq!(patient.code, Some(0), "{}", patient.stderr);
 }
 

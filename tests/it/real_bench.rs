@@ -29,12 +29,8 @@ impl Drop for Engine {
 
 fn vllm(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(directory.join("bin/vllm"));
-    let environment = [
-        ("HF_HUB_OFFLINE", "1"),
-        ("VLLM_NO_USAGE_STATS", "1"),
-        ("DO_NOT_TRACK", "1"),
-        ("VLLM_CPU_KVCACHE_SPACE", "1"),
-    ];
+    let environment =
+        [("HF_HUB_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1"), ("VLLM_CPU_KVCACHE_SPACE", "1")];
     command.args(arguments).envs(environment).stdin(Stdio::null());
     command
 }

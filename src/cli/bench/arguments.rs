@@ -7,6 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use jiff::SignedDuration;
 
+use crate::job::Profile;
 use crate::load::Dialect;
 use crate::report::BENCH_FORMATS;
 use crate::workload::Length;
@@ -20,9 +21,9 @@ pub(super) struct ServerArgs {
     /// The name under which the server serves the model [default: the only one that it serves]
     #[arg(long, value_name = "NAME")]
     pub(super) model: Option<String>,
-    #[arg(long, value_enum, default_value_t = ApiName::Completions, value_name = "API",
-        help = "Which interface is asked: /v1/completions or /v1/chat/completions")]
-    pub(super) api: ApiName,
+    /// Which interface is asked: /v1/completions or /v1/chat/completions [default: the profile's, else completions]
+    #[arg(long, value_enum, value_name = "API")]
+    pub(super) api: Option<ApiName>,
     #[arg(long, value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::name)),
         default_value = Dialect::Vllm.name(), value_name = "KIND",
         help = "The server behind the interface, for what it takes and sends")]
@@ -139,33 +140,39 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "R", value_parser = rate)]
     pub(super) rate: Option<f64>,
     /// The shape of the gamma distribution of the gaps: 1 is Poisson, less comes in bursts, `inf` is constant
-    #[arg(long, value_name = "B", default_value = "1", value_parser = burstiness)]
-    pub(super) burstiness: f64,
+    /// [default: 1]
+    #[arg(long, value_name = "B", value_parser = burstiness)]
+    pub(super) burstiness: Option<f64>,
     /// A rate that changes linearly and then stays, such as 1:20:5m
     #[arg(long, value_name = "FROM:TO:OVER", value_parser = ramp, conflicts_with_all = ["rate", "trace_factor"])]
     pub(super) ramp: Option<Ramp>,
     /// Send nothing after this time: seconds, or such as 90s or 5m; what is under way may end
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(super) duration: Option<Duration>,
-    /// Requests before the measured window [default: none]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub(super) warmup: u64,
+    /// Requests before the measured window [default: the profile's, else none]
+    #[arg(long, value_name = "N")]
+    pub(super) warmup: Option<u64>,
     /// Of prompts and arrivals: the same seed asks the same at the same instants
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
     /// Let replies end before they have as many tokens as asked for
     #[arg(long)]
     pub(super) allow_eos: bool,
-    /// The limit of one request, from its send to its last byte
-    #[arg(long, value_name = "S", default_value = "10m", value_parser = duration)]
-    pub(super) request_timeout: Duration,
+    /// The limit of one request, from its send to its last byte [default: the profile's, else 10m]
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(super) request_timeout: Option<Duration>,
     /// Stretches the time stamps of a trace: 0.5 is twice as fast
     #[arg(long, value_name = "F", value_parser = positive, conflicts_with = "rate")]
     pub(super) trace_factor: Option<f64>,
-    /// Runs one after the other instead of one: a built-in profile or a TOML file
-    #[arg(long, value_name = "NAME|FILE", conflicts_with_all =
-        ["workload", "trace", "num_requests", "concurrency", "rate", "ramp", "duration", "trace_factor"])]
+    #[arg(long, value_name = "NAME|FILE", help = profiles(), conflicts_with_all =
+        ["workload", "trace", "num_requests", "concurrency", "rate", "ramp", "duration",
+         "trace_factor", "burstiness"])]
     pub(super) profile: Option<String>,
+}
+
+fn profiles() -> String {
+    let names = Profile::BUILT_IN.map(|(name, _)| name).join(", ");
+    format!("Runs one after the other instead of one: a TOML file, or one of the built-in {names}")
 }
 
 /// A rate in requests per second that changes over a time.

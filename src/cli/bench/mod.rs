@@ -10,6 +10,7 @@ mod target;
 mod work;
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,8 @@ use super::Global;
 use super::failure::{Failure, INTERRUPTED, NOT_VALID, USAGE};
 use super::output::print;
 use crate::facts::{Gpu, Host};
-use crate::load::{Arrival, End, Plan, Run, Target};
+use crate::job::{Profile, ProfileRun};
+use crate::load::{Api, Arrival, End, Plan, Run, Target};
 use crate::metrics::{Options, Part, Slo, summarize};
 use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json, number};
 use crate::telemetry::{self, Scope};
@@ -56,6 +58,7 @@ pub(super) struct Bench {
 struct Asked {
     /// Names it in tables.
     name: String,
+    target: Target,
     workload: Arc<dyn Workload>,
     plan: Plan,
 }
@@ -75,6 +78,7 @@ impl Bench {
             found = target::find(&self.server) => found?,
             () = stopped(&mut stop) => return Err(interrupted()),
         };
+        let tokenizer = self.work.tokenizer(&served);
         let runs = self.asked(&target, &served)?;
         for asked in &runs {
             for left_out in asked.workload.left_out() {
@@ -82,9 +86,13 @@ impl Bench {
             }
         }
         let mut ended = Vec::new();
-        for asked in runs {
+        let of = runs.len();
+        for (place, asked) in runs.into_iter().enumerate() {
             let name = asked.name.clone();
-            let driven = self.drive(&target, asked, &display, &stop).await;
+            if of > 1 {
+                display.note(&format!("run {} of {of}: {name}", place + 1));
+            }
+            let driven = self.drive(asked, tokenizer.as_deref(), &display, &stop).await;
             let (benchmark, run) = match driven {
                 Ok(driven) => driven,
                 Err(failure) => {
@@ -126,25 +134,58 @@ impl Bench {
 impl Bench {
     /// The runs, in order.
     fn asked(&self, target: &Target, served: &Served) -> Result<Vec<Asked>, Failure> {
+        if let Some(profile) = &self.load.profile {
+            return self.profile(profile, target, served);
+        }
         let spec = self.work.spec(self.load.num_requests)?;
         let surroundings = self.work.surroundings(target, served, self.load.seed);
         let workload = spec.build(&surroundings).map_err(work::failure)?;
         let trace = matches!(spec, Spec::Trace { .. });
         let plan = plan::of(&self.load, &*workload, trace, self.judge.until.is_some())?;
-        Ok(vec![Asked { name: name(spec.kind(), &plan), workload, plan }])
+        Ok(vec![Asked { name: name(spec.kind(), &plan), target: target.clone(), workload, plan }])
+    }
+
+    /// The runs of a profile. All are built before the first is driven, so that a missing file is found at once.
+    fn profile(&self, profile: &str, target: &Target, served: &Served) -> Result<Vec<Asked>, Failure> {
+        if let Some(flag) = self.work.described() {
+            return Err(Failure::new(USAGE, format!("--profile says itself what {flag} would say")));
+        }
+        let mut profile = Profile::read(profile)?;
+        if let Some(file) = &self.work.dataset
+            && !profile.set_dataset(file)
+        {
+            return Err(Failure::new(USAGE, format!("no run of profile {} needs --dataset", profile.name)));
+        }
+        let build = |run: &ProfileRun| {
+            let api = self.server.api.map_or(run.load.api, Api::from);
+            let target = Target { api, ..target.clone() };
+            let surroundings = self.work.surroundings(&target, served, self.load.seed);
+            let workload = run.spec.build(&surroundings).map_err(work::failure)?;
+            let own = run.load.plan(self.load.seed);
+            let requests = own.requests.or_else(|| if own.duration.is_none() { workload.len() } else { None });
+            let plan = Plan {
+                requests,
+                warmup: self.load.warmup.unwrap_or(own.warmup),
+                request_timeout: self.load.request_timeout.unwrap_or(own.request_timeout),
+                allow_eos: own.allow_eos || self.load.allow_eos,
+                ..own
+            };
+            Ok(Asked { name: run.name.clone(), target, workload, plan })
+        };
+        profile.runs.iter().map(build).collect()
     }
 
     async fn drive(
         &self,
-        target: &Target,
         asked: Asked,
+        tokenizer: Option<&Path>,
         display: &Display,
         stop: &watch::Receiver<bool>,
     ) -> Result<(Benchmark, Run), Failure> {
         let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
-        let Asked { name, workload, plan } = asked;
+        let Asked { name, target, workload, plan } = asked;
         let scope = (!self.output.no_telemetry).then(|| Scope::of_url(&target.base_url));
-        let driven = drive::drive(target, workload, plan.clone(), scope, display, stop.clone()).await?;
+        let driven = drive::drive(&target, workload, plan.clone(), scope, display, stop.clone()).await?;
         let Driven { run, recorder, stop, telemetry } = driven;
         let steady = self.judge.window == WindowName::Steady;
         let options = Options {
@@ -171,14 +212,17 @@ impl Bench {
             date,
             backend: target.dialect.name().to_owned(),
             model: target.model.clone(),
-            tokenizer: self.work.tokenizer.as_ref().map(|path| path.display().to_string()),
-            device: self.device(target),
+            tokenizer: tokenizer.map(|path| path.display().to_string()),
+            device: self.device(&target),
             requests: plan.requests,
             rate: match plan.arrival {
                 Arrival::Rate { per_s, .. } => per_s,
                 _ => f64::INFINITY,
             },
-            burstiness: self.load.burstiness,
+            burstiness: match plan.arrival {
+                Arrival::Rate { burstiness, .. } | Arrival::Ramp { burstiness, .. } => burstiness,
+                _ => self.load.burstiness.unwrap_or(1.0),
+            },
             ramp: match plan.arrival {
                 Arrival::Ramp { from_per_s, to_per_s, over, .. } => Some([from_per_s, to_per_s, over.as_secs_f64()]),
                 _ => None,
@@ -199,7 +243,8 @@ impl Bench {
 
     /// The limits of a good request.
     fn slos(&self) -> Result<Vec<Slo>, Failure> {
-        let parse = |text: &String| text.parse::<Slo>().map_err(|error| Failure::new(USAGE, format!("--goodput: {error}")));
+        let parse =
+            |text: &String| text.parse::<Slo>().map_err(|error| Failure::new(USAGE, format!("--goodput: {error}")));
         self.judge.goodput.iter().map(parse).collect()
     }
 

@@ -1,5 +1,7 @@
 //! When to ask: the plan from the arguments, with rules for what contradicts itself.
 
+use std::time::Duration;
+
 use super::arguments::LoadArgs;
 use crate::cli::Failure;
 use crate::cli::failure::USAGE;
@@ -8,6 +10,9 @@ use crate::workload::Workload;
 
 /// The number of `vllm bench serve --num-prompts` without that argument.
 const USUAL_REQUESTS: u64 = 1000;
+
+/// A queue of a thousand long requests is no failure.
+const USUAL_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The plan of one run. `until`: whether the run ends by itself once its numbers are precise; `trace`: whether the
 /// workload was asked for as a trace.
@@ -41,15 +46,15 @@ pub(super) fn of(args: &LoadArgs, workload: &dyn Workload, trace: bool, until: b
         concurrency,
         requests,
         duration: args.duration,
-        warmup: args.warmup,
-        request_timeout: args.request_timeout,
+        warmup: args.warmup.unwrap_or(0),
+        request_timeout: args.request_timeout.unwrap_or(USUAL_TIMEOUT),
         allow_eos: args.allow_eos,
         ..Plan::closed(1, 1)
     })
 }
 
 fn arrival(args: &LoadArgs, stamped: bool) -> Arrival {
-    let burstiness = args.burstiness;
+    let burstiness = args.burstiness.unwrap_or(1.0);
     match (args.ramp, args.rate) {
         (Some(ramp), _) => Arrival::Ramp { from_per_s: ramp.from, to_per_s: ramp.to, over: ramp.over, burstiness },
         (None, Some(rate)) if rate.is_finite() => Arrival::Rate { per_s: rate, burstiness },
@@ -62,15 +67,16 @@ fn arrival(args: &LoadArgs, stamped: bool) -> Arrival {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use clap::Parser;
 
     use super::*;
+    use crate::cli::bench::arguments::WorkArgs;
     use crate::workload::{Prompt, Session};
 
     #[derive(Debug, Parser)]
     struct Line {
+        #[command(flatten)]
+        work: WorkArgs,
         #[command(flatten)]
         load: LoadArgs,
     }

@@ -115,6 +115,15 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
+impl From<ApiName> for Api {
+    fn from(name: ApiName) -> Self {
+        match name {
+            ApiName::Completions => Self::Completions,
+            ApiName::Chat => Self::Chat,
+        }
+    }
+}
+
 /// The target but for the model's name.
 fn from_arguments(args: &ServerArgs) -> Result<Target, Failure> {
     let url = args.url.trim();
@@ -129,10 +138,7 @@ fn from_arguments(args: &ServerArgs) -> Result<Target, Failure> {
         return Err(Failure::new(INVALID, format!("--ca-file {} cannot be read", file.display())));
     }
     Ok(Target {
-        api: match args.api {
-            ApiName::Completions => Api::Completions,
-            ApiName::Chat => Api::Chat,
-        },
+        api: args.api.map_or(Api::Completions, Api::from),
         dialect,
         stream: !args.no_stream,
         api_key: key(args.api_key_env.as_deref(), |name| std::env::var(name).ok())?,

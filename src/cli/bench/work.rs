@@ -42,6 +42,11 @@ const ABOUT: &[(&str, &[&str])] = &[
 ];
 
 impl WorkArgs {
+    /// The first argument that describes a workload; a file and what is known of the model do not.
+    pub(super) fn described(&self) -> Option<&'static str> {
+        ABOUT.iter().map(|(flag, _)| *flag).find(|flag| *flag != "--dataset" && self.is_given(flag))
+    }
+
     fn is_given(&self, flag: &str) -> bool {
         match flag {
             "--input-len" => self.input_len.is_some(),
@@ -202,9 +207,9 @@ mod tests {
     fn prompts_are_those_of_vllm_bench_serve_unless_something_else_is_said() {
         assert_eq!(spec("").unwrap(), Spec::random(1024, 128));
         assert_eq!(spec("--input-len 7 --output-len 3").unwrap(), Spec::random(7, 3));
-        let around = spec("--input-len 100 --range-ratio 10%").unwrap();
+        let around = spec("--input-len 100 --range-ratio 50%").unwrap();
         let Spec::Random { input_len, .. } = around else { panic!("{around:?}") };
-        assert_eq!(input_len, Length::Range { min: 90, max: 110 });
+        assert_eq!(input_len, Length::Range { min: 50, max: 150 });
     }
 
     #[test]

@@ -85,7 +85,9 @@ fn serve(stream: TcpStream, way: Way, asked: &Mutex<Vec<(String, Json)>>) -> Opt
             asked.len()
         };
         match way {
-            Way::Status(status) => respond(&mut stream, status, "application/json", r#"{"error":{"message":"made up"}}"#)?,
+            Way::Status(status) => {
+                respond(&mut stream, status, "application/json", r#"{"error":{"message":"made up"}}"#)?
+            }
             Way::HalfFail if number % 2 == 0 => respond(&mut stream, 500, "text/plain", "made up")?,
             Way::Good | Way::HalfFail => complete(&mut stream, &body, Duration::ZERO)?,
             Way::Slow => complete(&mut stream, &body, Duration::from_millis(1))?,
@@ -108,7 +110,9 @@ fn complete(stream: &mut TcpStream, body: &Json, gap: Duration) -> Option<()> {
         let choices = json!([{"index": 0, "text": "a", "finish_reason": "length"}]);
         return respond(stream, 200, "application/json", &json!({"choices": choices, "usage": usage}).to_string());
     }
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").ok()?;
+    stream
+        .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        .ok()?;
     let mut event = |text: &str| {
         let event = format!("data: {text}\n\n");
         stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes()).ok()
