@@ -152,7 +152,9 @@ mod tests {
 
     fn seen(records: &[Record]) -> Recorder {
         let mut recorder = Recorder::new();
-        records.iter().for_each(|record| recorder.on(&Event::Ended { phase: Phase::Measure, record }));
+        for record in records {
+            recorder.on(&Event::Ended { phase: Phase::Measure, record });
+        }
         recorder
     }
 

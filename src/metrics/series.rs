@@ -73,10 +73,10 @@ pub(super) fn population(records: &[Record], from: f64, to: f64, n: usize) -> Ve
     }
     let mut present = 0.0;
     changes.truncate(n);
-    changes.iter_mut().for_each(|change| {
+    for change in &mut changes {
         present += *change;
         *change = present;
-    });
+    }
     changes
 }
 

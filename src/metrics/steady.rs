@@ -71,14 +71,19 @@ pub fn whole(run: &Run) -> Window {
 }
 
 fn find(run: &Run, whole: &Window) -> Result<Window, String> {
-    let mut services: Vec<f64> = run.records.iter().map(|record| (record.end - record.sent).as_secs_f64()).collect();
+    let mut services: Vec<f64> =
+        run.records.iter().map(|record| record.end.saturating_sub(record.sent).as_secs_f64()).collect();
     services.sort_by(f64::total_cmp);
     let (Some(median), Some(longest)) = (percentile(&services, 50.0), services.last()) else {
         return Err("no request ended".to_owned());
     };
     let from = whole.from_s;
     let last = run.records.iter().map(|record| record.sent).max().unwrap_or_default().as_secs_f64();
-    let known = if run.unfinished > 0 { last.min((run.ended - run.began).as_secs_f64() - longest) } else { last };
+    let known = if run.unfinished > 0 {
+        last.min(run.ended.saturating_duration_since(run.began).as_secs_f64() - longest)
+    } else {
+        last
+    };
     let long = |from: f64, to: f64| {
         let (length, least) = (to - from, GENERATIONS * median);
         if length > 0.0 && length >= least {

@@ -1,8 +1,8 @@
 //! Whether a run that goes on has told enough: the observer of the load asks after every event.
 //!
 //! A run ends early when its number is precise enough, or when its outcome is certain: nobody listens any more, too many
-//! requests fail, a limit can no longer be kept, or an open loop offers more than the server can do. Whatever is not
-//! arithmetic is a test with a chance of at most one in a thousand to be wrong, however often it is asked.
+//! requests fail, a limit can no longer be kept, or an open loop offers more than the server can do. What is not arithmetic
+//! is a test that is made to be asked again and again: its file says how rarely it is wrong.
 
 mod evidence;
 mod saturation;

@@ -143,7 +143,9 @@ impl Bins {
     pub(super) fn add(&mut self, at: Duration, y: f64, x: f64) {
         let at = at.as_secs_f64();
         while at / self.width_s >= number(Self::MOST) {
-            self.sums = batched(&self.sums, self.sums.len().div_ceil(2)).into_iter().collect();
+            let joined =
+                self.sums.chunks(2).map(|pair| pair.iter().fold((0.0, 0.0), |sum, bin| (sum.0 + bin.0, sum.1 + bin.1)));
+            self.sums = joined.collect();
             self.width_s *= 2.0;
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below the most")]
@@ -235,7 +237,9 @@ impl Progress {
         let mut observations = bins.past(now);
         if per_time {
             // Intervals of equal length: their unit does not matter for a share.
-            observations.iter_mut().for_each(|(_, x)| *x = 1.0);
+            for (_, x) in &mut observations {
+                *x = 1.0;
+            }
         }
         let cut = settled(&self.chunks.past(now), &observations)?;
         let estimate = batch_means(&batched(&observations[cut..], 20))?;
