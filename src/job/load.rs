@@ -7,6 +7,7 @@ use toml::de::DeValue;
 use super::positive;
 use crate::document::{DocumentError, FromToml, Section};
 use crate::load::{Api, Arrival, Plan};
+use crate::workload::Workload;
 
 /// How the workload is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +59,22 @@ impl LoadJob {
             allow_eos: self.allow_eos,
             ..Plan::closed(1, 1)
         }
+    }
+
+    /// Takes from the workload what the load leaves to it: how many requests a trace has that is replayed as a whole.
+    ///
+    /// # Errors
+    /// When a trace is to be replayed and the workload is none.
+    pub fn fit(&mut self, workload: &dyn Workload) -> Result<(), &'static str> {
+        if matches!(self.arrival, Arrival::Trace { .. }) {
+            if workload.due(0).is_none() {
+                return Err("has no time stamps that could be replayed");
+            }
+            if self.requests.is_none() && self.duration.is_none() {
+                self.requests = workload.len().and_then(|len| u32::try_from(len).ok());
+            }
+        }
+        Ok(())
     }
 
     /// Requests that are sent, the warm-up's included, as far as the plan says it.

@@ -11,7 +11,7 @@ use super::paths::Paths;
 use super::{LoadJob, ModelJob};
 use crate::document::{DocumentError, FromToml, Section, nearest};
 use crate::facts::EngineVersion;
-use crate::load::{Api, Arrival};
+use crate::load::Api;
 use crate::workload::{Length, Pruning, Spec, Surroundings, Think, Workload, WorkloadError};
 
 /// A workload, from what the study says to what the load generator asks.
@@ -46,16 +46,10 @@ impl WorkloadJob {
         let error =
             |error: &WorkloadError| section.error(error.key(), error.problem(), error.hint().map(str::to_owned));
         let built = spec.build(&surroundings).map_err(|problem| error(&problem))?;
-        if matches!(load.arrival, Arrival::Trace { .. }) {
-            if built.due(0).is_none() {
-                let problem = format!("a {} workload without time stamps cannot be replayed", spec.kind());
-                let hint = "name a trace with times, or leave load.trace_factor out".to_owned();
-                return Err(section.error("kind", problem, Some(hint)));
-            }
-            if load.requests.is_none() && load.duration.is_none() {
-                load.requests = built.len().and_then(|len| u32::try_from(len).ok());
-            }
-        }
+        load.fit(&*built).map_err(|problem| {
+            let hint = "name a trace with times, or leave load.trace_factor out".to_owned();
+            section.error("kind", format!("a {} workload {problem}", spec.kind()), Some(hint))
+        })?;
         let digest = |file: &Path| {
             let problem = |error| WorkloadError::Read { file: file.to_owned(), problem: format!("{error}") };
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -399,7 +393,7 @@ mod tests {
             ("kind = 'trace'\npath = 'none.csv'", LOAD, "workload.path: \"none.csv\" does not exist"),
             ("kind = 'trace'", LOAD, "workload.path: no file is named that holds the requests of a trace workload"),
             ("kind = 'image'\nwidth = 9\ninput_len = 4\noutput_len = 1", LOAD, "workload.sizes: give either sizes, or"),
-            (random, "trace_factor = 1", "workload.kind: a random workload without time stamps cannot be replayed"),
+            (random, "trace_factor = 1", "workload.kind: a random workload has no time stamps that could be replayed"),
             (
                 random,
                 "concurrency = 4\nrequests = 8\napi = 'chat'",

@@ -201,7 +201,7 @@ mod tests {
         let replies = drive(&mut engine, &step_time, &*workload, 5, 1).unwrap();
         let seen: Vec<_> = replies.iter().map(|reply| (reply.index, reply.turn, reply.prompt_len)).collect();
         assert_eq!(seen, [(0, 0, 20), (0, 1, 35), (0, 2, 50), (1, 0, 20), (1, 1, 35)]);
-        let pause = |at: usize| replies[at].asked - replies[at - 1].finished();
+        let pause = |at: usize| replies[at].asked.saturating_sub(replies[at - 1].finished());
         assert_eq!([1, 2, 3].map(pause), [Duration::from_secs(3), Duration::from_secs(3), Duration::ZERO]);
     }
 

@@ -42,7 +42,8 @@ pub struct LeftOut {
 }
 
 fn left_out_text(left_out: &[LeftOut]) -> String {
-    left_out.iter().map(|left_out| format!("; {} {}", left_out.rows, left_out.reason)).collect()
+    let texts: Vec<_> = left_out.iter().map(|left_out| format!("; {} {}", left_out.rows, left_out.reason)).collect();
+    texts.concat()
 }
 
 impl WorkloadError {

@@ -97,6 +97,7 @@ impl Session {
 }
 
 /// A reproducible sequence of sessions.
+#[expect(clippy::len_without_is_empty, reason = "none is empty")]
 pub trait Workload: std::fmt::Debug + Send + Sync {
     /// The session at this index: a pure function, so that every trial is asked the same. A workload of finite length
     /// ([`len`](Self::len)) starts over behind its end, a trace of lengths with other tokens.

@@ -163,10 +163,10 @@ impl Spec {
                 let sum = format!("{prefix}input_len {} + output_len {}", suffix.max, output.max);
                 let total = u64::from(*prefix_len) + suffix.longest() + output.longest();
                 surroundings.holds(total, "input_len", sum)?;
-                let (groups, prefix_len) = (u32::from(*prefix_len > 0), *prefix_len);
+                let (groups, shared_len) = (u32::from(*prefix_len > 0), *prefix_len);
                 let writer = Writer::new(surroundings)?;
-                writer.check(suffix.min + prefix_len)?;
-                Arc::new(Prefix { writer, groups, prefix_len, share: 1.0, suffix, output })
+                writer.check(suffix.min + shared_len)?;
+                Arc::new(Prefix { writer, groups, shared_len, share: 1.0, suffix, output })
             }
             Self::ShareGpt { path, prompts, output_len, pruning } => {
                 Arc::new(sharegpt::read(&file(path)?, *prompts, *output_len, *pruning, surroundings)?)
@@ -189,7 +189,7 @@ impl Spec {
                 surroundings.holds(total, "prefix_len", sum)?;
                 let writer = Writer::new(surroundings)?;
                 writer.check(suffix.min)?;
-                Arc::new(Prefix { writer, groups, prefix_len, share, suffix, output })
+                Arc::new(Prefix { writer, groups, shared_len: prefix_len, share, suffix, output })
             }
             Self::Conversation { turns, system_len, first_len, user_len, output_len, think } => {
                 let turns = span("turns", turns)?;

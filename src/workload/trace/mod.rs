@@ -92,8 +92,8 @@ impl Workload for Trace {
         let round = u32::try_from(index / self.rows.len() as u64).unwrap_or(u32::MAX);
         // Behind its end the trace starts over after one mean gap.
         let gaps = u32::try_from(self.rows.len() - 1).unwrap_or(u32::MAX).max(1);
-        let span = last - first;
-        Some((self.row(index).at? - first).saturating_add((span + span / gaps).saturating_mul(round)))
+        let span = last.saturating_sub(first);
+        Some(self.row(index).at?.saturating_sub(first).saturating_add((span + span / gaps).saturating_mul(round)))
     }
 
     fn left_out(&self) -> Vec<LeftOut> {

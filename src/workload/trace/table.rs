@@ -58,15 +58,13 @@ pub(super) fn read(file: &Path, reader: impl Read) -> Result<Vec<Row>, WorkloadE
             let problem = || error(line, format!("{name}: {text:?} is not a number of tokens"));
             text.parse::<u32>().map_err(|_| problem())
         };
-        let at = match at {
+        let at = match at.map(|place| (field(place), time(field(place), &mut midnight))) {
             None => None,
-            Some(place) => match time(field(place), &mut midnight) {
-                Some(at) => Some(at),
-                None => {
-                    let name = layout.at.unwrap_or_default();
-                    return Err(error(line, format!("{name}: {:?} is not a time", field(place))));
-                }
-            },
+            Some((_, Some(at))) => Some(at),
+            Some((text, None)) => {
+                let name = layout.at.unwrap_or_default();
+                return Err(error(line, format!("{name}: {text:?} is not a time")));
+            }
         };
         let (input, output) = (tokens(layout.input, input)?, tokens(layout.output, output)?);
         rows.push(Row { at, input, output, blocks: Vec::new() });
