@@ -26,6 +26,7 @@ mod reply;
 mod sse;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -45,6 +45,8 @@ pub(super) struct Reply {
     /// When the last of them came.
     last: u32,
     finish: Finish,
+    /// Whether there was any event.
+    begun: bool,
     done: bool,
     /// The first failure that the stream itself reported.
     error: Option<Error>,
@@ -63,6 +65,7 @@ impl Reply {
             bytes: 0,
             last: 0,
             finish: Finish::No,
+            begun: false,
             done: false,
             error: None,
         }
@@ -72,7 +75,7 @@ impl Reply {
     pub(super) fn feed(&mut self, at_us: u32, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.last = at_us;
-        let Self { rules, parser, document, chunks, usage, finish, done, error, .. } = self;
+        let Self { rules, parser, document, chunks, usage, finish, begun, done, error, .. } = self;
         let held = if rules.stream { parser.held() } else { document.len() };
         if held > LONGEST {
             error.get_or_insert_with(|| Error::Protocol(format!("more than {LONGEST} bytes without an end")));
@@ -83,6 +86,7 @@ impl Reply {
             return;
         }
         parser.feed(bytes, |field, data| {
+            *begun = true;
             if *done {
                 return;
             }
@@ -123,14 +127,14 @@ impl Reply {
 
     /// By the server's count; 0 where it gave none.
     pub(super) fn prompt_tokens(&self) -> u32 {
-        self.usage.map_or(0, |usage| usage.prompt_tokens)
+        self.usage.map_or(0, |usage| usage.prompt)
     }
 
     /// By the server's count. Where a server that does not always count gave none, the number of content chunks; 0
     /// otherwise.
     pub(super) fn output_tokens(&self) -> u32 {
         match self.usage {
-            Some(usage) => usage.completion_tokens,
+            Some(usage) => usage.output,
             None if self.rules.stream && !self.rules.dialect.always_counts() => {
                 u32::try_from(self.chunks.len()).unwrap_or(u32::MAX)
             }
@@ -140,7 +144,7 @@ impl Reply {
 
     /// Prompt tokens that the server had in its prefix cache, where it says so.
     pub(super) fn cached_tokens(&self) -> Option<u32> {
-        self.usage.and_then(|usage| usage.cached_tokens)
+        self.usage.and_then(|usage| usage.cached)
     }
 
     /// The result of a response that ended, in order or with `lost`. Called once.
@@ -191,7 +195,7 @@ impl Reply {
     }
 
     fn missing(&self) -> Error {
-        if self.rules.stream && self.bytes > 0 && !self.parser.has_dispatched() {
+        if self.rules.stream && self.bytes > 0 && !self.begun {
             return self.no_stream();
         }
         let missing: Vec<&str> = self.parts().iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect();

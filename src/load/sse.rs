@@ -28,7 +28,6 @@ pub(super) struct Parser {
     after_cr: bool,
     /// A byte order mark may only begin the very first line.
     started: bool,
-    dispatched: bool,
 }
 
 impl Parser {
@@ -60,7 +59,7 @@ impl Parser {
                         self.append(whole.take(), data);
                     }
                 } else {
-                    self.report(line, &mut each);
+                    report(line, &mut each);
                 }
             } else {
                 let mut line = std::mem::take(&mut self.line);
@@ -68,7 +67,7 @@ impl Parser {
                 let text = self.without_mark(&line);
                 match value_of(b"data", text) {
                     Some(data) => self.append(whole.take(), data),
-                    None => self.report(text, &mut each),
+                    None => report(text, &mut each),
                 }
                 line.clear();
                 self.line = line;
@@ -99,11 +98,6 @@ impl Parser {
         }
     }
 
-    /// Whether there was any event.
-    pub(super) fn has_dispatched(&self) -> bool {
-        self.dispatched
-    }
-
     fn without_mark<'a>(&mut self, line: &'a [u8]) -> &'a [u8] {
         let first = !std::mem::replace(&mut self.started, true);
         if first { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
@@ -121,21 +115,19 @@ impl Parser {
 
     fn dispatch(&mut self, whole: Option<&[u8]>, each: &mut impl FnMut(Field, &[u8])) {
         if let Some(data) = whole {
-            self.dispatched = true;
             each(Field::Data, data);
         } else if std::mem::take(&mut self.has_data) {
-            self.dispatched = true;
             each(Field::Data, &self.data);
             self.data.clear();
         }
     }
+}
 
-    #[cold]
-    fn report(&mut self, line: &[u8], each: &mut impl FnMut(Field, &[u8])) {
-        if let Some(error) = value_of(b"error", line).filter(|error| !error.is_empty()) {
-            self.dispatched = true;
-            each(Field::Error, error);
-        }
+/// Hands out what a line that is no data says of an error.
+#[cold]
+fn report(line: &[u8], each: &mut impl FnMut(Field, &[u8])) {
+    if let Some(error) = value_of(b"error", line).filter(|error| !error.is_empty()) {
+        each(Field::Error, error);
     }
 }
 

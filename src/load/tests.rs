@@ -331,7 +331,7 @@ async fn what_cannot_be_driven_is_refused_before_anything_is_sent() {
     assert!(matches!(try_with("127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
     assert!(matches!(try_with("ftp://127.0.0.1", plan(1, 1)).await, LoadError::Url { .. }));
     for (dialect, api) in [(Dialect::Vllm, Api::Chat), (Dialect::Tgi, Api::Completions)] {
-        let target = Target { dialect, api, ..Target::new("http://127.0.0.1:1", "m") };
+        let target = Target { api, dialect, ..Target::new("http://127.0.0.1:1", "m") };
         let (_stop, stop) = watch::channel(false);
         let refused = drive(target, Arc::new(Numbered), plan(1, 1), |_| Flow::Continue, stop).await.unwrap_err();
         assert!(matches!(refused, LoadError::Prompt { .. }) && refused.hint().is_some(), "{refused}");

@@ -5,6 +5,8 @@
 
 mod ask;
 mod chat;
+#[cfg(test)]
+mod chat_tests;
 mod clock;
 mod engine;
 mod http;

@@ -200,10 +200,8 @@ impl Stream for Events {
 impl Events {
     /// The chunks that open a chat, one for each choice.
     fn roles(&self) -> Bytes {
-        let usage = match self.usage.every {
-            true => Reply::usage(&self.reply.prompt_tokens, &[]),
-            false => serde_json::Value::Null,
-        };
+        let usage =
+            if self.usage.every { Reply::usage(&self.reply.prompt_tokens, &[]) } else { serde_json::Value::Null };
         let opening = json!({"role": "assistant", "content": ""});
         let chunks = (0..)
             .zip(&self.tokens)
