@@ -46,6 +46,7 @@ fn trial(number: u32) -> Trial {
             itl_ms: spread(latency / 10.0),
             e2el_ms: spread(latency * 14.0),
             errors: BTreeMap::new(),
+            ..Measurement::default()
         })
     };
     Trial {

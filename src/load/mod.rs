@@ -11,25 +11,36 @@
 //! [`Error`], or, after a stop, counted as unfinished.
 
 mod arrival;
-mod body;
 mod chunk;
-mod client;
-mod closed;
+mod clock;
+mod connection;
 mod dialect;
+mod endpoint;
+mod exchange;
+mod feed;
 mod glance;
+mod http;
+mod lag;
 #[cfg(test)]
 mod misbehaving;
 mod plan;
 mod protocol;
+mod reactor;
 mod record;
 mod reply;
+mod run;
+mod schedule;
+mod signal;
+mod socket;
 mod sse;
 #[cfg(test)]
 mod tests;
+mod tls;
+mod window;
 mod wire;
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
@@ -42,9 +53,7 @@ pub use plan::{Api, ApiKey, Arrival, Plan, Target};
 pub use protocol::read;
 pub use record::{Client, End, Error, Record, Run, Warmup};
 
-use body::Job;
-use client::Slot;
-use closed::{Loop, Observer};
+use signal::Signal;
 
 /// The part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,12 +102,23 @@ pub enum Flow {
 pub enum LoadError {
     #[error("{name} must be at least 1")]
     Zero { name: &'static str },
-    #[error(transparent)]
-    Arrival(#[from] ArrivalError),
     #[error("cannot use the url {url:?}: {reason}")]
     Url { url: String, reason: String },
-    #[error("cannot build the http client: {0}")]
-    Client(String),
+    #[error("cannot use TLS: {0}")]
+    Tls(String),
+    #[error("header {name:?} {reason}")]
+    Header { name: String, reason: &'static str },
+    #[error(transparent)]
+    Arrival(#[from] ArrivalError),
+    #[error("a closed loop has no number of users")]
+    Places,
+    #[error("the load has no end")]
+    Endless,
+    #[error("the workload has no time stamps")]
+    NoStamps,
+    /// Each connection is an open file.
+    #[error("{needed} open files are needed, the limit is {limit}")]
+    Files { needed: u64, limit: u64 },
     #[error("a {dialect} server takes no {what} at {path}")]
     Prompt { dialect: &'static str, path: &'static str, what: &'static str },
     #[error("extra body field {field:?}: {reason}")]
@@ -107,6 +127,8 @@ pub enum LoadError {
     Body(std::io::Error),
     #[error("cannot start the load's thread: {0}")]
     Thread(std::io::Error),
+    #[error("the load's own loop: {0}")]
+    System(std::io::Error),
 }
 
 impl LoadError {
@@ -118,16 +140,23 @@ impl LoadError {
             Self::Prompt { path: protocol::COMPLETIONS, .. } => Some("use prompts of text"),
             Self::Prompt { .. } => Some("use prompts of text or messages, or ask /v1/completions"),
             Self::ExtraBody { .. } => Some("leave the field out"),
+            Self::Places => Some("give the concurrency"),
+            Self::Endless => Some("give a number of requests or a duration"),
+            Self::NoStamps => Some("give a rate or a concurrency, or a trace with time stamps"),
+            Self::Files { .. } => Some("ask for fewer at the same time, or raise the limit (`ulimit -Hn`)"),
             _ => None,
         }
     }
 }
 
-/// Drives the workload's requests and returns when the last has ended, or soon after `stop` turns true; then the run
-/// holds what had ended by then. Dropping the future stops the load too.
+/// Called on the load's own thread.
+type Observer = Box<dyn FnMut(Event<'_>) -> Flow + Send>;
+
+/// Drives the workload's requests and returns when the last has ended, or soon after `stop` turns true or `observer` has
+/// seen enough; then the run holds what had ended by then. Dropping the future stops the load too.
 ///
-/// `observer` is called on the load's thread at the beginning of each phase and at the end of each request: it must be
-/// quick and must not block. All bodies are in memory at once, at about 6 bytes per prompt token.
+/// `observer` is called on the load's thread at the beginning of each phase, at the end of each request and ten times a
+/// second: it must be quick and must not block. Requests are made ready on another thread, a bounded amount ahead.
 ///
 /// # Errors
 /// When the plan or target cannot be used, never because of what the server does.
@@ -136,29 +165,28 @@ pub async fn drive(
     workload: Arc<dyn Workload>,
     plan: Plan,
     observer: impl FnMut(Event<'_>) -> Flow + Send + 'static,
-    stop: watch::Receiver<bool>,
+    mut stop: watch::Receiver<bool>,
 ) -> Result<Run, LoadError> {
-    for (name, value) in
-        [("concurrency", plan.concurrency.map_or(1, |n| n as u64)), ("requests", plan.requests.unwrap_or(1))]
-    {
-        if value == 0 {
-            return Err(LoadError::Zero { name });
-        }
-    }
-    plan.arrival.check()?;
-    let observer: Arc<Observer> = Arc::new(Mutex::new(Box::new(observer)));
-    let (mut result, answer) = oneshot::channel();
+    let signal = Arc::new(Signal::new().map_err(LoadError::System)?);
+    // A caller who leaves stops the load as well.
+    let _left = Raise(Arc::clone(&signal));
+    let (result, mut answer) = oneshot::channel();
+    let own = Arc::clone(&signal);
     let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let run = runtime.map_err(LoadError::Thread).and_then(|runtime| {
-            let stopped = Stop { signal: stop, caller: &mut result };
-            runtime.block_on(run(&target, &*workload, &plan, &observer, stopped))
-        });
+        let run = run::run(&target, &workload, &plan, Box::new(observer), &own);
         // The caller may have gone; then nobody wants the run.
         drop(result.send(run));
     });
     let thread = thread.map_err(LoadError::Thread)?;
-    match answer.await {
+    let answer = tokio::select! {
+        answer = &mut answer => answer,
+        // A signal whose sender is gone can no longer come.
+        Ok(_) = stop.wait_for(|stop| *stop) => {
+            signal.raise();
+            answer.await
+        }
+    };
+    match answer {
         Ok(run) => run,
         // The thread ended without an answer: it panicked, and so do we.
         Err(_) => match thread.join() {
@@ -168,68 +196,11 @@ pub async fn drive(
     }
 }
 
-/// The two ways to be stopped: the signal, and a caller who no longer waits.
-struct Stop<'a> {
-    signal: watch::Receiver<bool>,
-    caller: &'a mut oneshot::Sender<Result<Run, LoadError>>,
-}
+/// Stops the load when it is dropped.
+struct Raise(Arc<Signal>);
 
-impl Stop<'_> {
-    fn is_set(&self) -> bool {
-        *self.signal.borrow() || self.caller.is_closed()
+impl Drop for Raise {
+    fn drop(&mut self) {
+        self.0.raise();
     }
-
-    /// What `future` gives, or nothing when it was stopped.
-    async fn or<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
-        let Self { signal, caller } = self;
-        let signalled = async {
-            // A signal whose sender is gone can no longer come.
-            if signal.wait_for(|stop| *stop).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
-        tokio::select! {
-            value = future => Some(value),
-            () = signalled => None,
-            () = caller.closed() => None,
-        }
-    }
-}
-
-async fn run(
-    target: &Target,
-    workload: &dyn Workload,
-    plan: &Plan,
-    observer: &Arc<Observer>,
-    mut stop: Stop<'_>,
-) -> Result<Run, LoadError> {
-    let client = client::Client::new(target, plan)?;
-    let requests = usize::try_from(plan.requests.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    let total = requests as u64 + plan.warmup;
-    let mut measured = Vec::with_capacity(requests);
-    for index in 0..total {
-        if stop.is_set() {
-            break;
-        }
-        measured.push(Job::new(client.protocol(), index, &workload.session(index).turns[0].request)?);
-    }
-    let warmup = measured.split_off(requests.min(measured.len()));
-
-    let slots = (0..plan.concurrency.unwrap_or(1)).map(|_| Slot::new()).collect::<Result<Vec<_>, _>>()?;
-
-    let phase = Loop::new(client.clone(), Arc::clone(observer), Phase::Warmup, warmup);
-    let slots = if stop.is_set() { None } else { stop.or(phase.drive(slots)).await };
-    let (records, _) = phase.take();
-    let completed = records.iter().filter(|record| record.result.is_ok()).count();
-    let warmup = Warmup { completed, failed: records.len() - completed };
-
-    let phase = Loop::new(client, Arc::clone(observer), Phase::Measure, measured);
-    let slots = match slots {
-        Some(slots) => stop.or(phase.drive(slots)).await,
-        None => None,
-    };
-    let (records, unfinished) = phase.take();
-    let (began, ended) = (phase.began, Instant::now());
-    let end = if slots.is_none() { End::Stopped } else { End::Complete };
-    Ok(Run { records, warmup, began, ended, unfinished, unsent: 0, end, client: Client::default() })
 }

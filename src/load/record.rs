@@ -143,13 +143,12 @@ pub struct Client {
     pub cpu: Duration,
     /// The window's length.
     pub wall: Duration,
-    /// For each read: how long the bytes had been here before the load saw them. Microseconds, ascending; a sample of
-    /// at most 10,000 of the reads.
+    /// For each read: how long the bytes had been here before the load saw them or, without the kernel's stamps, how long
+    /// the load had known of them. Microseconds, ascending; a fair sample of at most 10,000 of the reads.
     pub lags_us: Vec<u32>,
     /// The largest of all.
     pub max_lag_us: u32,
-    /// Whether the kernel says when bytes arrive. Where it does not, a lag of the load is part of the latencies, and
-    /// `lags_us` holds how much later than asked for its timers fired.
+    /// Whether the kernel says when bytes arrive. Where it does not, the load's own lag is part of the latencies.
     pub kernel_stamps: bool,
     /// How often a session was due and its requests were not yet generated.
     pub starved: u64,

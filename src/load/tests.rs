@@ -277,9 +277,10 @@ async fn the_warm_up_has_other_prompts_and_no_records() {
     let phases = phases.lock().unwrap();
     let (begin, ended) = (|phase, total| (phase, Some(total), None), |phase, ok| (phase, None, Some(ok)));
     let (warm, measure) = (Phase::Warmup, Phase::Measure);
-    let expected = [begin(warm, 3), ended(warm, true), ended(warm, false), ended(warm, true), begin(measure, 5)];
+    let expected = [begin(Phase::Prepare, 8), begin(warm, 3), ended(warm, true), ended(warm, false), ended(warm, true)];
     assert_eq!(phases[..5], expected);
-    assert_eq!(phases[5..], [ended(measure, true); 5]);
+    assert_eq!(phases[5], begin(measure, 5));
+    assert_eq!(phases[6..], [ended(measure, true); 5]);
 }
 
 #[tokio::test]

@@ -1,0 +1,152 @@
+//! One request under way, from the first byte that is sent to its record.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::chunk::message_of;
+use super::clock::{Nanos, micros};
+use super::feed::Prepared;
+use super::protocol::Protocol;
+use super::reply::Reply;
+use super::{Error, Record};
+
+/// How much of an error's body is read.
+const ERROR_BODY: usize = 64 << 10;
+
+/// What one user is doing: the session, and what is left of it.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) session: u64,
+    /// The turn that comes next.
+    pub(super) turn: u32,
+    pub(super) turns: VecDeque<Prepared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// Without the turn of this exchange.
+    pub(super) rest: Progress,
+    turn: u32,
+    asked: u32,
+    /// Head and body.
+    pub(super) request: Vec<u8>,
+    /// Bytes of the request that the socket has taken.
+    pub(super) written: usize,
+    due: Nanos,
+    sent: Nanos,
+    /// Before it was sent again.
+    pub(super) first_sent: Nanos,
+    pub(super) deadline: Nanos,
+    queued: bool,
+    reply: Reply,
+    refusal: Vec<u8>,
+    streamed: bool,
+    /// When `[DONE]` had arrived.
+    done: Option<Nanos>,
+    draining: bool,
+    /// The arrival of the last bytes.
+    pub(super) last: Nanos,
+    /// Whether its connection was opened for it, so that a loss is the server's failure.
+    pub(super) fresh: bool,
+    pub(super) resent: bool,
+}
+
+/// When a request is sent, and when it should have been.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing {
+    /// Absent where a request is due whenever it can be sent.
+    pub(super) due: Option<Nanos>,
+    pub(super) queued: bool,
+    pub(super) now: Nanos,
+    pub(super) limit: Duration,
+}
+
+impl Exchange {
+    pub(super) fn new(turn: Prepared, rest: Progress, timing: Timing, protocol: &Protocol) -> Self {
+        let sent = timing.now;
+        Self {
+            turn: rest.turn.saturating_sub(1),
+            rest,
+            asked: turn.asked,
+            reply: protocol.reply(turn.asked),
+            request: turn.request,
+            written: 0,
+            due: timing.due.unwrap_or(sent),
+            sent,
+            first_sent: sent,
+            deadline: sent.saturating_add(super::clock::nanos(timing.limit)),
+            queued: timing.queued,
+            refusal: Vec::new(),
+            streamed: protocol.streams(),
+            done: None,
+            draining: false,
+            last: sent,
+            fresh: false,
+            resent: false,
+        }
+    }
+
+    /// Bytes of the body that arrived at `last`. How many content chunks they completed.
+    pub(super) fn feed(&mut self, status: u16, bytes: &[u8]) -> usize {
+        if status != 200 {
+            let room = ERROR_BODY.saturating_sub(self.refusal.len());
+            self.refusal.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            return 0;
+        }
+        let before = self.reply.chunks.len();
+        self.reply.feed(micros(self.last.saturating_sub(self.sent)), bytes);
+        if self.done.is_none() && self.reply.is_done() {
+            self.done = Some(self.last);
+        }
+        self.reply.chunks.len() - before
+    }
+
+    /// Whether only the end of the body is missing; true once.
+    pub(super) fn starts_draining(&mut self) -> bool {
+        self.done.is_some() && !std::mem::replace(&mut self.draining, self.done.is_some())
+    }
+
+    /// Ready to be sent once more.
+    pub(super) fn again(&mut self, now: Nanos) {
+        (self.sent, self.last, self.written, self.resent) = (now, now, 0, true);
+    }
+
+    pub(super) fn timeout(&self, limit: Duration) -> Error {
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        Error::Timeout { limit_ms, chunks: self.reply.chunks.len() }
+    }
+
+    /// The record, `zero` being its clock's, and what is left of the session.
+    pub(super) fn end(mut self, status: u16, lost: Option<Error>, now: Nanos, zero: Nanos) -> (Record, Progress) {
+        let result = match (status, lost) {
+            (200, lost) => self.reply.finish(lost),
+            (_, Some(lost @ Error::Timeout { .. })) | (0, Some(lost)) => Err(lost),
+            (0, None) => Err(Error::Reset("connection closed without a response".to_owned())),
+            (status, _) => Err(Error::Http { status, seen: message_of(&self.refusal) }),
+        };
+        let end = match (self.done, &result) {
+            (Some(done), _) => done,
+            (None, Ok(())) => self.last,
+            (None, Err(_)) => now,
+        };
+        let since = |at: Nanos| Duration::from_nanos(at.saturating_sub(zero));
+        let record = Record {
+            session: self.rest.session,
+            turn: self.turn,
+            due: since(self.due),
+            sent: since(self.sent),
+            chunk_count: u32::try_from(self.reply.chunks.len()).unwrap_or(u32::MAX),
+            thinned: false,
+            queued: self.queued,
+            end: since(end),
+            streamed: self.streamed,
+            asked_tokens: self.asked,
+            prompt_tokens: self.reply.prompt_tokens(),
+            cached_tokens: self.reply.cached_tokens(),
+            output_tokens: self.reply.output_tokens(),
+            chunks: std::mem::take(&mut self.reply.chunks),
+            result,
+        };
+        (record, self.rest)
+    }
+}

@@ -1,0 +1,294 @@
+//! One HTTP/1.1 response as its bytes arrive: the head by `httparse`, the body by its framing (RFC 9112, section 6).
+
+/// No head of a model server is larger.
+const LARGEST_HEAD: usize = 64 << 10;
+const MOST_HEADERS: usize = 64;
+
+/// Reads one response; [`Default`] begins the next.
+#[derive(Debug, Default)]
+pub(super) struct Response {
+    state: State,
+    /// A head of which only the beginning has arrived.
+    head: Vec<u8>,
+    /// Zero until the head is read.
+    pub(super) status: u16,
+    /// Anything at all has arrived.
+    pub(super) started: bool,
+    /// The server closes the connection behind this response, or sent bytes that belong to none.
+    closes: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Head,
+    Chunked(Chunked),
+    /// Bytes of the body that are still to come.
+    Length(u64),
+    /// The body ends with the connection.
+    UntilClose,
+    Done,
+}
+
+/// Where a chunked body stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chunked {
+    /// The size so far, and whether a digit has come.
+    Size(u64, bool),
+    /// Behind the size, up to the line's end.
+    Extension(u64),
+    Data(u64),
+    /// The line end behind the data.
+    DataEnd,
+    /// A line of the trailer, and whether it is empty so far.
+    Trailer(bool),
+}
+
+/// Why a response cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum HttpError {
+    #[error("the response's head: {0}")]
+    Head(String),
+    #[error("the response's head is larger than {LARGEST_HEAD} bytes")]
+    LargeHead,
+    #[error("a chunk's size has the byte {0:#04x}")]
+    ChunkSize(u8),
+    #[error("content-length {0:?} is not a number")]
+    Length(String),
+    #[error("transfer-encoding {0:?} is not understood")]
+    Encoding(String),
+}
+
+impl Response {
+    /// Reads bytes and calls `body` with the status and each piece of the body, none of which is copied.
+    ///
+    /// # Errors
+    /// When the bytes are no HTTP/1.1 response.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], mut body: impl FnMut(u16, &[u8])) -> Result<(), HttpError> {
+        self.started |= !bytes.is_empty();
+        while !bytes.is_empty() {
+            match self.state {
+                State::Head => bytes = self.read_head(bytes)?,
+                State::Chunked(chunked) => bytes = self.read_chunk(chunked, bytes, &mut body)?,
+                State::Length(left) => {
+                    let (piece, rest) = bytes.split_at(bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
+                    body(self.status, piece);
+                    let left = left - piece.len() as u64;
+                    self.state = if left == 0 { State::Done } else { State::Length(left) };
+                    bytes = rest;
+                }
+                State::UntilClose => {
+                    body(self.status, bytes);
+                    bytes = &[];
+                }
+                State::Done => {
+                    self.closes = true;
+                    bytes = &[];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole body is there.
+    pub(super) fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Whether the end of the connection is the end of the body.
+    pub(super) fn ends_with_connection(&self) -> bool {
+        self.state == State::UntilClose
+    }
+
+    /// Whether the connection can serve another request.
+    pub(super) fn keeps(&self) -> bool {
+        self.is_done() && !self.closes
+    }
+
+    fn read_head<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], HttpError> {
+        let before = self.head.len();
+        // A head that arrives whole, as almost all do, is not copied.
+        let parsed = if before == 0 {
+            self.parse_head(bytes)?
+        } else {
+            self.head.extend_from_slice(bytes);
+            let head = std::mem::take(&mut self.head);
+            let parsed = self.parse_head(&head)?;
+            self.head = head;
+            parsed
+        };
+        let Some(length) = parsed else {
+            if before == 0 {
+                self.head.extend_from_slice(bytes);
+            }
+            return if self.head.len() > LARGEST_HEAD { Err(HttpError::LargeHead) } else { Ok(&[]) };
+        };
+        self.head.clear();
+        Ok(&bytes[length - before..])
+    }
+
+    /// The length of the head, where it is whole; the state is then that of the body.
+    fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, HttpError> {
+        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut response = httparse::Response::new(&mut headers);
+        let length = match response.parse(bytes).map_err(|error| HttpError::Head(error.to_string()))? {
+            httparse::Status::Complete(length) => length,
+            httparse::Status::Partial => return Ok(None),
+        };
+        self.status = response.code.unwrap_or(0);
+        // An interim response (100, 103) is followed by the final one.
+        if (100..200).contains(&self.status) {
+            return Ok(Some(length));
+        }
+        self.closes = response.version == Some(0);
+        let mut framing = if matches!(self.status, 204 | 304) { State::Done } else { State::UntilClose };
+        for header in response.headers.iter() {
+            let value = String::from_utf8_lossy(header.value);
+            let value = value.trim();
+            if header.name.eq_ignore_ascii_case("connection") {
+                self.closes |= value.eq_ignore_ascii_case("close");
+            } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
+                if !value.eq_ignore_ascii_case("chunked") {
+                    return Err(HttpError::Encoding(value.to_owned()));
+                }
+                framing = State::Chunked(Chunked::Size(0, false));
+            } else if header.name.eq_ignore_ascii_case("content-length") && framing == State::UntilClose {
+                let length = value.parse().map_err(|_| HttpError::Length(value.to_owned()))?;
+                framing = if length == 0 { State::Done } else { State::Length(length) };
+            }
+        }
+        self.state = framing;
+        Ok(Some(length))
+    }
+
+    fn read_chunk<'a>(
+        &mut self,
+        chunked: Chunked,
+        bytes: &'a [u8],
+        body: &mut impl FnMut(u16, &[u8]),
+    ) -> Result<&'a [u8], HttpError> {
+        let (byte, rest) = (bytes[0], &bytes[1..]);
+        let (next, rest) = match chunked {
+            Chunked::Size(size, any) => match (char::from(byte).to_digit(16), byte) {
+                (Some(digit), _) if size < 1 << 56 => (Chunked::Size(size * 16 + u64::from(digit), true), rest),
+                (None, b'\n') if any => (Self::sized(size), rest),
+                (None, b'\r' | b';' | b' ' | b'\t') if any => (Chunked::Extension(size), rest),
+                _ => return Err(HttpError::ChunkSize(byte)),
+            },
+            Chunked::Extension(size) => (if byte == b'\n' { Self::sized(size) } else { chunked }, rest),
+            Chunked::Data(left) => {
+                let (piece, rest) = bytes.split_at(bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
+                body(self.status, piece);
+                let left = left - piece.len() as u64;
+                (if left == 0 { Chunked::DataEnd } else { Chunked::Data(left) }, rest)
+            }
+            Chunked::DataEnd => match byte {
+                b'\r' => (chunked, rest),
+                b'\n' => (Chunked::Size(0, false), rest),
+                _ => return Err(HttpError::ChunkSize(byte)),
+            },
+            Chunked::Trailer(empty) => match byte {
+                b'\r' => (chunked, rest),
+                b'\n' if empty => {
+                    self.state = State::Done;
+                    return Ok(rest);
+                }
+                _ => (Chunked::Trailer(byte == b'\n'), rest),
+            },
+        };
+        self.state = State::Chunked(next);
+        Ok(rest)
+    }
+
+    /// What follows the line of a chunk's size.
+    fn sized(size: u64) -> Chunked {
+        if size == 0 { Chunked::Trailer(true) } else { Chunked::Data(size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(pieces: &[&[u8]]) -> Result<(Response, String), HttpError> {
+        let (mut response, mut text) = (Response::default(), Vec::new());
+        for piece in pieces {
+            response.feed(piece, |_, body| text.extend_from_slice(body))?;
+        }
+        Ok((response, String::from_utf8(text).unwrap()))
+    }
+
+    #[test]
+    fn every_framing_of_a_body_is_read() {
+        for (text, keeps, until_close) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", true, false),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n\r\n", true, false),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n05 \r\nhello\r\n0\r\na: b\r\n\r\n", true, false),
+            ("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello", false, false),
+            ("HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello", false, false),
+            ("HTTP/1.1 200 OK\r\n\r\nhello", false, true),
+            ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", true, false),
+        ] {
+            let (response, body) = read(&[text.as_bytes()]).unwrap();
+            assert_eq!((response.status, body.as_str()), (200, "hello"), "{text}");
+            assert_eq!((response.keeps(), response.ends_with_connection()), (keeps, until_close), "{text}");
+        }
+        let (response, _) = read(&[b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"]).unwrap();
+        assert!(response.keeps() && response.status == 503);
+    }
+
+    #[test]
+    fn bytes_behind_a_response_belong_to_nothing_and_end_the_connection() {
+        let (response, body) = read(&[b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\naHTTP"]).unwrap();
+        assert!(response.is_done() && !response.keeps() && body == "a");
+    }
+
+    #[test]
+    fn what_is_no_response_says_why() {
+        let head = "HTTP/1.1 200 OK\r\n";
+        let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n");
+        for (text, said) in [
+            ("SSH-2.0-OpenSSH\r\n\r\n".to_owned(), "head"),
+            (format!("{head}content-length: x\r\n\r\n"), "\"x\" is not a number"),
+            (format!("{head}transfer-encoding: gzip\r\n\r\n"), "gzip"),
+            (format!("{chunked}xyz\r\n"), "0x78"),
+            (format!("{chunked}\r\n"), "0x0d"),
+            (format!("{chunked}1\r\nab"), "0x62"),
+            (format!("{chunked}{}\r\n", "f".repeat(20)), "0x66"),
+            (format!("{head}a: {}", "b".repeat(LARGEST_HEAD)), "larger than 65536"),
+        ] {
+            let error = read(&[text.as_bytes()]).unwrap_err().to_string();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_reads_the_same(
+            sizes in prop::collection::vec(1_usize..40, 0..8),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+        ) {
+            let mut text = "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\n".to_owned();
+            text.push_str("transfer-encoding: chunked\r\nserver: uvicorn\r\n\r\n");
+            let mut expected = String::new();
+            for size in sizes {
+                let piece = "abcdefghij0123456789\r\n".chars().cycle().take(size).collect::<String>();
+                text.push_str(&format!("{size:x}\r\n{piece}\r\n"));
+                expected.push_str(&piece);
+            }
+            text.push_str("0\r\n\r\n");
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &text.as_bytes()[pair[0]..pair[1]]).collect();
+            let singles: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+            for pieces in [pieces, singles] {
+                let (response, body) = read(&pieces).unwrap();
+                prop_assert!(response.keeps() && response.status == 200);
+                prop_assert_eq!(&body, &expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The connections of a load: one thread, one `epoll`.
+//!
+//! A read is handled where it happens: the bytes go through HTTP, events and chunks without a copy, a task or a queue.
+//! The kernel says when they arrived, so that neither a burst of a thousand chunks nor a slow machine makes a token
+//! late that was not; how far behind the loop was is measured besides ([`Client::lags_us`](super::Client::lags_us)).
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+use super::Error;
+use super::clock::Nanos;
+use super::connection::{Connection, Desk, Step};
+use super::endpoint::Endpoint;
+use super::exchange::Exchange;
+use super::signal::Signal;
+
+/// vLLM closes a connection that is idle for five seconds; one that is reused just then would be a failure of ours.
+const IDLE: Nanos = 3_000_000_000;
+
+/// How long the end of the body may take after `[DONE]` before the connection is given up.
+const DRAIN: Nanos = 250_000_000;
+
+/// How long the connections that are opened ahead may take.
+const OPENING: Nanos = 5_000_000_000;
+
+const EVENTS: usize = 1024;
+
+/// Marks the descriptors that are no connections.
+const TIMER: u64 = u64::MAX;
+const SIGNAL: u64 = u64::MAX - 1;
+
+pub(super) struct Reactor {
+    endpoint: Arc<Endpoint>,
+    signal: Arc<Signal>,
+    request_timeout: Duration,
+    epoll: Epoll,
+    timer: TimerFd,
+    /// What the timer is set to.
+    armed: Nanos,
+    events: Vec<EpollEvent>,
+    pub(super) desk: Desk,
+    slots: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    /// Connections without an exchange; the one that was used last is used first.
+    idle: Vec<usize>,
+    /// When an exchange has to be over, or a body read to its end, and the send that it belongs to. Both ascend.
+    deadlines: VecDeque<Deadline>,
+    drains: VecDeque<Deadline>,
+    pub(super) connections: u64,
+    pub(super) resent: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    at: Nanos,
+    slot: usize,
+    sent: Nanos,
+}
+
+/// An exchange that is over, and what broke it.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) exchange: Exchange,
+    /// Zero where no head arrived.
+    pub(super) status: u16,
+    pub(super) lost: Option<Error>,
+}
+
+impl Reactor {
+    /// # Errors
+    /// When the kernel has no descriptor left.
+    pub(super) fn new(
+        endpoint: Arc<Endpoint>,
+        signal: Arc<Signal>,
+        desk: Desk,
+        request_timeout: Duration,
+    ) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
+        epoll.add(timer.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
+        epoll.add(signal.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, SIGNAL))?;
+        Ok(Self {
+            endpoint,
+            signal,
+            request_timeout,
+            epoll,
+            timer,
+            armed: 0,
+            events: vec![EpollEvent::empty(); EVENTS],
+            desk,
+            slots: Vec::new(),
+            free: Vec::new(),
+            idle: Vec::new(),
+            deadlines: VecDeque::new(),
+            drains: VecDeque::new(),
+            connections: 0,
+            resent: 0,
+        })
+    }
+
+    /// Opens connections ahead of the requests, and waits until they stand or cannot. What fails here is tried again by
+    /// the request that needs it, and fails there.
+    ///
+    /// # Errors
+    /// When the kernel refuses what the loop needs.
+    pub(super) fn open(&mut self, connections: usize) -> io::Result<()> {
+        let deadline = self.desk.clock.now() + OPENING;
+        for _ in 0..connections {
+            let Ok(connection) = Connection::open(&self.endpoint) else { break };
+            self.insert(connection)?;
+        }
+        while self.idle.len() < self.slots.len() - self.free.len()
+            && self.desk.clock.now() < deadline
+            && !self.signal.is_raised()
+        {
+            for event in 0..self.wait(deadline)? {
+                self.handle(event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a request, on an idle connection where there is one. It may fail at once.
+    ///
+    /// # Errors
+    /// When the kernel refuses what the loop needs.
+    pub(super) fn begin(&mut self, mut exchange: Exchange) -> io::Result<Option<Finished>> {
+        let deadline = Deadline { at: exchange.deadline, slot: 0, sent: exchange.first_sent };
+        while let Some(slot) = self.idle.pop() {
+            let Some(connection) = self.slots[slot].as_mut() else { continue };
+            if connection.used && exchange.first_sent.saturating_sub(connection.idle) > IDLE {
+                self.close(slot);
+                continue;
+            }
+            exchange.fresh = false;
+            let step = connection.begin(exchange);
+            self.deadlines.push_back(Deadline { slot, ..deadline });
+            return self.settle(slot, step);
+        }
+        exchange.fresh = true;
+        match Connection::open(&self.endpoint) {
+            Err(error) => Ok(Some(Finished { exchange, status: 0, lost: Some(error) })),
+            Ok(mut connection) => {
+                let step = connection.begin(exchange);
+                let slot = self.insert(connection)?;
+                self.deadlines.push_back(Deadline { slot, ..deadline });
+                self.settle(slot, step)
+            }
+        }
+    }
+
+    /// Waits for something to happen, until an instant at the latest. How many events there are to handle.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn wait(&mut self, until: Nanos) -> io::Result<usize> {
+        let timers = [self.deadlines.front(), self.drains.front()];
+        let until = timers.into_iter().flatten().map(|timer| timer.at).fold(until, Nanos::min);
+        let now = self.desk.clock.now();
+        let timeout = if until <= now { EpollTimeout::ZERO } else { EpollTimeout::NONE };
+        if until > now && until != self.armed {
+            // A timeout of `epoll` itself would be whole milliseconds.
+            let after = TimeSpec::from(Duration::from_nanos(until - now));
+            self.timer.set(Expiration::OneShot(after), TimerSetTimeFlags::empty())?;
+            self.armed = until;
+        }
+        let events = match self.epoll.wait(&mut self.events, timeout) {
+            Ok(events) => events,
+            Err(Errno::EINTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        self.desk.clock.adjust();
+        self.desk.woken = self.desk.clock.now();
+        Ok(events)
+    }
+
+    /// Handles an event of the last [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// When the kernel refuses what the loop needs.
+    pub(super) fn handle(&mut self, event: usize) -> io::Result<Option<Finished>> {
+        let (mark, ready) = (self.events[event].data(), self.events[event].events());
+        match mark {
+            TIMER => {
+                self.armed = 0;
+                // Reading it ends its being ready.
+                let _ = self.timer.wait();
+                return Ok(None);
+            }
+            SIGNAL => {
+                self.signal.clear();
+                return Ok(None);
+            }
+            _ => {}
+        }
+        let slot = usize::try_from(mark).unwrap_or(usize::MAX);
+        // It may have been closed by an earlier event.
+        let Some(connection) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return Ok(None) };
+        let failed = EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP;
+        let mut step = Step::Pending;
+        if !connection.is_connected() {
+            if ready.intersects(failed | EpollFlags::EPOLLOUT) {
+                step = connection.finish_connect();
+                if connection.is_connected() && connection.exchange.is_none() {
+                    self.idle.push(slot);
+                }
+            }
+        } else {
+            if ready.contains(EpollFlags::EPOLLOUT) {
+                connection.write();
+            }
+            if ready.intersects(failed | EpollFlags::EPOLLIN) {
+                step = connection.read(&mut self.desk);
+            }
+        }
+        self.settle(slot, step)
+    }
+
+    /// The next exchange whose time is up.
+    ///
+    /// # Errors
+    /// When the kernel refuses what the loop needs.
+    pub(super) fn expired(&mut self) -> io::Result<Option<Finished>> {
+        let now = self.desk.clock.now();
+        while let Some(drain) = self.drains.pop_front_if(|drain| drain.at <= now) {
+            if self.holds(drain) {
+                return Ok(self.finish(drain.slot, None, false));
+            }
+        }
+        while let Some(deadline) = self.deadlines.pop_front_if(|deadline| deadline.at <= now) {
+            if self.holds(deadline)
+                && let Some(exchange) = self.slots[deadline.slot].as_ref().and_then(|slot| slot.exchange.as_ref())
+            {
+                let lost = exchange.timeout(self.request_timeout);
+                return Ok(self.finish(deadline.slot, Some(lost), false));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the send that a timer was set for is still under way.
+    fn holds(&self, timer: Deadline) -> bool {
+        let exchange = self.slots[timer.slot].as_ref().and_then(|connection| connection.exchange.as_ref());
+        exchange.is_some_and(|exchange| exchange.first_sent == timer.sent)
+    }
+
+    /// Acts on what a connection has come to.
+    fn settle(&mut self, slot: usize, step: Step) -> io::Result<Option<Finished>> {
+        let Some(connection) = self.slots[slot].as_mut() else { return Ok(None) };
+        match step {
+            Step::Pending => {
+                let interest = connection.interest();
+                if interest != connection.watched {
+                    let mut event = EpollEvent::new(interest, slot as u64);
+                    self.epoll.modify(&connection.socket, &mut event)?;
+                    connection.watched = interest;
+                }
+                if let Some(exchange) = connection.exchange.as_mut()
+                    && exchange.starts_draining()
+                {
+                    let timer = Deadline { at: self.desk.woken + DRAIN, slot, sent: exchange.first_sent };
+                    self.drains.push_back(timer);
+                }
+                Ok(None)
+            }
+            Step::Whole => {
+                let keeps = connection.keeps();
+                Ok(self.finish(slot, None, keeps))
+            }
+            Step::Broken(error) => self.broken(slot, error),
+        }
+    }
+
+    fn broken(&mut self, slot: usize, error: Error) -> io::Result<Option<Finished>> {
+        let Some(connection) = self.slots[slot].as_mut() else { return Ok(None) };
+        let stale = matches!(error, Error::Reset(_)) && !connection.response.started;
+        let again = connection.exchange.take_if(|exchange| stale && !exchange.fresh && !exchange.resent);
+        let Some(mut exchange) = again else { return Ok(self.finish(slot, Some(error), false)) };
+        // The server had closed a connection that was kept; the request never reached it.
+        self.close(slot);
+        self.resent += 1;
+        exchange.again(self.desk.clock.now());
+        // Other kept connections may be just as stale.
+        let mut connection = match Connection::open(&self.endpoint) {
+            Ok(connection) => connection,
+            Err(error) => return Ok(Some(Finished { exchange, status: 0, lost: Some(error) })),
+        };
+        let (at, sent) = (exchange.deadline, exchange.first_sent);
+        let step = connection.begin(exchange);
+        let slot = self.insert(connection)?;
+        let place = self.deadlines.partition_point(|deadline| deadline.at <= at);
+        self.deadlines.insert(place, Deadline { at, slot, sent });
+        self.settle(slot, step)
+    }
+
+    /// Ends a connection's exchange, and the connection too unless it is kept.
+    fn finish(&mut self, slot: usize, lost: Option<Error>, keeps: bool) -> Option<Finished> {
+        let connection = self.slots[slot].as_mut()?;
+        let (exchange, status) = (connection.exchange.take(), connection.response.status);
+        if keeps {
+            connection.idle = self.desk.clock.now();
+            connection.used = true;
+            self.idle.push(slot);
+        } else {
+            self.close(slot);
+        }
+        exchange.map(|exchange| Finished { exchange, status, lost })
+    }
+
+    fn insert(&mut self, mut connection: Connection) -> io::Result<usize> {
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        connection.watched = connection.interest();
+        self.epoll.add(&connection.socket, EpollEvent::new(connection.watched, slot as u64))?;
+        if slot == self.slots.len() {
+            self.slots.push(Some(connection));
+        } else {
+            self.slots[slot] = Some(connection);
+        }
+        self.connections += 1;
+        Ok(slot)
+    }
+
+    /// Closing a socket takes it out of the poll.
+    fn close(&mut self, slot: usize) {
+        if self.slots[slot].take().is_some() {
+            self.idle.retain(|idle| *idle != slot);
+            self.free.push(slot);
+        }
+    }
+}

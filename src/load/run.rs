@@ -1,0 +1,190 @@
+//! A whole run on its own thread: resolve, prepare, warm up, measure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::arrival::instants;
+use super::clock::Clock;
+use super::connection::Desk;
+use super::endpoint::Endpoint;
+use super::feed::{Feed, Range};
+use super::protocol::Protocol;
+use super::reactor::Reactor;
+use super::schedule::{Instants, Schedule};
+use super::signal::Signal;
+use super::window::{Tally, Window};
+use super::{Arrival, Client, End, Event, LoadError, Observer, Phase, Plan, Run, Target, Warmup};
+use crate::workload::Workload;
+
+/// Connections that are opened ahead of an open loop, and sessions that are made ready: a second of a high rate.
+const AHEAD: usize = 64;
+
+/// Files that the program has open beside its connections.
+const OTHER_FILES: u64 = 64;
+
+/// Where the warm-up of a run without a number of requests begins: no session of the window has such an index.
+const FAR: u64 = 1 << 40;
+
+pub(super) fn run(
+    target: &Target,
+    workload: &Arc<dyn Workload>,
+    plan: &Plan,
+    mut observer: Observer,
+    signal: &Arc<Signal>,
+) -> Result<Run, LoadError> {
+    let sessions = check(plan, &**workload)?;
+    let protocol = Arc::new(Protocol::new(target, plan.allow_eos)?);
+    let endpoint = Arc::new(Endpoint::new(target, protocol.path())?);
+    let total = plan.requests.map(|requests| requests.saturating_add(plan.warmup));
+    let _ = observer(Event::Phase { phase: Phase::Prepare, total });
+
+    let feed = |range| {
+        let (workload, protocol, endpoint) = (Arc::clone(workload), Arc::clone(&protocol), Arc::clone(&endpoint));
+        Feed::start(workload, protocol, endpoint, range, Arc::clone(signal))
+    };
+    let measured = feed(Range { first: 0, requests: plan.requests, sessions })?;
+    let ahead = ahead(plan, sessions);
+    let mut reactor =
+        Reactor::new(Arc::clone(&endpoint), Arc::clone(signal), Desk::new(Clock::start()), plan.request_timeout)
+            .map_err(LoadError::System)?;
+    reactor.open(ahead).map_err(LoadError::System)?;
+
+    let mut warmed = Tally::default();
+    if plan.warmup > 0 {
+        let places = plan.concurrency.unwrap_or(AHEAD);
+        let warm = feed(Range { first: plan.requests.unwrap_or(FAR), requests: Some(plan.warmup), sessions: None })?;
+        warm.wait(places.min(usize::try_from(plan.warmup).unwrap_or(usize::MAX)));
+        let zero = reactor.desk.clock.now();
+        let window = Window {
+            phase: Phase::Warmup,
+            reactor: &mut reactor,
+            protocol: &protocol,
+            plan,
+            signal,
+            observer: &mut observer,
+            feed: &warm,
+            schedule: Schedule::new(zero, None, Some(places), None),
+            zero,
+        };
+        warmed = window.run()?;
+        warm.close()?;
+    }
+
+    measured.wait(ahead);
+    reactor.desk.begin();
+    let zero = reactor.desk.clock.now();
+    let schedule = Schedule::new(zero, due(plan, workload, sessions), plan.concurrency, plan.duration);
+    let window = Window {
+        phase: Phase::Measure,
+        reactor: &mut reactor,
+        protocol: &protocol,
+        plan,
+        signal,
+        observer: &mut observer,
+        feed: &measured,
+        schedule,
+        zero,
+    };
+    let tally = if warmed.ended { Tally::nothing(zero) } else { window.run()? };
+    measured.close()?;
+
+    let completed = warmed.records.iter().filter(|record| record.result.is_ok()).count();
+    let client = Client {
+        cpu: tally.cpu,
+        wall: Duration::from_nanos(tally.end.saturating_sub(zero)),
+        lags_us: reactor.desk.lag.sorted(),
+        max_lag_us: reactor.desk.lag.max_us,
+        kernel_stamps: reactor.desk.lag.kernel_stamps(),
+        starved: tally.starved,
+        peak_in_flight: tally.peak_in_flight,
+        connections: reactor.connections,
+        resent: reactor.resent,
+    };
+    Ok(Run {
+        records: tally.records,
+        warmup: Warmup { completed, failed: warmed.records.len() - completed },
+        began: reactor.desk.clock.instant(zero),
+        ended: reactor.desk.clock.instant(tally.end),
+        unfinished: tally.unfinished,
+        unsent: tally.unsent,
+        end: match (signal.is_raised(), tally.ended) {
+            (true, _) => End::Stopped,
+            (false, true) => End::Observer,
+            (false, false) => End::Complete,
+        },
+        client,
+    })
+}
+
+/// Refuses a plan that cannot be carried out. Gives the number of sessions, where that and not the number of requests
+/// ends the run.
+fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>, LoadError> {
+    let concurrency = plan.concurrency.map(|places| places as u64);
+    for (name, value) in [("concurrency", concurrency), ("requests", plan.requests)] {
+        if value == Some(0) {
+            return Err(LoadError::Zero { name });
+        }
+    }
+    plan.arrival.check()?;
+    if plan.arrival == Arrival::Closed && plan.concurrency.is_none() {
+        return Err(LoadError::Places);
+    }
+    let trace = matches!(plan.arrival, Arrival::Trace { .. });
+    if trace && workload.due(0).is_none() {
+        return Err(LoadError::NoStamps);
+    }
+    // A trace is played once where nothing else is said.
+    let sessions = workload.len().filter(|_| trace && plan.requests.is_none() && plan.duration.is_none());
+    let endless = plan.requests.is_none() && plan.duration.is_none() && sessions.is_none();
+    if endless || plan.arrival == Arrival::AtOnce && plan.concurrency.is_none() && plan.requests.is_none() {
+        return Err(LoadError::Endless);
+    }
+    let most = match (concurrency, plan.requests.or(sessions)) {
+        (Some(places), Some(requests)) => places.min(requests),
+        (places, requests) => places.or(requests.filter(|_| plan.arrival == Arrival::AtOnce)).unwrap_or(0),
+    };
+    let needed = most.saturating_add(OTHER_FILES);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| LoadError::System(error.into()))?;
+    if needed > hard {
+        return Err(LoadError::Files { needed, limit: hard });
+    }
+    if needed > soft {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(|error| LoadError::System(error.into()))?;
+    }
+    Ok(sessions)
+}
+
+/// How much is made ready before the clock starts.
+fn ahead(plan: &Plan, sessions: Option<u64>) -> usize {
+    let most = plan.requests.or(sessions).map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    let wanted = match plan.arrival {
+        Arrival::Closed | Arrival::AtOnce => plan.concurrency.unwrap_or(usize::MAX),
+        Arrival::Rate { .. } | Arrival::Ramp { .. } | Arrival::Trace { .. } => {
+            plan.concurrency.map_or(AHEAD, |places| places.min(AHEAD))
+        }
+    };
+    wanted.min(most)
+}
+
+/// When sessions are due; nothing in a closed loop.
+fn due(plan: &Plan, workload: &Arc<dyn Workload>, sessions: Option<u64>) -> Option<Instants> {
+    match plan.arrival {
+        Arrival::Closed | Arrival::AtOnce => None,
+        Arrival::Rate { .. } | Arrival::Ramp { .. } => {
+            Some(Box::new(instants(&plan.arrival, plan.seed, plan.requests.or(sessions))))
+        }
+        Arrival::Trace { factor } => {
+            let workload = Arc::clone(workload);
+            let mut latest = Duration::ZERO;
+            let stamps = (0..).map_while(move |index| workload.due(index));
+            // A row that is out of order is due with the one before it.
+            let ascending = stamps.map(move |stamp| {
+                latest = latest.max(stamp);
+                latest.mul_f64(factor)
+            });
+            Some(Box::new(ascending))
+        }
+    }
+}

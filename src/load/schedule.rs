@@ -1,0 +1,308 @@
+//! What is sent next, and when: arrivals, places and thinking users, without a clock or a socket of its own.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use super::clock::{Nanos, nanos};
+use super::exchange::Progress;
+use super::feed::{Prepared, Taken};
+
+/// The instants at which sessions are due, counted from the window's start; never descending.
+pub(super) type Instants = Box<dyn Iterator<Item = Duration>>;
+
+pub(super) struct Schedule {
+    /// Zero of the instants.
+    zero: Nanos,
+    /// Absent where a session is due as soon as there is a place for it.
+    instants: Option<Instants>,
+    /// The first instant that has not come yet.
+    next: Option<Nanos>,
+    /// Due and not begun; nobody begins what the feed does not have.
+    due: VecDeque<Nanos>,
+    /// Later turns, until their users have thought.
+    thinking: BinaryHeap<Reverse<Thinking>>,
+    places: usize,
+    /// Sessions that have begun and not ended.
+    sessions: usize,
+    pub(super) in_flight: usize,
+    /// When a place became free where there had been none.
+    freed: Nanos,
+    /// Nothing is sent from here on.
+    end: Option<Nanos>,
+    /// No session begins any more.
+    over: bool,
+    /// How often a session could have begun and was not ready.
+    pub(super) starved: u64,
+    starving: bool,
+}
+
+struct Thinking {
+    due: Nanos,
+    progress: Progress,
+}
+
+/// What there is to do.
+#[derive(Debug)]
+pub(super) enum Next {
+    Send {
+        turn: Prepared,
+        rest: Progress,
+        due: Option<Nanos>,
+        queued: bool,
+    },
+    /// Nothing before this instant, unless an exchange ends.
+    At(Nanos),
+    /// Nothing until an exchange ends, or the feed has something.
+    Wait,
+    /// Nothing any more, but exchanges may still be under way.
+    Over,
+}
+
+impl Schedule {
+    /// A phase that begins at `zero`, with `places` at the same time at most: for users in a closed loop (no
+    /// `instants`), otherwise for requests.
+    pub(super) fn new(
+        zero: Nanos,
+        instants: Option<Instants>,
+        places: Option<usize>,
+        length: Option<Duration>,
+    ) -> Self {
+        Self {
+            zero,
+            instants,
+            next: None,
+            due: VecDeque::new(),
+            thinking: BinaryHeap::new(),
+            places: places.unwrap_or(usize::MAX),
+            sessions: 0,
+            in_flight: 0,
+            freed: 0,
+            end: length.map(|length| zero.saturating_add(nanos(length))),
+            over: false,
+            starved: 0,
+            starving: false,
+        }
+        .advanced()
+    }
+
+    fn advanced(mut self) -> Self {
+        self.advance();
+        self
+    }
+
+    fn advance(&mut self) {
+        let instant = self.instants.as_mut().and_then(Iterator::next);
+        self.next = instant.map(|at| self.zero.saturating_add(nanos(at)));
+    }
+
+    /// Sessions that are due and have not begun.
+    pub(super) fn waiting(&self) -> usize {
+        self.due.len()
+    }
+
+    /// What to do now; `take` gives the next session.
+    pub(super) fn next(&mut self, now: Nanos, take: impl FnMut() -> Taken) -> Next {
+        if self.end.is_some_and(|end| now >= end) {
+            self.over = true;
+            self.thinking.clear();
+        }
+        while !self.over && self.next.is_some_and(|next| next <= now) {
+            self.due.extend(self.next);
+            self.advance();
+        }
+        let has_place = self.in_flight < self.places;
+        // In a closed loop a thinking user has kept the place.
+        if (has_place || self.instants.is_none()) && self.thinking.peek().is_some_and(|turn| turn.0.due <= now) {
+            if let Some(Reverse(thinking)) = self.thinking.pop() {
+                let queued = thinking.due < self.freed;
+                // Without a cap on requests a user sends as soon as it has thought.
+                let due = (self.instants.is_some() && queued).then_some(thinking.due);
+                if let Some(next) = self.send(thinking.progress, due, queued) {
+                    return next;
+                }
+            }
+        }
+        if let Some(next) = self.begin(has_place, take) {
+            return next;
+        }
+        let thinking = self.thinking.peek().map(|turn| turn.0.due).filter(|_| has_place || self.instants.is_none());
+        match [thinking, self.next.filter(|_| !self.over)].into_iter().flatten().min() {
+            Some(at) => Next::At(self.end.map_or(at, |end| at.min(end))),
+            None if self.over && self.thinking.is_empty() => Next::Over,
+            None => self.end.map_or(Next::Wait, Next::At),
+        }
+    }
+
+    /// Begins a session, where one is due and there is a place for it.
+    fn begin(&mut self, has_place: bool, mut take: impl FnMut() -> Taken) -> Option<Next> {
+        let due = if self.instants.is_some() { Some(*self.due.front()?) } else { None };
+        let held = if self.instants.is_some() { !has_place } else { self.sessions >= self.places };
+        if self.over || held {
+            return None;
+        }
+        let progress = match take() {
+            Taken::Ready(progress) => progress,
+            Taken::NotYet => {
+                self.starved += u64::from(!std::mem::replace(&mut self.starving, true));
+                return None;
+            }
+            Taken::Over => {
+                self.over = true;
+                self.due.clear();
+                return None;
+            }
+        };
+        self.starving = false;
+        self.due.pop_front();
+        self.sessions += 1;
+        self.send(progress, due, due.is_some_and(|due| due < self.freed))
+    }
+
+    fn send(&mut self, mut progress: Progress, due: Option<Nanos>, queued: bool) -> Option<Next> {
+        let Some(turn) = progress.turns.pop_front() else {
+            // A session without a turn is nothing to send.
+            self.sessions -= 1;
+            return None;
+        };
+        progress.turn += 1;
+        self.in_flight += 1;
+        Some(Next::Send { turn, rest: progress, due, queued })
+    }
+
+    /// An exchange has ended; a user whose request failed goes on all the same.
+    pub(super) fn ended(&mut self, rest: Progress, now: Nanos) {
+        if self.in_flight >= self.places {
+            self.freed = now;
+        }
+        self.in_flight -= 1;
+        match rest.turns.front() {
+            Some(next) if self.end.is_none_or(|end| now < end) => {
+                let due = now.saturating_add(nanos(next.think));
+                self.thinking.push(Reverse(Thinking { due, progress: rest }));
+            }
+            _ => self.sessions -= 1,
+        }
+    }
+}
+
+impl Ord for Thinking {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due, self.progress.session).cmp(&(other.due, other.progress.session))
+    }
+}
+
+impl PartialOrd for Thinking {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Eq for Thinking {}
+
+impl PartialEq for Thinking {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    /// So many sessions of so many turns, whose users think for 5 ms.
+    fn feed(sessions: u64, turns: usize) -> impl FnMut() -> Taken {
+        let mut session = 0;
+        move || {
+            if session == sessions {
+                return Taken::Over;
+            }
+            session += 1;
+            let think = Duration::from_millis(5);
+            let turns = (0..turns).map(|_| Prepared { request: Vec::new(), asked: 1, think }).collect();
+            Taken::Ready(Progress { session: session - 1, turn: 0, turns })
+        }
+    }
+
+    fn sent(next: Next) -> (Progress, Option<Nanos>, bool) {
+        match next {
+            Next::Send { rest, due, queued, .. } => (rest, due, queued),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn every_10_ms() -> Option<Instants> {
+        Some(Box::new((0..).map(|i| Duration::from_millis(10 * i))))
+    }
+
+    #[test]
+    fn a_closed_loop_keeps_its_users_busy_until_there_is_nothing_left() {
+        let (mut schedule, mut feed) = (Schedule::new(0, None, Some(2), None), feed(3, 1));
+        let first = sent(schedule.next(0, &mut feed)).0;
+        sent(schedule.next(0, &mut feed));
+        assert!(matches!(schedule.next(0, &mut feed), Next::Wait));
+        schedule.ended(first, 7 * MS);
+        let (third, due, queued) = sent(schedule.next(7 * MS, &mut feed));
+        assert_eq!((third.session, due, queued), (2, None, false));
+        schedule.ended(third, 8 * MS);
+        assert!(matches!(schedule.next(8 * MS, &mut feed), Next::Over));
+        assert_eq!(schedule.in_flight, 1);
+    }
+
+    #[test]
+    fn a_thinking_user_keeps_the_place_in_a_closed_loop() {
+        let (mut schedule, mut feed) = (Schedule::new(0, None, Some(1), None), feed(2, 2));
+        let first = sent(schedule.next(0, &mut feed)).0;
+        schedule.ended(first, MS);
+        assert!(matches!(schedule.next(MS, &mut feed), Next::At(at) if at == 6 * MS));
+        let again = sent(schedule.next(6 * MS, &mut feed)).0;
+        assert_eq!((again.session, again.turn), (0, 2));
+        schedule.ended(again, 7 * MS);
+        assert_eq!(sent(schedule.next(7 * MS, &mut feed)).0.session, 1);
+    }
+
+    #[test]
+    fn an_open_loop_sends_when_due_whatever_is_under_way() {
+        let (mut schedule, mut feed) = (Schedule::new(MS, every_10_ms(), None, None), feed(3, 1));
+        assert_eq!(sent(schedule.next(MS, &mut feed)).1, Some(MS));
+        assert!(matches!(schedule.next(MS, &mut feed), Next::At(at) if at == 11 * MS));
+        // Late: both are sent, and due when they were.
+        assert_eq!(sent(schedule.next(25 * MS, &mut feed)).1, Some(11 * MS));
+        let (_, due, queued) = sent(schedule.next(25 * MS, &mut feed));
+        assert_eq!((due, queued), (Some(21 * MS), false));
+        assert!(matches!(schedule.next(31 * MS, &mut feed), Next::Over));
+    }
+
+    #[test]
+    fn what_waits_for_a_place_is_queued_and_counts_from_when_it_was_due() {
+        let (mut schedule, mut feed) = (Schedule::new(0, every_10_ms(), Some(1), None), feed(3, 1));
+        let first = sent(schedule.next(0, &mut feed)).0;
+        assert!(matches!(schedule.next(10 * MS, &mut feed), Next::At(at) if at == 20 * MS));
+        assert_eq!(schedule.waiting(), 1);
+        schedule.ended(first, 15 * MS);
+        let (_, due, queued) = sent(schedule.next(15 * MS, &mut feed));
+        assert_eq!((due, queued), (Some(10 * MS), true));
+    }
+
+    #[test]
+    fn nothing_is_sent_when_the_time_is_up_and_what_was_due_is_counted() {
+        let (mut schedule, mut feed) =
+            (Schedule::new(0, every_10_ms(), Some(1), Some(Duration::from_millis(25))), feed(9, 2));
+        let first = sent(schedule.next(0, &mut feed)).0;
+        assert!(matches!(schedule.next(21 * MS, &mut feed), Next::At(at) if at == 25 * MS));
+        schedule.ended(first, 24 * MS);
+        assert!(matches!(schedule.next(25 * MS, &mut feed), Next::Over));
+        assert_eq!((schedule.waiting(), schedule.in_flight), (2, 0));
+    }
+
+    #[test]
+    fn a_feed_that_is_behind_is_noticed_once_and_waited_for() {
+        let mut schedule = Schedule::new(0, None, Some(1), None);
+        assert!(matches!(schedule.next(0, || Taken::NotYet), Next::Wait));
+        assert!(matches!(schedule.next(MS, || Taken::NotYet), Next::Wait));
+        assert_eq!(schedule.starved, 1);
+        sent(schedule.next(2 * MS, feed(1, 1)));
+    }
+}

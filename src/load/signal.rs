@@ -1,0 +1,48 @@
+//! How other threads reach the load's: a flag that says stop, and a descriptor that wakes it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+#[derive(Debug)]
+pub(super) struct Signal {
+    raised: AtomicBool,
+    event: EventFd,
+}
+
+impl Signal {
+    /// # Errors
+    /// When the kernel has no descriptor left.
+    pub(super) fn new() -> std::io::Result<Self> {
+        let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+        Ok(Self { raised: AtomicBool::new(false), event: EventFd::from_flags(flags)? })
+    }
+
+    /// Asks the load to stop.
+    pub(super) fn raise(&self) {
+        self.raised.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(super) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// Lets the load look around.
+    pub(super) fn wake(&self) {
+        // A counter that is full wakes as well.
+        let _ = self.event.write(1);
+    }
+
+    /// Takes note of all wakes so far.
+    pub(super) fn clear(&self) {
+        let _ = self.event.read();
+    }
+}
+
+impl AsFd for Signal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}

@@ -1,0 +1,89 @@
+//! A non-blocking TCP connection whose reads say when the kernel got the bytes.
+
+use std::io::{self, IoSliceMut, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt::ReceiveTimestampns};
+use nix::sys::time::TimeSpec;
+use socket2::{Domain, Protocol, Type};
+
+#[derive(Debug)]
+pub(super) struct Socket(socket2::Socket);
+
+/// Where reads go: one for all connections of a load, because every read is handled at once.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    pub(super) bytes: Vec<u8>,
+    control: Vec<u8>,
+}
+
+impl Buffer {
+    /// Room for many events of a server that sends faster than it is read.
+    const BYTES: usize = 256 << 10;
+
+    pub(super) fn new() -> Self {
+        Self { bytes: vec![0; Self::BYTES], control: nix::cmsg_space!(TimeSpec) }
+    }
+}
+
+/// What one read gave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    /// Zero at the end of the stream.
+    pub(super) length: usize,
+    /// When the last of these bytes arrived, in wall-clock time; absent where the kernel does not say.
+    pub(super) stamp: Option<TimeSpec>,
+}
+
+impl Socket {
+    /// Begins to connect. The connection stands, or has failed, once the socket can be written.
+    ///
+    /// # Errors
+    /// When no socket can be had, or the connection is refused at once.
+    pub(super) fn connect(address: SocketAddr) -> io::Result<Self> {
+        let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        // Without it, as on kernels that lack the option, the load's own clock has to do.
+        let _ = setsockopt(&socket, ReceiveTimestampns, &true);
+        match socket.connect(&address.into()) {
+            Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => Err(error),
+            _ => Ok(Self(socket)),
+        }
+    }
+
+    /// The outcome of the connect, once the socket can be written.
+    ///
+    /// # Errors
+    /// Why the connection failed.
+    pub(super) fn connected(&self) -> io::Result<()> {
+        self.0.take_error()?.map_or(Ok(()), Err)
+    }
+
+    /// # Errors
+    /// `WouldBlock` when there is nothing to read.
+    pub(super) fn read(&self, buffer: &mut Buffer) -> io::Result<Read> {
+        let mut slices = [IoSliceMut::new(&mut buffer.bytes)];
+        let control = Some(buffer.control.as_mut_slice());
+        let message = recvmsg::<()>(self.0.as_raw_fd(), &mut slices, control, MsgFlags::empty())?;
+        let stamp = message.cmsgs()?.find_map(|control| match control {
+            ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
+            _ => None,
+        });
+        Ok(Read { length: message.bytes, stamp })
+    }
+
+    /// # Errors
+    /// `WouldBlock` when the kernel takes nothing now.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        (&self.0).write(bytes)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

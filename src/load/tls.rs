@@ -1,0 +1,231 @@
+//! TLS over a socket that somebody else reads and writes.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use super::socket::Socket;
+
+/// What every connection of a load shares.
+#[derive(Clone, Debug)]
+pub(super) struct Tls {
+    config: Arc<ClientConfig>,
+    server: ServerName<'static>,
+}
+
+impl Tls {
+    /// Trusts the certificates of a PEM file, or those that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` are
+    /// heeded).
+    ///
+    /// # Errors
+    /// Says which file or name cannot be used, and why.
+    pub(super) fn new(host: &str, ca_file: Option<&Path>) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        match ca_file {
+            Some(path) => {
+                let name = path.display();
+                let file = File::open(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+                for certificate in CertificateDer::pem_reader_iter(BufReader::new(file)) {
+                    let certificate = certificate.map_err(|error| format!("{name} is no PEM file: {error}"))?;
+                    roots.add(certificate).map_err(|error| format!("a certificate of {name}: {error}"))?;
+                }
+                if roots.is_empty() {
+                    return Err(format!("{name} holds no certificate"));
+                }
+            }
+            None => {
+                let found = rustls_native_certs::load_native_certs();
+                roots.add_parsable_certificates(found.certs);
+                if roots.is_empty() {
+                    let why = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
+                    return Err(format!("this system has no certificates to trust{why}"));
+                }
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let server = ServerName::try_from(host.to_owned()).map_err(|error| format!("host {host:?}: {error}"))?;
+        Ok(Self { config: Arc::new(config), server })
+    }
+
+    /// # Errors
+    /// When the configuration cannot serve this name.
+    pub(super) fn session(&self) -> io::Result<Session> {
+        let mut connection =
+            ClientConnection::new(Arc::clone(&self.config), self.server.clone()).map_err(io::Error::other)?;
+        // A long prompt waits here as a whole until it is sent.
+        connection.set_buffer_limit(None);
+        Ok(Session { connection, plain: Vec::new(), sealed: Vec::new(), sent: 0 })
+    }
+}
+
+/// The TLS of one connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    connection: ClientConnection,
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+    /// Bytes of `sealed` that the socket has taken.
+    sent: usize,
+}
+
+impl Session {
+    /// Takes bytes to send.
+    ///
+    /// # Errors
+    /// When the session has failed.
+    pub(super) fn seal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.connection.writer().write_all(bytes)
+    }
+
+    /// Hands the socket what it takes, handshake included. Whether everything is out.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub(super) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
+        loop {
+            while self.connection.wants_write() {
+                self.connection.write_tls(&mut self.sealed)?;
+            }
+            if self.sent == self.sealed.len() {
+                self.sealed.clear();
+                self.sent = 0;
+                // What waits for the handshake is still inside the session.
+                return Ok(!self.connection.is_handshaking());
+            }
+            match socket.write(&self.sealed[self.sent..]) {
+                Ok(written) => self.sent += written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether there is anything for the socket to take.
+    pub(super) fn wants_write(&self) -> bool {
+        self.connection.wants_write() || self.sent < self.sealed.len()
+    }
+
+    /// Opens what the socket has read and gives the plain bytes.
+    ///
+    /// # Errors
+    /// When it is no TLS, or the peer's certificate is not trusted.
+    pub(super) fn open(&mut self, mut bytes: &[u8]) -> io::Result<&[u8]> {
+        self.plain.clear();
+        while !bytes.is_empty() {
+            self.connection.read_tls(&mut bytes)?;
+            let state = self.connection.process_new_packets().map_err(io::Error::other)?;
+            let before = self.plain.len();
+            self.plain.resize(before + state.plaintext_bytes_to_read(), 0);
+            self.connection.reader().read_exact(&mut self.plain[before..])?;
+        }
+        Ok(&self.plain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::load::{Error, Flow, Plan, Run, Target, drive};
+    use crate::workload::Random;
+
+    const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    const EVENTS: [&str; 4] = [
+        "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n",
+        "data: {\"choices\":[{\"text\":\"b\",\"finish_reason\":\"length\"}]}\n\n",
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":50000,\"completion_tokens\":2}}\n\n",
+        "data: [DONE]\n\n",
+    ];
+
+    /// A server with a certificate of its own for `localhost`; gives its port and the certificate's file.
+    fn serve() -> (u16, tempfile::NamedTempFile) {
+        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(own.cert.pem().as_bytes()).unwrap();
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+                let mut stream = StreamOwned::new(connection, stream.unwrap());
+                std::thread::spawn(move || while answer(&mut stream).is_ok() {});
+            }
+        });
+        (port, file)
+    }
+
+    /// Reads one request and answers it.
+    fn answer<S: io::Read + io::Write>(stream: &mut S) -> io::Result<()> {
+        let mut request = Vec::new();
+        let mut piece = [0; 4096];
+        // The body's closing brace is the only one behind a bracket: requests are not pipelined.
+        while !request.ends_with(b"]}") {
+            let read = stream.read(&mut piece)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            request.extend_from_slice(&piece[..read]);
+        }
+        stream.write_all(HEAD.as_bytes())?;
+        for event in EVENTS {
+            stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes())?;
+            stream.flush()?;
+        }
+        stream.write_all(b"0\r\n\r\n")
+    }
+
+    async fn load(host: &str, port: u16, ca_file: Option<&Path>) -> Run {
+        let mut target = Target::new(format!("https://{host}:{port}"), "m");
+        target.ca_file = ca_file.map(Path::to_owned);
+        // Longer than what a session and a socket take at once.
+        let workload = Arc::new(Random { input_len: 50_000, output_len: 2, vocab_size: 32_000, seed: 0 });
+        let (_stop, stop) = watch::channel(false);
+        drive(target, workload, Plan::closed(2, 6), |_| Flow::Continue, stop).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn long_prompts_and_kept_connections_work_over_tls() {
+        let (port, file) = serve();
+        let run = load("localhost", port, Some(file.path())).await;
+        for record in &run.records {
+            assert_eq!((&record.result, record.output_tokens, record.chunks.len()), (&Ok(()), 2, 2));
+        }
+        assert_eq!((run.records.len(), run.client.connections), (6, 2));
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_is_not_trusted_or_of_another_name_is_a_connect_failure() {
+        let ((port, file), (_, other)) = (serve(), serve());
+        for (host, file) in [("localhost", other.path()), ("127.0.0.1", file.path())] {
+            let run = load(host, port, Some(file)).await;
+            assert_eq!(run.records.len(), 6);
+            let failed = run.records.iter().all(|record| {
+                let said = |text: &String| text.contains("certificate");
+                matches!(&record.result, Err(Error::Connect(text)) if said(text))
+            });
+            assert!(failed, "{host}: {:?}", run.records);
+        }
+    }
+}

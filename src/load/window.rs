@@ -1,0 +1,167 @@
+//! One phase of a run: the schedule says what is sent, the connections say what came back, the observer is told.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock::{Nanos, thread_cpu};
+use super::exchange::{Exchange, Timing};
+use super::feed::Feed;
+use super::protocol::Protocol;
+use super::reactor::{Finished, Reactor};
+use super::schedule::{Next, Schedule};
+use super::signal::Signal;
+use super::{Error, Event, Flow, LoadError, Observer, Phase, Plan, Record, Tick};
+
+/// A server that takes no connection is asked again after this time, not as fast as a processor can.
+const REFUSED: Nanos = 10_000_000;
+
+const TICK: Nanos = 100_000_000;
+
+/// What a phase needs of its surroundings.
+pub(super) struct Window<'a> {
+    pub(super) phase: Phase,
+    pub(super) reactor: &'a mut Reactor,
+    pub(super) protocol: &'a Protocol,
+    pub(super) plan: &'a Plan,
+    pub(super) signal: &'a Arc<Signal>,
+    pub(super) observer: &'a mut Observer,
+    pub(super) feed: &'a Feed,
+    pub(super) schedule: Schedule,
+    /// Zero on the clock of the records.
+    pub(super) zero: Nanos,
+}
+
+/// What a phase has come to.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) records: Vec<Record>,
+    sent: u64,
+    kept_chunks: usize,
+    pub(super) peak_in_flight: usize,
+    /// The observer has seen enough.
+    pub(super) ended: bool,
+    /// Nothing is sent before.
+    refused_until: Nanos,
+    pub(super) unfinished: usize,
+    pub(super) unsent: usize,
+    pub(super) starved: u64,
+    pub(super) cpu: Duration,
+    /// After the last exchange.
+    pub(super) end: Nanos,
+}
+
+impl Tally {
+    /// Of a window that was ended before it began.
+    pub(super) fn nothing(end: Nanos) -> Self {
+        Self { ended: true, end, ..Self::default() }
+    }
+}
+
+impl Window<'_> {
+    /// Sends and reads until everything has ended, or the run is stopped.
+    ///
+    /// # Errors
+    /// When the kernel refuses what the loop needs.
+    pub(super) fn run(mut self) -> Result<Tally, LoadError> {
+        let mut tally = Tally::default();
+        let total = if self.phase == Phase::Warmup { Some(self.plan.warmup) } else { self.plan.requests };
+        tally.ended = (self.observer)(Event::Phase { phase: self.phase, total }) == Flow::End;
+        let before = thread_cpu().map_err(LoadError::System)?;
+        self.drive(&mut tally).map_err(LoadError::System)?;
+        tally.cpu = thread_cpu().map_err(LoadError::System)?.saturating_sub(before);
+        tally.end = self.reactor.desk.clock.now();
+        tally.unfinished = self.schedule.in_flight;
+        tally.unsent = self.schedule.waiting();
+        tally.starved = self.schedule.starved;
+        Ok(tally)
+    }
+
+    fn drive(&mut self, tally: &mut Tally) -> io::Result<()> {
+        let mut next_tick = self.zero + TICK;
+        loop {
+            let next = self.send(tally)?;
+            if tally.ended || self.signal.is_raised() {
+                return Ok(());
+            }
+            let now = self.reactor.desk.clock.now();
+            let mut until = match next {
+                Next::Over if self.schedule.in_flight == 0 => return Ok(()),
+                Next::At(at) => at,
+                Next::Over | Next::Wait | Next::Send { .. } => Nanos::MAX,
+            };
+            if self.phase == Phase::Measure {
+                if now >= next_tick {
+                    self.tick(now, tally);
+                    next_tick += TICK * ((now - next_tick) / TICK + 1);
+                }
+                until = until.min(next_tick);
+            }
+            // The signal's flag is looked at now and then in any case.
+            for event in 0..self.reactor.wait(until.min(now + 10 * TICK))? {
+                if let Some(finished) = self.reactor.handle(event)? {
+                    self.finish(finished, tally);
+                    self.send(tally)?;
+                }
+            }
+            while let Some(finished) = self.reactor.expired()? {
+                self.finish(finished, tally);
+            }
+        }
+    }
+
+    /// Sends whatever there is to send, and says what comes next.
+    fn send(&mut self, tally: &mut Tally) -> io::Result<Next> {
+        loop {
+            let now = self.reactor.desk.clock.now();
+            if now < tally.refused_until {
+                return Ok(Next::At(tally.refused_until));
+            }
+            if tally.ended {
+                return Ok(Next::Wait);
+            }
+            match self.schedule.next(now, || self.feed.take()) {
+                Next::Send { turn, rest, due, queued } => {
+                    let timing = Timing { due, queued, now, limit: self.plan.request_timeout };
+                    let exchange = Exchange::new(turn, rest, timing, self.protocol);
+                    tally.sent += 1;
+                    tally.peak_in_flight = tally.peak_in_flight.max(self.schedule.in_flight);
+                    if let Some(finished) = self.reactor.begin(exchange)? {
+                        if matches!(finished.lost, Some(Error::Connect(_))) {
+                            tally.refused_until = now + REFUSED;
+                        }
+                        self.finish(finished, tally);
+                    }
+                }
+                next => return Ok(next),
+            }
+        }
+    }
+
+    fn finish(&mut self, finished: Finished, tally: &mut Tally) {
+        let now = self.reactor.desk.clock.now();
+        let Finished { exchange, status, lost } = finished;
+        let (mut record, rest) = exchange.end(status, lost, now, self.zero);
+        self.schedule.ended(rest, now);
+        let flow = (self.observer)(Event::Ended { phase: self.phase, record: &record });
+        tally.ended |= flow == Flow::End;
+        if record.chunks.len() > 2 && tally.kept_chunks + record.chunks.len() > self.plan.kept_chunks {
+            record.chunks.drain(1..record.chunks.len() - 1);
+            record.chunks.shrink_to_fit();
+            record.thinned = true;
+        }
+        tally.kept_chunks += record.chunks.len();
+        tally.records.push(record);
+    }
+
+    fn tick(&mut self, now: Nanos, tally: &mut Tally) {
+        let tick = Tick {
+            at: Duration::from_nanos(now.saturating_sub(self.zero)),
+            sent: tally.sent,
+            in_flight: self.schedule.in_flight,
+            waiting: self.schedule.waiting(),
+            chunks: self.reactor.desk.chunks,
+        };
+        tally.ended |= (self.observer)(Event::Tick(tick)) == Flow::End;
+    }
+}
