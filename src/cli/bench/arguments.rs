@@ -189,9 +189,10 @@ pub(super) struct JudgeArgs {
     /// A limit in milliseconds that a good request keeps: ttft, tpot or e2el; repeatable
     #[arg(long, value_name = "LATENCY:MS")]
     pub(super) goodput: Vec<String>,
-    /// Go on until the metric is known this precisely, with 95 % confidence, or the other limits are reached
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub(super) until: Option<f64>,
+    /// Go on until the metric is known this precisely, with 95 % confidence, as long as --num-requests and --duration
+    /// allow [default: 30m]; such as 2%
+    #[arg(long, value_name = "SHARE")]
+    pub(super) until: Option<String>,
     /// What --until is about
     #[arg(long, value_name = "METRIC", default_value = "output_throughput", requires = "until")]
     pub(super) until_metric: String,

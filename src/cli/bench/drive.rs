@@ -8,7 +8,7 @@ use super::progress::{Display, Live};
 use crate::cli::Failure;
 use crate::cli::failure::USAGE;
 use crate::load::{self, Error, Event, Flow, LoadError, Phase, Plan, Record, Run, Target};
-use crate::metrics::Recorder;
+use crate::metrics::{Recorder, Stop, Watch, WatchOptions};
 use crate::telemetry::{self, Scope, Telemetry};
 use crate::workload::Workload;
 
@@ -41,6 +41,7 @@ pub(super) async fn drive(
     target: &Target,
     workload: Arc<dyn Workload>,
     plan: Plan,
+    options: WatchOptions,
     scope: Option<Scope>,
     display: &Display,
     stop: watch::Receiver<bool>,
@@ -51,6 +52,7 @@ pub(super) async fn drive(
     let seen = Arc::new(Mutex::new(Seen::default()));
     let observer = {
         let (live, seen, mut refusals) = (live.clone(), Arc::clone(&seen), Refusals::default());
+        let mut watch = Watch::new(options);
         move |event: Event<'_>| {
             live.follow(&event);
             if let (Event::Phase { phase: Phase::Measure, .. }, Some(mark)) = (&event, &mark) {
@@ -62,7 +64,8 @@ pub(super) async fn drive(
                 Event::Ended { record, .. } => refusals.on(record).map(|text| Ending { text, sound: false }),
                 _ => None,
             };
-            match refused {
+            let stop = || watch.on(&event).map(|stop| Ending { text: stop.to_string(), sound: is_sound(&stop) });
+            match refused.or_else(stop) {
                 Some(ending) => {
                     seen.stop = Some(ending);
                     Flow::End
@@ -85,16 +88,25 @@ pub(super) async fn drive(
     Ok(Driven { run, recorder, stop, telemetry })
 }
 
+/// A run that has told enough is as good as a longer one; one that was given up is not.
+fn is_sound(stop: &Stop) -> bool {
+    matches!(stop, Stop::Precise(_))
+}
+
 /// A panic of the load's thread is told by the load itself.
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refused(error: LoadError) -> Failure {
-    match error {
+    let failure = match error {
         LoadError::Thread(_) => Failure::unexpected(error.to_string()),
         // The others are about what was asked for.
         _ => Failure::new(USAGE, error.to_string()),
+    };
+    match error.hint() {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
     }
 }
 

@@ -24,7 +24,7 @@ use super::output::print;
 use crate::facts::{Gpu, Host};
 use crate::job::{Profile, ProfileRun};
 use crate::load::{Api, Arrival, End, Plan, Run, Target};
-use crate::metrics::{Options, Part, Slo, summarize};
+use crate::metrics::{Options, Part, Slo, Until, WatchOptions, summarize};
 use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json, number};
 use crate::telemetry::{self, Scope};
 use crate::trial::Measurement;
@@ -71,6 +71,7 @@ impl Bench {
         let mut records = self.output.records.as_deref().map(|path| Place::new(path, "--records")).transpose()?;
 
         self.slos()?;
+        self.until()?;
         let display = Display::new(global);
         let mut stop = stop_signals()?;
         let (target, served) = tokio::select! {
@@ -185,7 +186,8 @@ impl Bench {
         let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
         let Asked { name, target, workload, plan } = asked;
         let scope = (!self.output.no_telemetry).then(|| Scope::of_url(&target.base_url));
-        let driven = drive::drive(&target, workload, plan.clone(), scope, display, stop.clone()).await?;
+        let driven =
+            drive::drive(&target, workload, plan.clone(), self.watched(&plan)?, scope, display, stop.clone()).await?;
         let Driven { run, recorder, stop, telemetry } = driven;
         let steady = self.judge.window == WindowName::Steady;
         let options = Options {
@@ -248,6 +250,34 @@ impl Bench {
         self.judge.goodput.iter().map(parse).collect()
     }
 
+    /// What may end a run early. Whoever asks for a number of requests gets them, unless their numbers would be void.
+    fn watched(&self, plan: &Plan) -> Result<WatchOptions, Failure> {
+        let open = !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce);
+        let until = self.until()?;
+        Ok(WatchOptions {
+            error_rate_limit: (self.judge.max_error_rate < 1.0).then_some(self.judge.max_error_rate),
+            goodput: self.slos()?,
+            open_loop: open && until.is_some(),
+            until,
+            total: plan.requests,
+            concurrency: plan.concurrency,
+            ..WatchOptions::default()
+        })
+    }
+
+    /// The precision that is enough.
+    fn until(&self) -> Result<Option<Until>, Failure> {
+        let Some(share) = &self.judge.until else { return Ok(None) };
+        let until = Until::parse(&self.judge.until_metric, share).map_err(|error| {
+            let failure = Failure::new(USAGE, format!("--until: {error}"));
+            match error.hint() {
+                Some(hint) => failure.with_hint(hint),
+                None => failure,
+            }
+        })?;
+        Ok(Some(until))
+    }
+
     /// Why the numbers must not be used.
     fn void(&self, measurement: &Measurement, run: &Run, stop: Option<&Ending>) -> Vec<String> {
         let mut reasons = Vec::new();
@@ -265,6 +295,14 @@ impl Bench {
             ));
         } else if measurement.completed == 0 {
             reasons.push("no request completed".to_owned());
+        }
+        let precise = stop.is_some_and(|ending| ending.sound);
+        if let Some(share) = self.judge.until.as_ref().filter(|_| !precise && stop.is_none() && run.end != End::Stopped)
+        {
+            reasons.push(format!(
+                "the run was too short to know {} to {share}: {} requests completed",
+                self.judge.until_metric, measurement.completed
+            ));
         }
         if let Some(window) = measurement.window.as_ref() {
             if self.judge.window == WindowName::Steady && !window.steady && run.end != End::Stopped {

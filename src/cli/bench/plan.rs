@@ -14,6 +14,9 @@ const USUAL_REQUESTS: u64 = 1000;
 /// A queue of a thousand long requests is no failure.
 const USUAL_TIMEOUT: Duration = Duration::from_mins(10);
 
+/// How long a run goes on at most for a precision that it does not reach.
+const PATIENCE: Duration = Duration::from_mins(30);
+
 /// The plan of one run. `until`: whether the run ends by itself once its numbers are precise; `trace`: whether the
 /// workload was asked for as a trace.
 pub(super) fn of(args: &LoadArgs, workload: &dyn Workload, trace: bool, until: bool) -> Result<Plan, Failure> {
@@ -45,7 +48,7 @@ pub(super) fn of(args: &LoadArgs, workload: &dyn Workload, trace: bool, until: b
         seed: args.seed,
         concurrency,
         requests,
-        duration: args.duration,
+        duration: args.duration.or((until && requests.is_none()).then_some(PATIENCE)),
         warmup: args.warmup.unwrap_or(0),
         request_timeout: args.request_timeout.unwrap_or(USUAL_TIMEOUT),
         allow_eos: args.allow_eos,
