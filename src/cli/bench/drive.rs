@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::progress::{Display, Live};
 use crate::cli::Failure;
 use crate::cli::failure::USAGE;
-use crate::load::{self, Error, Event, Flow, LoadError, Phase, Plan, Record, Run, Target};
+use crate::load::{self, Event, Flow, LoadError, Phase, Plan, Run, Target};
 use crate::metrics::{Recorder, Stop, Watch, WatchOptions};
 use crate::telemetry::{self, Scope, Telemetry};
 use crate::workload::Workload;
@@ -51,8 +51,7 @@ pub(super) async fn drive(
     let mark = telemetry.as_ref().map(telemetry::Watch::mark);
     let seen = Arc::new(Mutex::new(Seen::default()));
     let observer = {
-        let (live, seen, mut refusals) = (live.clone(), Arc::clone(&seen), Refusals::default());
-        let mut watch = Watch::new(options);
+        let (live, seen, mut watch) = (live.clone(), Arc::clone(&seen), Watch::new(options));
         move |event: Event<'_>| {
             live.follow(&event);
             if let (Event::Phase { phase: Phase::Measure, .. }, Some(mark)) = (&event, &mark) {
@@ -60,14 +59,9 @@ pub(super) async fn drive(
             }
             let mut seen = lock(&seen);
             seen.recorder.on(&event);
-            let refused = match event {
-                Event::Ended { record, .. } => refusals.on(record).map(|text| Ending { text, sound: false }),
-                _ => None,
-            };
-            let stop = || watch.on(&event).map(|stop| Ending { text: stop.to_string(), sound: is_sound(&stop) });
-            match refused.or_else(stop) {
-                Some(ending) => {
-                    seen.stop = Some(ending);
+            match watch.on(&event) {
+                Some(stop) => {
+                    seen.stop = Some(Ending { text: stop.to_string(), sound: is_sound(&stop) });
                     Flow::End
                 }
                 None => Flow::Continue,
@@ -107,31 +101,5 @@ fn refused(error: LoadError) -> Failure {
     match error.hint() {
         Some(hint) => failure.with_hint(hint),
         None => failure,
-    }
-}
-
-/// Requests that must all have been refused before the others are not tried.
-const FIRST: u32 = 10;
-
-/// A server that refuses each of the first requests as wrong will refuse the others.
-#[derive(Debug, Default)]
-struct Refusals {
-    seen: u32,
-    answered: bool,
-}
-
-impl Refusals {
-    fn on(&mut self, record: &Record) -> Option<String> {
-        match &record.result {
-            // 408 and 429 depend on the moment.
-            Err(error @ Error::Http { status: 400..=407 | 409..=428 | 430..=499, .. }) if !self.answered => {
-                self.seen += 1;
-                (self.seen >= FIRST).then(|| format!("the server refuses every request: {error}"))
-            }
-            _ => {
-                self.answered = true;
-                None
-            }
-        }
     }
 }

@@ -285,14 +285,12 @@ impl Bench {
         let total = measurement.completed + measurement.failed;
         #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
         let share = measurement.failed as f64 / total.max(1) as f64;
+        let example = first.map_or_else(String::new, |first| format!("; the first: {first}"));
         if let Some(ending) = stop.filter(|ending| !ending.sound) {
-            reasons.push(ending.text.clone());
-        } else if let Some(first) = first.filter(|_| share > self.judge.max_error_rate) {
-            reasons.push(format!(
-                "{} of {total} requests failed, more than {} %; the first: {first}",
-                measurement.failed,
-                number(self.judge.max_error_rate * 100.0),
-            ));
+            reasons.push(format!("{}{example}", ending.text));
+        } else if share > self.judge.max_error_rate {
+            let (failed, percent) = (measurement.failed, number(self.judge.max_error_rate * 100.0));
+            reasons.push(format!("{failed} of {total} requests failed, more than {percent} %{example}"));
         } else if measurement.completed == 0 {
             reasons.push("no request completed".to_owned());
         }
