@@ -267,3 +267,67 @@ impl Drop for End {
         let _ = self.0.wait();
     }
 }
+
+#[test]
+fn a_profile_is_several_runs_in_one_document() {
+    let (workplace, server) = (Workplace::new(), Server::start(Way::Good));
+    let run = |name: &str, load: &str| {
+        let workload = r#"{ kind = "random", input_len = 16, output_len = 4 }"#;
+        format!("[[run]]\nname = \"{name}\"\nworkload = {workload}\nload = {load}\n")
+    };
+    let closed = run("closed", "{ concurrency = 2, requests = 4 }");
+    let once = run("once", r#"{ rate = "inf", requests = 6, max_error_rate = 0.5 }"#);
+    workplace.write("two.toml", &format!("{closed}{once}"));
+    let url = server.url();
+    let arguments = ["bench", "--url", &url, "--profile", "two.toml", "--vocab-size", "1000"];
+    let ended = workplace.run(&[&arguments[..], &["--format", "columns", "--output", "result.json"]].concat());
+    let columns: Json = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(columns["serving"]["Test name"], serde_json::json!({"0": "two_closed", "1": "two_once"}));
+    assert_eq!(columns["serving"]["# of req."], serde_json::json!({"0": 4, "1": 6}));
+    let all = read_json(&workplace, "result.json");
+    assert_eq!((&all[0]["max_concurrency"], &all[1]["max_concurrency"]), (&2.into(), &Json::Null));
+    assert_eq!(all.as_array().unwrap().len(), 2);
+    // A profile says itself what is asked, and a wrong one is invalid data.
+    let both = workplace.run(&[&arguments[..], &["--input-len", "5"]].concat());
+    assert_eq!(both.code, Some(2), "{}", both.stderr);
+    let none = workplace.run(&["bench", "--url", &url, "--profile", "loww"]);
+    assert_eq!(none.code, Some(3), "{}", none.stderr);
+    assert!(none.stderr.contains("did you mean low?"), "{}", none.stderr);
+}
+
+#[test]
+fn a_trace_is_replayed_at_its_own_time_stamps() {
+    let (workplace, server) = (Workplace::new(), Server::start(Way::Good));
+    workplace.write("trace.csv", "arrival_s,input_tokens,output_tokens\n10.0,5,2\n10.2,6,3\n10.6,7,4\n");
+    let url = server.url();
+    let arguments =
+        ["bench", "--url", &url, "--trace", "trace.csv", "--vocab-size", "1000", "--records", "records.jsonl"];
+    let ended = workplace.run(&[&arguments[..], &["--trace-factor", "0.5"]].concat());
+    assert!([Some(0), Some(6)].contains(&ended.code), "{}", ended.stderr);
+    let records = std::fs::read_to_string(workplace.path("records.jsonl")).unwrap();
+    let mut records: Vec<Json> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    records.sort_by_key(|record| record["session"].as_u64());
+    let due: Vec<_> = records.iter().map(|record| record["due_s"].as_f64().unwrap()).collect();
+    assert!(due.iter().zip([0.0, 0.1, 0.3]).all(|(due, asked)| (due - asked).abs() < 1e-6), "{due:?}");
+    let lengths: Vec<_> = records.iter().map(|record| record["prompt_tokens"].as_u64().unwrap()).collect();
+    assert_eq!(lengths, [5, 6, 7]);
+    workplace.write("trace.csv", "arrival_s,input_tokens,output_tokens\n10.0,five,2\n");
+    let wrong = workplace.run(&arguments);
+    assert_eq!(wrong.code, Some(3), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("trace.csv:2"), "{}", wrong.stderr);
+}
+
+#[test]
+fn whole_replies_have_no_time_to_the_first_token_and_good_requests_are_counted() {
+    let (workplace, server) = (Workplace::new(), Server::start(Way::Slow));
+    let load = ["--num-requests", "6", "--concurrency", "2", "--format", "json"];
+    let url = server.url();
+    let whole = workplace.json(&[&small(&url)[..], &load[..], &["--no-stream"]].concat());
+    assert_eq!((whole.get("mean_ttft_ms"), &whole["total_output_tokens"]), (None, &48.into()));
+    assert!(whole["mean_e2el_ms"].as_f64().unwrap() > 0.0);
+    let limits = ["--goodput", "ttft:60000", "--goodput", "e2el:1"];
+    let judged = workplace.json(&[&small(&url)[..], &load[..], &limits[..]].concat());
+    assert_eq!(judged["request_goodput"], 0.0, "eight tokens take eight milliseconds");
+    let series = workplace.json(&[&small(&url)[..], &load[..], &["--series"]].concat());
+    assert_eq!(series["series"][0]["sent"], 6);
+}

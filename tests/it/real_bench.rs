@@ -87,9 +87,12 @@ fn real_numbers_agree_with_those_of_vllm_bench_serve() {
         pairs.push((ours(&url, &workplace), theirs(&directory, &model, &url, &workplace, number)));
     }
     for (ours, theirs) in &pairs {
-        for name in ["completed", "failed", "total_input_tokens", "total_output_tokens", "num_prompts"] {
+        for name in ["completed", "failed", "total_output_tokens", "num_prompts"] {
             assert_eq!(ours[name], theirs[name], "{name}");
         }
+        // Their prompts are texts, which a tokenizer does not always give as many tokens as they were made of.
+        let input = |json: &Json| json["total_input_tokens"].as_f64().unwrap();
+        assert!((input(theirs) / input(ours) - 1.0).abs() < 0.02, "{} and {}", input(ours), input(theirs));
     }
     // Every name of theirs is one of ours, with a number where they have one.
     for (name, value) in pairs[0].1.as_object().unwrap() {

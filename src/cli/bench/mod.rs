@@ -2,6 +2,7 @@
 
 mod arguments;
 mod drive;
+mod measure;
 mod place;
 mod plan;
 mod progress;
@@ -9,10 +10,7 @@ mod record;
 mod target;
 mod work;
 
-use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,16 +19,11 @@ use tokio::sync::watch;
 use super::Global;
 use super::failure::{Failure, INTERRUPTED, NOT_VALID, USAGE};
 use super::output::print;
-use crate::facts::{Gpu, Host};
 use crate::job::{Profile, ProfileRun};
-use crate::load::{Api, Arrival, End, Plan, Run, Target};
-use crate::metrics::{Options, Part, Slo, Until, WatchOptions, summarize};
-use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json, number};
-use crate::telemetry::{self, Scope};
-use crate::trial::Measurement;
+use crate::load::{Api, End, Plan, Target};
+use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json};
 use crate::workload::{Spec, Workload};
-use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs, WindowName, WorkArgs};
-use drive::{Driven, Ending};
+use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs, WorkArgs};
 use place::Place;
 use progress::Display;
 use target::Served;
@@ -86,19 +79,20 @@ impl Bench {
                 display.note(&format!("{}: left out {} {}", asked.name, left_out.rows, left_out.reason));
             }
         }
-        let mut ended = Vec::new();
+        let (mut ended, mut trouble) = (Vec::new(), None);
         let of = runs.len();
         for (place, asked) in runs.into_iter().enumerate() {
             let name = asked.name.clone();
             if of > 1 {
                 display.note(&format!("run {} of {of}: {name}", place + 1));
             }
-            let driven = self.drive(asked, tokenizer.as_deref(), &display, &stop).await;
-            let (benchmark, run) = match driven {
-                Ok(driven) => driven,
+            let (benchmark, run) = match self.measure(asked, tokenizer.as_deref(), &display, &stop).await {
+                Ok(measured) => measured,
+                Err(failure) if ended.is_empty() => return Err(failure),
                 Err(failure) => {
-                    display.finish();
-                    return Err(failure);
+                    // What the runs before have given is kept.
+                    trouble = Some(failure);
+                    break;
                 }
             };
             if let Some(records) = &mut records {
@@ -128,7 +122,7 @@ impl Bench {
             place.keep()?;
         }
         print(&(format.write)(runs))?;
-        verdict(&ended)
+        trouble.map_or_else(|| verdict(&ended), Err)
     }
 }
 
@@ -143,7 +137,7 @@ impl Bench {
         let workload = spec.build(&surroundings).map_err(work::failure)?;
         let trace = matches!(spec, Spec::Trace { .. });
         let plan = plan::of(&self.load, &*workload, trace, self.judge.until.is_some())?;
-        Ok(vec![Asked { name: name(spec.kind(), &plan), target: target.clone(), workload, plan }])
+        Ok(vec![Asked { name: measure::name(spec.kind(), &plan), target: target.clone(), workload, plan }])
     }
 
     /// The runs of a profile. All are built before the first is driven, so that a missing file is found at once.
@@ -157,6 +151,7 @@ impl Bench {
         {
             return Err(Failure::new(USAGE, format!("no run of profile {} needs --dataset", profile.name)));
         }
+        let title = profile.name.clone();
         let build = |run: &ProfileRun| {
             let api = self.server.api.map_or(run.load.api, Api::from);
             let target = Target { api, ..target.clone() };
@@ -171,182 +166,9 @@ impl Bench {
                 allow_eos: own.allow_eos || self.load.allow_eos,
                 ..own
             };
-            Ok(Asked { name: run.name.clone(), target, workload, plan })
+            Ok(Asked { name: format!("{title}_{}", run.name), target, workload, plan })
         };
         profile.runs.iter().map(build).collect()
-    }
-
-    async fn drive(
-        &self,
-        asked: Asked,
-        tokenizer: Option<&Path>,
-        display: &Display,
-        stop: &watch::Receiver<bool>,
-    ) -> Result<(Benchmark, Run), Failure> {
-        let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
-        let Asked { name, target, workload, plan } = asked;
-        let scope = (!self.output.no_telemetry).then(|| Scope::of_url(&target.base_url));
-        let driven =
-            drive::drive(&target, workload, plan.clone(), self.watched(&plan)?, scope, display, stop.clone()).await?;
-        let Driven { run, recorder, stop, telemetry } = driven;
-        let steady = self.judge.window == WindowName::Steady;
-        let options = Options {
-            goodput: self.slos()?,
-            window: if steady { Part::Steady } else { Part::Whole },
-            plan: Some(&plan),
-            recorder: Some(&recorder),
-        };
-        let mut measurement = summarize(&run, &options);
-        let mut server_series = None;
-        if let Some(telemetry) = &telemetry {
-            let window = window(&run, &measurement);
-            measurement.server = telemetry::summarize(telemetry, &window, measurement.total_output_tokens);
-            server_series = self.output.series.then(|| telemetry.to_json(&window));
-        }
-        let invalid = self.void(&measurement, &run, stop.as_ref());
-        let end = match (&run.end, stop) {
-            (End::Stopped, _) => INTERRUPTION.to_owned(),
-            (_, Some(ending)) => ending.text,
-            (End::Complete | End::Observer, None) => "complete".to_owned(),
-        };
-        let benchmark = Benchmark {
-            name,
-            date,
-            backend: target.dialect.name().to_owned(),
-            model: target.model.clone(),
-            tokenizer: tokenizer.map(|path| path.display().to_string()),
-            device: self.device(&target),
-            requests: plan.requests,
-            rate: match plan.arrival {
-                Arrival::Rate { per_s, .. } => per_s,
-                _ => f64::INFINITY,
-            },
-            burstiness: match plan.arrival {
-                Arrival::Rate { burstiness, .. } | Arrival::Ramp { burstiness, .. } => burstiness,
-                _ => self.load.burstiness.unwrap_or(1.0),
-            },
-            ramp: match plan.arrival {
-                Arrival::Ramp { from_per_s, to_per_s, over, .. } => Some([from_per_s, to_per_s, over.as_secs_f64()]),
-                _ => None,
-            },
-            concurrency: plan.concurrency.map(|n| n as u64),
-            seed: plan.seed,
-            steady,
-            invalid,
-            measurement,
-            end,
-            unfinished: run.unfinished as u64,
-            unsent: run.unsent as u64,
-            series: self.output.series.then(|| serde_json::to_value(recorder.series()).unwrap_or_default()),
-            server_series,
-        };
-        Ok((benchmark, run))
-    }
-
-    /// The limits of a good request.
-    fn slos(&self) -> Result<Vec<Slo>, Failure> {
-        let parse =
-            |text: &String| text.parse::<Slo>().map_err(|error| Failure::new(USAGE, format!("--goodput: {error}")));
-        self.judge.goodput.iter().map(parse).collect()
-    }
-
-    /// What may end a run early. Whoever asks for a number of requests gets them, unless their numbers would be void.
-    fn watched(&self, plan: &Plan) -> Result<WatchOptions, Failure> {
-        let open = !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce);
-        let until = self.until()?;
-        Ok(WatchOptions {
-            error_rate_limit: (self.judge.max_error_rate < 1.0).then_some(self.judge.max_error_rate),
-            goodput: self.slos()?,
-            open_loop: open && until.is_some(),
-            until,
-            total: plan.requests,
-            concurrency: plan.concurrency,
-            ..WatchOptions::default()
-        })
-    }
-
-    /// The precision that is enough.
-    fn until(&self) -> Result<Option<Until>, Failure> {
-        let Some(share) = &self.judge.until else { return Ok(None) };
-        let until = Until::parse(&self.judge.until_metric, share).map_err(|error| {
-            let failure = Failure::new(USAGE, format!("--until: {error}"));
-            match error.hint() {
-                Some(hint) => failure.with_hint(hint),
-                None => failure,
-            }
-        })?;
-        Ok(Some(until))
-    }
-
-    /// Why the numbers must not be used.
-    fn void(&self, measurement: &Measurement, run: &Run, stop: Option<&Ending>) -> Vec<String> {
-        let mut reasons = Vec::new();
-        let first = run.records.iter().find_map(|record| record.result.as_ref().err());
-        let total = measurement.completed + measurement.failed;
-        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
-        let share = measurement.failed as f64 / total.max(1) as f64;
-        let example = first.map_or_else(String::new, |first| format!("; the first: {first}"));
-        if let Some(ending) = stop.filter(|ending| !ending.sound) {
-            reasons.push(format!("{}{example}", ending.text));
-        } else if share > self.judge.max_error_rate {
-            let (failed, percent) = (measurement.failed, number(self.judge.max_error_rate * 100.0));
-            reasons.push(format!("{failed} of {total} requests failed, more than {percent} %{example}"));
-        } else if measurement.completed == 0 {
-            reasons.push("no request completed".to_owned());
-        }
-        let precise = stop.is_some_and(|ending| ending.sound);
-        if let Some(share) = self.judge.until.as_ref().filter(|_| !precise && stop.is_none() && run.end != End::Stopped)
-        {
-            reasons.push(format!(
-                "the run was too short to know {} to {share}: {} requests completed",
-                self.judge.until_metric, measurement.completed
-            ));
-        }
-        if let Some(window) = measurement.window.as_ref() {
-            if self.judge.window == WindowName::Steady && !window.steady && run.end != End::Stopped {
-                reasons.push(format!("no steady state was found: {}", window.reason));
-            }
-        }
-        if let Some(client) = measurement.client.as_ref().filter(|client| !client.valid) {
-            reasons.extend(client.reasons.iter().cloned());
-        }
-        reasons
-    }
-
-    fn device(&self, target: &Target) -> String {
-        if let Some(device) = &self.output.device {
-            return device.clone();
-        }
-        if !target::is_local(&target.base_url) {
-            return target::host(&target.base_url).to_owned();
-        }
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        // A machine without a GPU serves with its processor.
-        Gpu::describe(visible.as_deref()).unwrap_or_else(|_| Host::detect().cpu)
-    }
-}
-
-/// The measured part of a run.
-fn window(run: &Run, measurement: &Measurement) -> Range<Instant> {
-    let at = |seconds: f64| run.began + Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    match &measurement.window {
-        Some(window) => at(window.from_s)..at(window.to_s),
-        None => run.began..run.ended,
-    }
-}
-
-/// `random_inf`, `random_c64`, `trace_qps_4`: what the nightly benchmarks call a test.
-fn name(kind: &str, plan: &Plan) -> String {
-    let rate = match plan.arrival {
-        Arrival::Closed => return format!("{kind}_c{}", plan.concurrency.unwrap_or(1)),
-        Arrival::AtOnce => "qps_inf".to_owned(),
-        Arrival::Rate { per_s, .. } => format!("qps_{per_s}"),
-        Arrival::Ramp { from_per_s, to_per_s, .. } => format!("qps_{from_per_s}_to_{to_per_s}"),
-        Arrival::Trace { factor } => format!("x{factor}"),
-    };
-    match plan.concurrency {
-        Some(concurrency) => format!("{kind}_{rate}_c{concurrency}"),
-        None => format!("{kind}_{rate}"),
     }
 }
 

@@ -189,6 +189,13 @@ impl Display {
     }
 }
 
+impl Drop for Display {
+    /// No error is written behind a live line.
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
