@@ -1,5 +1,6 @@
 //! The command line: the only place for arguments, printing and exit codes. One file for each subcommand.
 
+mod bench;
 mod check;
 mod export;
 mod failure;
@@ -76,6 +77,8 @@ enum Command {
     Tune(tune::Tune),
     /// Resolve and validate a study file; starts no server.
     Check(check::Check),
+    /// Ask a running server and report throughput and latencies.
+    Bench(Box<bench::Bench>),
     /// List the search spaces that ship with the program.
     Spaces(spaces::Spaces),
     /// List the studies of the database.
@@ -115,6 +118,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Tune(tune) => tune.run(&cli.global).await,
         Command::Check(check) => check.run(&cli.global).await,
+        Command::Bench(bench) => bench.run(&cli.global).await,
         Command::Spaces(spaces) => spaces.run(&cli.global),
         Command::Studies(studies) => studies.run(&cli.global).await,
         Command::Trials(trials) => trials.run(&cli.global).await,

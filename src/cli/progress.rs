@@ -28,11 +28,41 @@ pub(super) struct Progress {
     state: Mutex<State>,
 }
 
-enum Mode {
+/// How standard error is written to.
+pub(super) enum Mode {
     Quiet,
+    /// One line that changes.
     Live(ProgressBar),
     Lines,
     Json,
+}
+
+impl Mode {
+    pub(super) fn of(global: &Global) -> Self {
+        match (global.quiet, global.log_format.is_json(), std::io::stderr().is_terminal()) {
+            (true, ..) => Self::Quiet,
+            (false, true, _) => Self::Json,
+            (false, false, true) => Self::Live(live_line()),
+            (false, false, false) => Self::Lines,
+        }
+    }
+
+    /// Something that is worth a line of its own.
+    pub(super) fn note(&self, text: &str) {
+        match self {
+            Self::Quiet => {}
+            Self::Live(bar) => bar.println(text),
+            Self::Lines => write_line(text),
+            Self::Json => write_line(&json!({"event": "note", "text": text}).to_string()),
+        }
+    }
+
+    /// Removes the live line.
+    pub(super) fn finish(&self) {
+        if let Self::Live(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
 }
 
 #[derive(Default)]
@@ -48,14 +78,8 @@ struct State {
 
 impl Progress {
     pub(super) fn new(global: &Global, job: &Job) -> Self {
-        let mode = match (global.quiet, global.log_format.is_json(), std::io::stderr().is_terminal()) {
-            (true, ..) => Mode::Quiet,
-            (false, true, _) => Mode::Json,
-            (false, false, true) => Mode::Live(live_line()),
-            (false, false, false) => Mode::Lines,
-        };
         Self {
-            mode,
+            mode: Mode::of(global),
             verbose: global.verbose,
             metric: job.objective.metric.clone(),
             fixed: job.parameters().fixed.clone(),
@@ -66,19 +90,12 @@ impl Progress {
 
     /// Something that is worth a line of its own.
     pub(super) fn note(&self, text: &str) {
-        match &self.mode {
-            Mode::Quiet => {}
-            Mode::Live(bar) => bar.println(text),
-            Mode::Lines => write_line(text),
-            Mode::Json => write_line(&json!({"event": "note", "text": text}).to_string()),
-        }
+        self.mode.note(text);
     }
 
     /// Removes the live line.
     pub(super) fn finish(&self) {
-        if let Mode::Live(bar) = &self.mode {
-            bar.finish_and_clear();
-        }
+        self.mode.finish();
     }
 
     pub(super) fn on(&self, event: &Event) {
@@ -268,7 +285,7 @@ fn live_line() -> ProgressBar {
     bar
 }
 
-fn write_line(text: &str) {
+pub(super) fn write_line(text: &str) {
     // Nobody is left to tell when standard error is closed.
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }

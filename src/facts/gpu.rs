@@ -61,6 +61,33 @@ impl Gpu {
     }
 }
 
+impl Gpu {
+    /// The visible GPUs as the tables of vLLM's benchmarks name them: `8xNVIDIA H100 80GB HBM3`; kinds are joined by ` + `.
+    ///
+    /// # Errors
+    /// When there is no driver, no device, or none that is visible.
+    pub fn describe(visible_devices: Option<&str>) -> Result<String, GpuError> {
+        let all = read()?;
+        let seen = visible(&all, visible_devices);
+        if seen.is_empty() {
+            return Err(GpuError::NoDevice);
+        }
+        Ok(names(&seen))
+    }
+}
+
+/// Each kind with its count, in the order of their first devices.
+fn names(seen: &[&Reading]) -> String {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for reading in seen {
+        match kinds.iter_mut().find(|(name, _)| *name == reading.name) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((&reading.name, 1)),
+        }
+    }
+    kinds.iter().map(|(name, count)| format!("{count}x{name}")).collect::<Vec<_>>().join(" + ")
+}
+
 fn read() -> Result<Vec<Reading>, GpuError> {
     let nvml = Nvml::init()?;
     let reading = |index| {
@@ -139,6 +166,12 @@ mod tests {
         assert_eq!(seen(None), ["GPU-11aa", "GPU-11bb", "GPU-22cc"]);
         assert_eq!(seen(Some("2,0")), ["GPU-22cc", "GPU-11aa"]);
         assert_eq!(seen(Some("GPU-11b, GPU-22cc")), ["GPU-11bb", "GPU-22cc"]);
+    }
+
+    #[test]
+    fn devices_are_named_by_kind_with_their_count() {
+        let all = three();
+        assert_eq!(names(&[&all[2], &all[0], &all[2]]), "2xTesla T4 + 1xNVIDIA H100 80GB HBM3");
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Studies and trials as tables, JSON and CSV.
+//! Studies, trials and benchmarks as tables, JSON and CSV.
 
+mod bench;
 mod csv;
 mod json;
 mod table;
 mod telemetry;
 
+pub use bench::{BENCH_FORMATS, BenchFormat, Benchmark, Runs, benchmark_json};
 pub use csv::trials_csv;
 pub use json::{ranked_json, study_json, trial_json};
 pub use table::{best_table, number, show_text, spaces_table, studies_table, trials_table};

@@ -4,6 +4,7 @@
 
 mod agreement;
 mod bad_input;
+mod bench;
 mod check;
 mod exercise;
 mod hardware;
@@ -12,6 +13,7 @@ mod late_starts;
 mod memory_model;
 mod model_shapes;
 mod preflight;
+mod real_bench;
 mod real_vllm;
 mod recorded_cases;
 mod recorded_commands;

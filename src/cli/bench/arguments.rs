@@ -1,0 +1,329 @@
+//! The arguments of `bench`, by what they are about.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+use jiff::SignedDuration;
+
+use crate::job::Profile;
+use crate::load::Dialect;
+use crate::report::BENCH_FORMATS;
+use crate::workload::Length;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Server")]
+pub(super) struct ServerArgs {
+    /// Where the server listens, such as http://127.0.0.1:8000; a trailing /v1 is accepted
+    #[arg(long, value_name = "URL")]
+    pub(super) url: String,
+    /// The name under which the server serves the model [default: the only one that it serves]
+    #[arg(long, value_name = "NAME")]
+    pub(super) model: Option<String>,
+    /// Which interface is asked: /v1/completions or /v1/chat/completions [default: the profile's, else completions]
+    #[arg(long, value_enum, value_name = "API")]
+    pub(super) api: Option<ApiName>,
+    #[arg(long, value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::name)),
+        default_value = Dialect::Vllm.name(), value_name = "KIND",
+        help = "The server behind the interface, for what it takes and sends")]
+    pub(super) server: String,
+    /// Ask for whole replies instead of streams; there is no TTFT, TPOT or ITL then
+    #[arg(long)]
+    pub(super) no_stream: bool,
+    /// The environment variable that holds the API key [default: OPENAI_API_KEY, where it is set]
+    #[arg(long, value_name = "NAME")]
+    pub(super) api_key_env: Option<String>,
+    /// A header line of every request; repeatable
+    #[arg(long, value_name = "'NAME: VALUE'")]
+    pub(super) header: Vec<String>,
+    /// A JSON object of further fields of every request's body
+    #[arg(long, value_name = "JSON")]
+    pub(super) extra_body: Option<String>,
+    /// A PEM file of certificates to trust for https, instead of the system's
+    #[arg(long, value_name = "FILE")]
+    pub(super) ca_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ApiName {
+    Completions,
+    Chat,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
+pub(super) struct WorkArgs {
+    #[arg(long, value_parser = PossibleValuesParser::new(KINDS.iter().map(|(name, help)| {
+        clap::builder::PossibleValue::new(*name).help(*help)
+    })), value_name = "KIND",
+        help = "What is asked [default: what --dataset or --trace holds, else random]")]
+    pub(super) workload: Option<String>,
+    /// Tokens of a prompt: a number, a range such as 100..200, or max_model_len - 2048 [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub(super) input_len: Option<Length>,
+    /// Tokens of a reply: a number or a range [default: what the file says, else 128]
+    #[arg(long, value_name = "N")]
+    pub(super) output_len: Option<Length>,
+    /// Draw each length from this share below and above it, as --random-range-ratio of `vllm bench serve`
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(super) range_ratio: Option<f64>,
+    /// Tokens at the beginning of prompts that several share [default: none; of a prefix workload 512]
+    #[arg(long, value_name = "N")]
+    pub(super) prefix_len: Option<u32>,
+    /// Different prefixes of a prefix workload [default: 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) prefix_groups: Option<u32>,
+    /// The share of a prefix workload's requests that begin with a prefix [default: 100%]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(super) prefix_share: Option<f64>,
+    /// Requests of a conversation: a number or a range [default: 4]
+    #[arg(long, value_name = "N")]
+    pub(super) turns: Option<Length>,
+    /// Tokens of a conversation's later messages [default: as --input-len]
+    #[arg(long, value_name = "N")]
+    pub(super) user_len: Option<Length>,
+    /// How long a user thinks between two turns, on average [default: not at all]
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(super) think_time: Option<Duration>,
+    /// Width and height of an image in pixels; repeatable [default: 512x512]
+    #[arg(long, value_name = "WxH", value_parser = image_size)]
+    pub(super) image_size: Vec<(u32, u32)>,
+    /// Images of a request [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) images: Option<u32>,
+    /// ShareGPT's JSON, or one JSON object with a prompt or messages a line
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    pub(super) dataset: Option<PathBuf>,
+    /// Lengths and time stamps: Azure's or BurstGPT's CSV, or Mooncake's JSONL
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
+    /// A directory with the model's tokenizer.json and config.json, or the file itself
+    /// [default: the model's own directory, where the server names one of this machine]
+    #[arg(long, value_name = "DIR")]
+    pub(super) tokenizer: Option<PathBuf>,
+    /// Draw prompts from this many token ids [default: the config.json's, else 32000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub(super) vocab_size: Option<u32>,
+}
+
+/// Every kind of workload that arguments can describe.
+pub(super) const KINDS: &[(&str, &str)] = &[
+    ("random", "Random tokens of exact lengths"),
+    ("sharegpt", "The prompts of a ShareGPT file"),
+    ("jsonl", "The prompts of a file of JSON lines"),
+    ("trace", "Random tokens of a trace's lengths, at its time stamps"),
+    ("prefix", "Prompts that share prefixes"),
+    ("conversation", "Sessions of several turns"),
+    ("image", "Generated images with random text"),
+];
+
+fn image_size(text: &str) -> Result<(u32, u32), String> {
+    let error = || format!("{text:?} is not WIDTHxHEIGHT, such as 640x480");
+    let (width, height) = text.split_once('x').ok_or_else(error)?;
+    match (width.parse(), height.parse()) {
+        (Ok(width), Ok(height)) if width > 0 && height > 0 => Ok((width, height)),
+        _ => Err(error()),
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Load")]
+pub(super) struct LoadArgs {
+    /// Requests of the measured window [default: those of the trace, else 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) num_requests: Option<u64>,
+    /// Requests that are under way at the same time, at most; without a rate each begins when another has ended
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) concurrency: Option<u32>,
+    /// Requests per second, whatever becomes of those before; `inf`: all at once
+    #[arg(long, value_name = "R", value_parser = rate)]
+    pub(super) rate: Option<f64>,
+    /// The shape of the gamma distribution of the gaps: 1 is Poisson, less comes in bursts, `inf` is constant
+    /// [default: 1]
+    #[arg(long, value_name = "B", value_parser = burstiness)]
+    pub(super) burstiness: Option<f64>,
+    /// A rate that changes linearly and then stays, such as 1:20:5m
+    #[arg(long, value_name = "FROM:TO:OVER", value_parser = ramp, conflicts_with_all = ["rate", "trace_factor"])]
+    pub(super) ramp: Option<Ramp>,
+    /// Send nothing after this time: seconds, or such as 90s or 5m; what is under way may end
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(super) duration: Option<Duration>,
+    /// Requests before the measured window [default: the profile's, else none]
+    #[arg(long, value_name = "N")]
+    pub(super) warmup: Option<u64>,
+    /// Of prompts and arrivals: the same seed asks the same at the same instants
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// Let replies end before they have as many tokens as asked for
+    #[arg(long)]
+    pub(super) allow_eos: bool,
+    /// The limit of one request, from its send to its last byte [default: the profile's, else 10m]
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(super) request_timeout: Option<Duration>,
+    /// Stretches the time stamps of a trace: 0.5 is twice as fast
+    #[arg(long, value_name = "F", value_parser = positive, conflicts_with = "rate")]
+    pub(super) trace_factor: Option<f64>,
+    #[arg(long, value_name = "NAME|FILE", help = profiles(), conflicts_with_all =
+        ["workload", "trace", "num_requests", "concurrency", "rate", "ramp", "duration",
+         "trace_factor", "burstiness"])]
+    pub(super) profile: Option<String>,
+}
+
+fn profiles() -> String {
+    let names = Profile::BUILT_IN.map(|(name, _)| name).join(", ");
+    format!("Runs one after the other instead of one: a TOML file, or one of the built-in {names}")
+}
+
+/// A rate in requests per second that changes over a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ramp {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) over: Duration,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Judgement")]
+pub(super) struct JudgeArgs {
+    /// A limit in milliseconds that a good request keeps: ttft, tpot or e2el; repeatable
+    #[arg(long, value_name = "LATENCY:MS")]
+    pub(super) goodput: Vec<String>,
+    /// Go on until the metric is known this precisely, with 95 % confidence, as long as --num-requests and --duration
+    /// allow [default: 30m]; such as 2%
+    #[arg(long, value_name = "SHARE")]
+    pub(super) until: Option<String>,
+    /// What --until is about
+    #[arg(long, value_name = "METRIC", default_value = "output_throughput", requires = "until")]
+    pub(super) until_metric: String,
+    /// A larger share of failed requests makes the sample void
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    pub(super) max_error_rate: f64,
+    /// Which part of the run the numbers are of: all of it, or its steady state
+    #[arg(long, value_enum, default_value_t = WindowName::Whole, value_name = "PART")]
+    pub(super) window: WindowName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum WindowName {
+    Whole,
+    Steady,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(super) struct OutputArgs {
+    #[arg(long, value_parser = PossibleValuesParser::new(BENCH_FORMATS.iter().map(|format| {
+        clap::builder::PossibleValue::new(format.name).help(format.help)
+    })), default_value = BENCH_FORMATS[0].name, value_name = "FORMAT", help = "What is printed")]
+    pub(super) format: String,
+    /// Write the JSON here as well, also when the sample is void
+    #[arg(long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    /// Write one JSON object for each request here
+    #[arg(long, value_name = "FILE")]
+    pub(super) records: Option<PathBuf>,
+    /// One object for each second in the JSON
+    #[arg(long)]
+    pub(super) series: bool,
+    /// What the server runs on, for tables [default: this machine's, where the server is on it]
+    #[arg(long, value_name = "NAME")]
+    pub(super) device: Option<String>,
+    /// Do not read the server's /metrics and this machine's counters during the run
+    #[arg(long)]
+    pub(super) no_telemetry: bool,
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a number"))
+}
+
+pub(super) fn positive(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        value if value > 0.0 && value.is_finite() => Ok(value),
+        value => Err(format!("{value} is not above 0 and finite")),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        value if value > 0.0 => Ok(value),
+        value => Err(format!("{value} requests per second: give a number above 0, or `inf` for all at once")),
+    }
+}
+
+fn burstiness(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        value if value > 0.0 => Ok(value),
+        value => Err(format!("{value} is not above 0")),
+    }
+}
+
+/// `2%` or `0.02`.
+fn share(text: &str) -> Result<f64, String> {
+    let value = match text.strip_suffix('%') {
+        Some(percent) => number(percent.trim_end())? / 100.0,
+        None => number(text)?,
+    };
+    if (0.0..=1.0).contains(&value) {
+        return Ok(value);
+    }
+    Err(format!("{text:?} is not between 0 % and 100 %: give such as 2% or 0.02"))
+}
+
+/// Seconds as a plain number, or such as `90s`, `5m` or `1h 30m`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok()),
+    };
+    match parsed {
+        Some(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(format!("{text:?} is not a time above 0: give seconds, or such as 90s or 5m")),
+    }
+}
+
+fn ramp(text: &str) -> Result<Ramp, String> {
+    let parts: Vec<_> = text.split(':').collect();
+    let [from, to, over] = parts[..] else {
+        return Err(format!("{text:?} is not FROM:TO:OVER, such as 1:20:5m"));
+    };
+    let (from, to) = (number(from)?, number(to)?);
+    if !(from.is_finite() && to.is_finite() && from >= 0.0 && to >= 0.0 && from + to > 0.0) {
+        return Err(format!("{text:?}: rates are numbers of at least 0, not both 0"));
+    }
+    Ok(Ramp { from, to, over: duration(over)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_seconds_or_have_units() {
+        for (text, seconds) in [("60", 60.0), ("1.5", 1.5), ("90s", 90.0), ("5m", 300.0), ("1h 30m", 5400.0)] {
+            assert!((duration(text).unwrap().as_secs_f64() - seconds).abs() < 1e-9, "{text}");
+        }
+        for text in ["", "0", "-1", "nan", "inf", "5 parsecs", "1e300"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_are_percent_or_fractions() {
+        assert_eq!([share("2%"), share("0.02"), share("100 %")], [Ok(0.02), Ok(0.02), Ok(1.0)]);
+        for text in ["2", "-1%", "101%", "nan", "%", "two"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_may_be_infinite_and_ramps_may_not() {
+        assert_eq!([rate("inf"), rate("0.5")], [Ok(f64::INFINITY), Ok(0.5)]);
+        assert!(rate("0").is_err() && rate("nan").is_err() && rate("-inf").is_err());
+        assert_eq!(ramp("1:20:5m"), Ok(Ramp { from: 1.0, to: 20.0, over: Duration::from_mins(5) }));
+        for text in ["1:20", "1:inf:5m", "0:0:5m", "1:2:0", "-1:2:3", "a:b:c"] {
+            assert!(ramp(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! One run, from the load to what is reported of it.
+
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::arguments::WindowName;
+use super::drive::{self, Driven, Ending};
+use super::progress::Display;
+use super::{Asked, Bench, INTERRUPTION, target};
+use crate::cli::Failure;
+use crate::cli::failure::USAGE;
+use crate::facts::{Gpu, Host};
+use crate::load::{Arrival, End, Plan, Run, Target};
+use crate::metrics::{Options, Part, Slo, Until, WatchOptions, summarize};
+use crate::report::{Benchmark, number};
+use crate::telemetry::{self, Scope};
+use crate::trial::Measurement;
+
+impl Bench {
+    /// Drives one run and judges it.
+    pub(super) async fn measure(
+        &self,
+        asked: Asked,
+        tokenizer: Option<&Path>,
+        display: &Display,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<(Benchmark, Run), Failure> {
+        let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+        let Asked { name, target, workload, plan } = asked;
+        let scope = (!self.output.no_telemetry).then(|| Scope::of_url(&target.base_url));
+        let driven =
+            drive::drive(&target, workload, plan.clone(), self.watched(&plan)?, scope, display, stop.clone()).await?;
+        let Driven { run, recorder, stop, telemetry } = driven;
+        let steady = self.judge.window == WindowName::Steady;
+        let options = Options {
+            goodput: self.slos()?,
+            window: if steady { Part::Steady } else { Part::Whole },
+            plan: Some(&plan),
+            recorder: Some(&recorder),
+        };
+        let mut measurement = summarize(&run, &options);
+        let mut server_series = None;
+        if let Some(telemetry) = &telemetry {
+            let window = window(&run, &measurement);
+            measurement.server = telemetry::summarize(telemetry, &window, measurement.total_output_tokens);
+            server_series = self.output.series.then(|| telemetry.to_json(&window));
+        }
+        let invalid = self.void(&measurement, &run, stop.as_ref());
+        let end = match (&run.end, stop) {
+            (End::Stopped, _) => INTERRUPTION.to_owned(),
+            (_, Some(ending)) => ending.text,
+            (End::Complete | End::Observer, None) => "complete".to_owned(),
+        };
+        let benchmark = Benchmark {
+            name,
+            date,
+            backend: target.dialect.name().to_owned(),
+            model: target.model.clone(),
+            tokenizer: tokenizer.map(|path| path.display().to_string()),
+            device: self.device(&target),
+            requests: plan.requests,
+            rate: match plan.arrival {
+                Arrival::Rate { per_s, .. } => per_s,
+                _ => f64::INFINITY,
+            },
+            burstiness: match plan.arrival {
+                Arrival::Rate { burstiness, .. } | Arrival::Ramp { burstiness, .. } => burstiness,
+                _ => self.load.burstiness.unwrap_or(1.0),
+            },
+            ramp: match plan.arrival {
+                Arrival::Ramp { from_per_s, to_per_s, over, .. } => Some([from_per_s, to_per_s, over.as_secs_f64()]),
+                _ => None,
+            },
+            concurrency: plan.concurrency.map(|n| n as u64),
+            seed: plan.seed,
+            steady,
+            invalid,
+            measurement,
+            end,
+            unfinished: run.unfinished as u64,
+            unsent: run.unsent as u64,
+            series: self.output.series.then(|| serde_json::to_value(recorder.series()).unwrap_or_default()),
+            server_series,
+        };
+        Ok((benchmark, run))
+    }
+
+    /// The limits of a good request.
+    pub(super) fn slos(&self) -> Result<Vec<Slo>, Failure> {
+        let parse =
+            |text: &String| text.parse::<Slo>().map_err(|error| Failure::new(USAGE, format!("--goodput: {error}")));
+        self.judge.goodput.iter().map(parse).collect()
+    }
+
+    /// What may end a run early. Whoever asks for a number of requests gets them, unless their numbers would be void.
+    fn watched(&self, plan: &Plan) -> Result<WatchOptions, Failure> {
+        let open = !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce);
+        let until = self.until()?;
+        Ok(WatchOptions {
+            error_rate_limit: (self.judge.max_error_rate < 1.0).then_some(self.judge.max_error_rate),
+            goodput: self.slos()?,
+            open_loop: open && until.is_some(),
+            until,
+            total: plan.requests,
+            concurrency: plan.concurrency,
+            ..WatchOptions::default()
+        })
+    }
+
+    /// The precision that is enough.
+    pub(super) fn until(&self) -> Result<Option<Until>, Failure> {
+        let Some(share) = &self.judge.until else { return Ok(None) };
+        let until = Until::parse(&self.judge.until_metric, share).map_err(|error| {
+            let failure = Failure::new(USAGE, format!("--until: {error}"));
+            match error.hint() {
+                Some(hint) => failure.with_hint(hint),
+                None => failure,
+            }
+        })?;
+        Ok(Some(until))
+    }
+
+    /// Why the numbers must not be used.
+    fn void(&self, measurement: &Measurement, run: &Run, stop: Option<&Ending>) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let first = run.records.iter().find_map(|record| record.result.as_ref().err());
+        let total = measurement.completed + measurement.failed;
+        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
+        let share = measurement.failed as f64 / total.max(1) as f64;
+        let example = first.map_or_else(String::new, |first| format!("; the first: {first}"));
+        if let Some(ending) = stop.filter(|ending| !ending.sound) {
+            reasons.push(format!("{}{example}", ending.text));
+        } else if share > self.judge.max_error_rate {
+            let (failed, percent) = (measurement.failed, number(self.judge.max_error_rate * 100.0));
+            reasons.push(format!("{failed} of {total} requests failed, more than {percent} %{example}"));
+        } else if measurement.completed == 0 {
+            reasons.push("no request completed".to_owned());
+        }
+        let precise = stop.is_some_and(|ending| ending.sound);
+        if let Some(share) = self.judge.until.as_ref().filter(|_| !precise && stop.is_none() && run.end != End::Stopped)
+        {
+            reasons.push(format!(
+                "the run was too short to know {} to {share}: {} requests completed",
+                self.judge.until_metric, measurement.completed
+            ));
+        }
+        if let Some(window) = measurement.window.as_ref() {
+            if self.judge.window == WindowName::Steady && !window.steady && run.end != End::Stopped {
+                reasons.push(format!("no steady state was found: {}", window.reason));
+            }
+        }
+        if let Some(client) = measurement.client.as_ref().filter(|client| !client.valid) {
+            reasons.extend(client.reasons.iter().cloned());
+        }
+        reasons
+    }
+
+    fn device(&self, target: &Target) -> String {
+        if let Some(device) = &self.output.device {
+            return device.clone();
+        }
+        if !target::is_local(&target.base_url) {
+            return target::host(&target.base_url).to_owned();
+        }
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        // A machine without a GPU serves with its processor.
+        Gpu::describe(visible.as_deref()).unwrap_or_else(|_| Host::detect().cpu)
+    }
+}
+
+/// The measured part of a run.
+fn window(run: &Run, measurement: &Measurement) -> Range<Instant> {
+    let at = |seconds: f64| run.began + Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    match &measurement.window {
+        Some(window) => at(window.from_s)..at(window.to_s),
+        None => run.began..run.ended,
+    }
+}
+
+/// `random_inf`, `random_c64`, `trace_qps_4`: what the nightly benchmarks call a test.
+pub(super) fn name(kind: &str, plan: &Plan) -> String {
+    let rate = match plan.arrival {
+        Arrival::Closed => return format!("{kind}_c{}", plan.concurrency.unwrap_or(1)),
+        Arrival::AtOnce => "qps_inf".to_owned(),
+        Arrival::Rate { per_s, .. } => format!("qps_{per_s}"),
+        Arrival::Ramp { from_per_s, to_per_s, .. } => format!("qps_{from_per_s}_to_{to_per_s}"),
+        Arrival::Trace { factor } => format!("x{factor}"),
+    };
+    match plan.concurrency {
+        Some(concurrency) => format!("{kind}_{rate}_c{concurrency}"),
+        None => format!("{kind}_{rate}"),
+    }
+}

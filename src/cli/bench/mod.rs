@@ -1,0 +1,221 @@
+//! `bench`: the load generator alone, against any server of OpenAI's interface.
+
+mod arguments;
+mod drive;
+mod measure;
+mod place;
+mod plan;
+mod progress;
+mod record;
+mod target;
+mod work;
+
+use std::sync::Arc;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::Global;
+use super::failure::{Failure, INTERRUPTED, NOT_VALID, USAGE};
+use super::output::print;
+use crate::job::{Profile, ProfileRun};
+use crate::load::{Api, End, Plan, Target};
+use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json};
+use crate::workload::{Spec, Workload};
+use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs, WorkArgs};
+use place::Place;
+use progress::Display;
+use target::Served;
+
+/// Asks a running server and reports throughput and latencies as `vllm bench serve` does.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Standard output has the results only; progress goes to standard error. Exit codes: 2 wrong arguments, 3 a data file is \
+invalid, 5 no server answers, 6 the sample is void (its numbers are written all the same), 130 interrupted (what has \
+ended by then is written).")]
+pub(super) struct Bench {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    judge: JudgeArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// One run to be driven.
+struct Asked {
+    /// Names it in tables.
+    name: String,
+    target: Target,
+    workload: Arc<dyn Workload>,
+    plan: Plan,
+}
+
+impl Bench {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let format = BENCH_FORMATS.iter().find(|format| format.name == self.output.format);
+        let Some(format) = format else { return Err(Failure::new(USAGE, "unknown format")) };
+        let mut result = self.output.output.as_deref().map(|path| Place::new(path, "--output")).transpose()?;
+        let mut records = self.output.records.as_deref().map(|path| Place::new(path, "--records")).transpose()?;
+
+        self.slos()?;
+        self.until()?;
+        let display = Display::new(global);
+        let mut stop = stop_signals()?;
+        let (target, served) = tokio::select! {
+            biased;
+            found = target::find(&self.server) => found?,
+            () = stopped(&mut stop) => return Err(interrupted()),
+        };
+        let tokenizer = self.work.tokenizer(&served);
+        let runs = self.asked(&target, &served)?;
+        for asked in &runs {
+            for left_out in asked.workload.left_out() {
+                display.note(&format!("{}: left out {} {}", asked.name, left_out.rows, left_out.reason));
+            }
+        }
+        let (mut ended, mut trouble) = (Vec::new(), None);
+        let of = runs.len();
+        for (place, asked) in runs.into_iter().enumerate() {
+            let name = asked.name.clone();
+            if of > 1 {
+                display.note(&format!("run {} of {of}: {name}", place + 1));
+            }
+            let (benchmark, run) = match self.measure(asked, tokenizer.as_deref(), &display, &stop).await {
+                Ok(measured) => measured,
+                Err(failure) if ended.is_empty() => return Err(failure),
+                Err(failure) => {
+                    // What the runs before have given is kept.
+                    trouble = Some(failure);
+                    break;
+                }
+            };
+            if let Some(records) = &mut records {
+                for record in &run.records {
+                    records.line(&record::line(&name, record).to_string())?;
+                }
+            }
+            ended.push(benchmark);
+            if run.end == End::Stopped {
+                break;
+            }
+        }
+        display.finish();
+        let runs = match ended.as_slice() {
+            [one] if self.load.profile.is_none() => Runs::One(one),
+            all => Runs::Profile(all),
+        };
+        if let Some(mut place) = result.take() {
+            let json = match runs {
+                Runs::One(run) => benchmark_json(run),
+                Runs::Profile(all) => all.iter().map(benchmark_json).collect(),
+            };
+            place.line(&format!("{json:#}"))?;
+            place.keep()?;
+        }
+        if let Some(place) = records.take() {
+            place.keep()?;
+        }
+        print(&(format.write)(runs))?;
+        trouble.map_or_else(|| verdict(&ended), Err)
+    }
+}
+
+impl Bench {
+    /// The runs, in order.
+    fn asked(&self, target: &Target, served: &Served) -> Result<Vec<Asked>, Failure> {
+        if let Some(profile) = &self.load.profile {
+            return self.profile(profile, target, served);
+        }
+        let spec = self.work.spec(self.load.num_requests)?;
+        let surroundings = self.work.surroundings(target, served, self.load.seed);
+        let workload = spec.build(&surroundings).map_err(work::failure)?;
+        let trace = matches!(spec, Spec::Trace { .. });
+        let plan = plan::of(&self.load, &*workload, trace, self.judge.until.is_some())?;
+        Ok(vec![Asked { name: measure::name(spec.kind(), &plan), target: target.clone(), workload, plan }])
+    }
+
+    /// The runs of a profile. All are built before the first is driven, so that a missing file is found at once.
+    fn profile(&self, profile: &str, target: &Target, served: &Served) -> Result<Vec<Asked>, Failure> {
+        if let Some(flag) = self.work.described() {
+            return Err(Failure::new(USAGE, format!("--profile says itself what {flag} would say")));
+        }
+        let mut profile = Profile::read(profile)?;
+        if let Some(file) = &self.work.dataset
+            && !profile.set_dataset(file)
+        {
+            return Err(Failure::new(USAGE, format!("no run of profile {} needs --dataset", profile.name)));
+        }
+        let title = profile.name.clone();
+        let build = |run: &ProfileRun| {
+            let api = self.server.api.map_or(run.load.api, Api::from);
+            let target = Target { api, ..target.clone() };
+            let surroundings = self.work.surroundings(&target, served, self.load.seed);
+            let workload = run.spec.build(&surroundings).map_err(work::failure)?;
+            let own = run.load.plan(self.load.seed);
+            let requests = own.requests.or_else(|| if own.duration.is_none() { workload.len() } else { None });
+            let plan = Plan {
+                requests,
+                warmup: self.load.warmup.unwrap_or(own.warmup),
+                request_timeout: self.load.request_timeout.unwrap_or(own.request_timeout),
+                allow_eos: own.allow_eos || self.load.allow_eos,
+                ..own
+            };
+            Ok(Asked { name: format!("{title}_{}", run.name), target, workload, plan })
+        };
+        profile.runs.iter().map(build).collect()
+    }
+}
+
+/// The exit code of what has been written.
+fn verdict(ended: &[Benchmark]) -> Result<(), Failure> {
+    if ended.iter().any(|run| run.end == INTERRUPTION) {
+        return Err(interrupted());
+    }
+    let several = ended.len() > 1;
+    let void: Vec<_> = ended
+        .iter()
+        .filter(|run| !run.is_valid())
+        .map(|run| match several {
+            true => format!("{}: {}", run.name, run.invalid.join("; ")),
+            false => run.invalid.join("; "),
+        })
+        .collect();
+    if void.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(NOT_VALID, format!("the sample is void: {}", void.join("; "))))
+}
+
+const INTERRUPTION: &str = "interrupted";
+
+fn interrupted() -> Failure {
+    Failure::new(INTERRUPTED, "interrupted")
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The first signal ends the load, whose numbers are written.
+fn stop_signals() -> Result<watch::Receiver<bool>, Failure> {
+    let (sender, receiver) = watch::channel(false);
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let mut signals =
+            signal(kind).map_err(|error| Failure::unexpected(format!("cannot watch signals: {error}")))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                sender.send_replace(true);
+            }
+        });
+    }
+    Ok(receiver)
+}

@@ -1,0 +1,106 @@
+//! Files of results: opened before the load, so that a wrong path costs no run, and moved into their place when whole.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::cli::Failure;
+use crate::cli::failure::USAGE;
+
+/// A file beside its place; it vanishes unless it is [`keep`](Self::keep)ed. A device or pipe is written to as it is.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    part: Option<PathBuf>,
+    file: BufWriter<File>,
+}
+
+impl Place {
+    /// # Errors
+    /// When no file can be made there.
+    pub(super) fn new(path: &Path, flag: &str) -> Result<Self, Failure> {
+        let refuse = |problem: String| {
+            Failure::new(USAGE, format!("{flag} {}: {problem}", path.display()))
+                .with_hint("name a file in a directory that exists and can be written to")
+        };
+        if path.is_dir() {
+            return Err(refuse("is a directory".to_owned()));
+        }
+        // A link stays a link.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let mut name = path.file_name().ok_or_else(|| refuse("names no file".to_owned()))?.to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let replaceable = !path.exists() || path.is_file();
+        let part = replaceable.then(|| path.with_file_name(name));
+        let file = match &part {
+            Some(part) => File::create(part),
+            None => File::options().write(true).open(&path),
+        };
+        let file = file.map_err(|error| refuse(format!("cannot be written: {error}")))?;
+        Ok(Self { path, part, file: BufWriter::new(file) })
+    }
+
+    pub(super) fn line(&mut self, text: &str) -> Result<(), Failure> {
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.write_all(b"\n"));
+        written.map_err(|error| self.failed(&error))
+    }
+
+    /// Puts the file into its place.
+    pub(super) fn keep(mut self) -> Result<(), Failure> {
+        let written = self.file.flush();
+        let kept = written.and_then(|()| match &self.part {
+            // What is in its place after a crash of the machine is either the old file or the whole new one.
+            Some(part) => self.file.get_ref().sync_all().and_then(|()| std::fs::rename(part, &self.path)),
+            None => Ok(()),
+        });
+        kept.map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &std::io::Error) -> Failure {
+        Failure::unexpected(format!("cannot write {}: {error}", self.path.display()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(part) = &self.part {
+            // After `keep` there is nothing of this name.
+            let _ = std::fs::remove_file(part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_appears_when_it_is_whole_and_not_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("result.json");
+        let mut place = Place::new(&path, "--output").unwrap();
+        place.line("{}").unwrap();
+        assert!(!path.exists());
+        place.keep().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
+        Place::new(&path, "--output").unwrap().line("half").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
+        assert_eq!(directory.path().read_dir().unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_device_stays_one() {
+        let mut place = Place::new(Path::new("/dev/null"), "--output").unwrap();
+        place.line("{}").unwrap();
+        place.keep().unwrap();
+        assert!(!Path::new("/dev/null").is_file());
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(Place::new(&directory.path().join("missing/result.json"), "--output").is_err());
+        assert!(Place::new(directory.path(), "--output").is_err());
+        assert!(Place::new(Path::new("/"), "--output").is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! When to ask: the plan from the arguments, with rules for what contradicts itself.
+
+use std::time::Duration;
+
+use super::arguments::LoadArgs;
+use crate::cli::Failure;
+use crate::cli::failure::USAGE;
+use crate::load::{Arrival, Plan};
+use crate::workload::Workload;
+
+/// The number of `vllm bench serve --num-prompts` without that argument.
+const USUAL_REQUESTS: u64 = 1000;
+
+/// A queue of a thousand long requests is no failure.
+const USUAL_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// How long a run goes on at most for a precision that it does not reach.
+const PATIENCE: Duration = Duration::from_mins(30);
+
+/// The plan of one run. `until`: whether the run ends by itself once its numbers are precise; `trace`: whether the
+/// workload was asked for as a trace.
+pub(super) fn of(args: &LoadArgs, workload: &dyn Workload, trace: bool, until: bool) -> Result<Plan, Failure> {
+    let stamped = workload.due(0).is_some();
+    if args.trace_factor.is_some() && !stamped {
+        let message = "--trace-factor stretches time stamps, and this workload has none";
+        return Err(Failure::new(USAGE, message).with_hint("replay a file with time stamps: --trace FILE"));
+    }
+    let arrival = arrival(args, stamped);
+    if trace && !stamped && args.rate.is_none() && args.ramp.is_none() && args.concurrency.is_none() {
+        let message = "--trace: the file has no time stamps, so that it does not say when to send";
+        return Err(Failure::new(USAGE, message).with_hint("add --rate R or --concurrency N"));
+    }
+    let counted = args.num_requests.or(if trace { workload.len() } else { None });
+    let paced = matches!(arrival, Arrival::Ramp { .. } | Arrival::Rate { .. });
+    if paced && counted.is_none() && args.duration.is_none() && !until {
+        let message = "a rate alone does not say when to stop";
+        return Err(Failure::new(USAGE, message).with_hint("add --num-requests N, --duration S or --until 2%"));
+    }
+    let bounded = args.duration.is_some() || until;
+    let requests = counted.or((!bounded).then_some(USUAL_REQUESTS));
+    if arrival == Arrival::AtOnce && requests.is_none() {
+        let message = "all requests at once, and not how many";
+        return Err(Failure::new(USAGE, message).with_hint("add --num-requests N, --concurrency N or --rate R"));
+    }
+    let concurrency = args.concurrency.map(|n| n as usize);
+    Ok(Plan {
+        arrival,
+        seed: args.seed,
+        concurrency,
+        requests,
+        duration: args.duration.or((until && requests.is_none()).then_some(PATIENCE)),
+        warmup: args.warmup.unwrap_or(0),
+        request_timeout: args.request_timeout.unwrap_or(USUAL_TIMEOUT),
+        allow_eos: args.allow_eos,
+        ..Plan::closed(1, 1)
+    })
+}
+
+fn arrival(args: &LoadArgs, stamped: bool) -> Arrival {
+    let burstiness = args.burstiness.unwrap_or(1.0);
+    match (args.ramp, args.rate) {
+        (Some(ramp), _) => Arrival::Ramp { from_per_s: ramp.from, to_per_s: ramp.to, over: ramp.over, burstiness },
+        (None, Some(rate)) if rate.is_finite() => Arrival::Rate { per_s: rate, burstiness },
+        (None, Some(_)) => Arrival::AtOnce,
+        (None, None) if stamped => Arrival::Trace { factor: args.trace_factor.unwrap_or(1.0) },
+        (None, None) if args.concurrency.is_some() => Arrival::Closed,
+        (None, None) => Arrival::AtOnce,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::bench::arguments::WorkArgs;
+    use crate::workload::{Prompt, Session};
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        work: WorkArgs,
+        #[command(flatten)]
+        load: LoadArgs,
+    }
+
+    /// Sessions that are due a second apart, if they are.
+    #[derive(Debug)]
+    struct Made {
+        stamped: bool,
+    }
+
+    impl Workload for Made {
+        fn session(&self, _index: u64) -> Session {
+            Session::single(Prompt::Text(String::new()), 1)
+        }
+
+        fn longest(&self) -> u64 {
+            1
+        }
+
+        fn len(&self) -> Option<u64> {
+            self.stamped.then_some(7)
+        }
+
+        fn due(&self, index: u64) -> Option<Duration> {
+            self.stamped.then(|| Duration::from_secs(index))
+        }
+    }
+
+    fn plan(words: &str, stamped: bool) -> Result<Plan, Failure> {
+        let line = Line::try_parse_from(["bench"].into_iter().chain(words.split_whitespace())).unwrap();
+        of(&line.load, &Made { stamped }, stamped, words.contains("60s"))
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_in_vllm_bench_serve() {
+        let once = plan("", false).unwrap();
+        assert_eq!((once.arrival, once.requests, once.concurrency), (Arrival::AtOnce, Some(1000), None));
+        let closed = plan("--concurrency 4", false).unwrap();
+        assert_eq!((closed.arrival, closed.requests, closed.concurrency), (Arrival::Closed, Some(1000), Some(4)));
+        let capped = plan("--concurrency 4 --rate inf", false).unwrap();
+        assert_eq!((capped.arrival, capped.concurrency), (Arrival::AtOnce, Some(4)));
+        let rate = plan("--rate 2 --burstiness 0.5 --num-requests 3", false).unwrap();
+        assert_eq!(rate.arrival, Arrival::Rate { per_s: 2.0, burstiness: 0.5 });
+    }
+
+    #[test]
+    fn a_time_limit_stands_for_a_number() {
+        let closed = plan("--concurrency 4 --duration 5m", false).unwrap();
+        assert_eq!((closed.requests, closed.duration), (None, Some(Duration::from_mins(5))));
+        assert!(plan("--duration 5m", false).is_err(), "all at once, for ever");
+        assert!(plan("--rate 2", false).is_err());
+        assert!(plan("--rate 2 --duration 9", false).is_ok());
+        assert!(plan("--ramp 1:2:3", false).is_err());
+    }
+
+    #[test]
+    fn a_trace_is_replayed_once_unless_a_rate_is_given() {
+        let trace = plan("--trace-factor 0.5", true).unwrap();
+        assert_eq!((trace.arrival, trace.requests), (Arrival::Trace { factor: 0.5 }, Some(7)));
+        assert_eq!(plan("--rate inf", true).unwrap().arrival, Arrival::AtOnce);
+        assert!(plan("--trace-factor 0.5", false).is_err());
+    }
+}

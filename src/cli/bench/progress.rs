@@ -1,0 +1,220 @@
+//! What a person watches while the load runs. The load's thread only counts; writing is done elsewhere, so that a slow
+//! terminal or a full pipe delays no request.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::cli::progress::{Mode, write_line};
+use crate::load::{Event, Phase, Tick};
+use crate::report::number;
+
+/// How often the live line changes, and lines and JSON lines come.
+const LIVE: Duration = Duration::from_millis(100);
+const LINES: Duration = Duration::from_secs(10);
+const JSON: Duration = Duration::from_secs(1);
+
+/// Where the load stands; written by the load's thread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Live(Arc<Mutex<State>>);
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    phase: Option<Phase>,
+    total: Option<u64>,
+    done: u64,
+    failed: u64,
+    ttft: (Duration, u32),
+    tick: Tick,
+    began: Option<Instant>,
+    /// Chunks over the last second, for the speed of the moment.
+    speed: Speed,
+}
+
+/// A rate over about a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Speed {
+    since: (Duration, u64),
+    per_s: f64,
+}
+
+impl Speed {
+    fn follow(&mut self, at: Duration, count: u64) {
+        let passed = at.saturating_sub(self.since.0).as_secs_f64();
+        if passed >= 1.0 {
+            #[expect(clippy::cast_precision_loss, reason = "chunks of a second are far below 2^53")]
+            let gained = count.saturating_sub(self.since.1) as f64;
+            (self.per_s, self.since) = (gained / passed, (at, count));
+        }
+    }
+}
+
+impl Live {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere must not silence the progress.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Called on the load's thread.
+    pub(super) fn follow(&self, event: &Event<'_>) {
+        let mut state = self.state();
+        match event {
+            Event::Phase { phase, total } => {
+                *state = State { phase: Some(*phase), total: *total, began: Some(Instant::now()), ..State::default() };
+            }
+            Event::Ended { record, .. } => {
+                state.done += 1;
+                state.failed += u64::from(record.result.is_err());
+                if let Some(ttft) = record.ttft().filter(|_| record.result.is_ok()) {
+                    state.ttft.0 += ttft;
+                    state.ttft.1 += 1;
+                }
+            }
+            Event::Tick(tick) => {
+                state.tick = *tick;
+                state.speed.follow(tick.at, tick.chunks);
+            }
+        }
+    }
+}
+
+/// The phase in words.
+fn name(phase: Option<Phase>) -> &'static str {
+    match phase {
+        None | Some(Phase::Prepare) => "preparing",
+        Some(Phase::Warmup) => "warming up",
+        Some(Phase::Measure) => "measuring",
+    }
+}
+
+impl State {
+    /// `measuring 120/1000, 1523 tok/s, 64 in flight, TTFT 51.2 ms, 12 s`
+    fn text(&self) -> String {
+        let mut text = name(self.phase).to_owned();
+        match self.total {
+            Some(total) => text.push_str(&format!(" {}/{total}", self.done)),
+            None if self.done > 0 => text.push_str(&format!(" {}", self.done)),
+            None => {}
+        }
+        if self.failed > 0 {
+            text.push_str(&format!(" ({} failed)", self.failed));
+        }
+        if self.phase == Some(Phase::Measure) {
+            if self.speed.per_s > 0.0 {
+                text.push_str(&format!(", {} tok/s", number(self.speed.per_s)));
+            }
+            text.push_str(&format!(", {} in flight", self.tick.in_flight));
+            if self.tick.waiting > 0 {
+                text.push_str(&format!(", {} waiting", self.tick.waiting));
+            }
+        }
+        if let Some(ttft) = self.ttft_ms() {
+            text.push_str(&format!(", TTFT {} ms", number(ttft)));
+        }
+        if let Some(began) = self.began {
+            text.push_str(&format!(", {} s", began.elapsed().as_secs()));
+        }
+        text
+    }
+
+    fn ttft_ms(&self) -> Option<f64> {
+        self.ttft.0.checked_div(self.ttft.1).map(|mean| mean.as_secs_f64() * 1e3)
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({
+            "event": "progress",
+            "phase": name(self.phase),
+            "done": self.done,
+            "total": self.total,
+            "failed": self.failed,
+            "in_flight": self.tick.in_flight,
+            "waiting": self.tick.waiting,
+            "chunks_per_s": self.speed.per_s,
+            "mean_ttft_ms": self.ttft_ms(),
+            "elapsed_s": self.began.map(|began| began.elapsed().as_secs_f64()),
+        })
+    }
+}
+
+/// Writes what happens to standard error.
+pub(super) struct Display {
+    mode: Mode,
+}
+
+impl Display {
+    pub(super) fn new(global: &Global) -> Self {
+        Self { mode: Mode::of(global) }
+    }
+
+    pub(super) fn note(&self, text: &str) {
+        self.mode.note(text);
+    }
+
+    pub(super) fn finish(&self) {
+        self.mode.finish();
+    }
+
+    /// Shows where the load stands, until it is dropped.
+    pub(super) async fn watch(&self, live: &Live) -> Infallible {
+        let pace = match &self.mode {
+            Mode::Quiet => return std::future::pending().await,
+            Mode::Live(_) => LIVE,
+            Mode::Lines => LINES,
+            Mode::Json => JSON,
+        };
+        let (mut shown, mut last) = (None, Instant::now());
+        loop {
+            tokio::time::sleep(LIVE).await;
+            let state = live.state().clone();
+            let turned = shown != state.phase;
+            shown = state.phase;
+            if let Mode::Live(bar) = &self.mode {
+                bar.set_length(state.total.unwrap_or(0).max(1));
+                bar.set_position(state.done);
+                bar.set_message(state.text());
+                continue;
+            }
+            if turned || last.elapsed() >= pace {
+                last = Instant::now();
+                match &self.mode {
+                    Mode::Json => write_line(&state.json().to_string()),
+                    _ => write_line(&state.text()),
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Display {
+    /// No error is written behind a live line.
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_where_the_load_stands() {
+        let live = Live::default();
+        assert_eq!(live.state().text(), "preparing");
+        live.follow(&Event::Phase { phase: Phase::Measure, total: Some(10) });
+        live.follow(&Event::Tick(Tick { at: Duration::from_secs(2), sent: 4, in_flight: 3, waiting: 1, chunks: 100 }));
+        assert_eq!(live.state().text(), "measuring 0/10, 50 tok/s, 3 in flight, 1 waiting, 0 s");
+        assert_eq!(live.state().json()["chunks_per_s"], 50.0);
+    }
+
+    #[test]
+    fn a_phase_begins_with_counts_of_zero() {
+        let live = Live::default();
+        live.follow(&Event::Tick(Tick { at: Duration::from_secs(2), chunks: 100, ..Tick::default() }));
+        live.follow(&Event::Phase { phase: Phase::Warmup, total: None });
+        assert_eq!(live.state().text(), "warming up, 0 s");
+    }
+}

@@ -1,0 +1,32 @@
+//! One request as a line of JSON.
+
+use serde_json::{Value as Json, json};
+
+use crate::load::Record;
+
+/// Times in seconds since the window's start, latencies in milliseconds; what does not exist is null. `chunks_ms` are the
+/// times of the content chunks after the send; of a thinned record only the first and the last.
+pub(super) fn line(run: &str, record: &Record) -> Json {
+    let ms = |duration: Option<std::time::Duration>| duration.map(|duration| duration.as_secs_f64() * 1e3);
+    let chunks: Vec<f64> = record.chunks.iter().map(|at| f64::from(*at) / 1e3).collect();
+    let error = record.result.as_ref().err();
+    json!({
+        "run": run,
+        "session": record.session,
+        "turn": record.turn,
+        "due_s": record.due.as_secs_f64(),
+        "sent_s": record.sent.as_secs_f64(),
+        "end_s": record.end.as_secs_f64(),
+        "queued": record.queued,
+        "prompt_tokens": record.prompt_tokens,
+        "cached_tokens": record.cached_tokens,
+        "asked_tokens": record.asked_tokens,
+        "output_tokens": record.output_tokens,
+        "chunk_count": record.chunk_count,
+        "ttft_ms": ms(record.ttft()),
+        "e2el_ms": ms(record.e2el()),
+        "chunks_ms": chunks,
+        "error": error.map(crate::load::Error::class),
+        "message": error.map(ToString::to_string),
+    })
+}

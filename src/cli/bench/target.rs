@@ -1,0 +1,241 @@
+//! Whom to ask: the target from the arguments, and what the server says of itself before the load.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json};
+
+use super::arguments::{ApiName, ServerArgs};
+use crate::cli::Failure;
+use crate::cli::failure::{ENGINE_NEVER_HEALTHY, INVALID, USAGE};
+use crate::load::{Api, ApiKey, Dialect, Target};
+
+/// OpenAI's own programs read their key from there.
+const USUAL_KEY: &str = "OPENAI_API_KEY";
+
+/// A server that is healthy answers this question at once.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// What `/v1/models` says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Served {
+    /// Prompt plus output, in tokens, of the model that is asked.
+    pub(super) max_model_len: Option<u64>,
+    /// Where the server has the model from, if that is a directory of this machine.
+    pub(super) directory: Option<PathBuf>,
+}
+
+/// The target, and what the server says of the model.
+pub(super) async fn find(args: &ServerArgs) -> Result<(Target, Served), Failure> {
+    let mut target = from_arguments(args)?;
+    let models = match ask(&target).await? {
+        Some(models) => models,
+        None => {
+            let Some(model) = &args.model else {
+                return Err(Failure::new(USAGE, "the server does not list its models").with_hint("give --model NAME"));
+            };
+            target.model.clone_from(model);
+            return Ok((target, Served::default()));
+        }
+    };
+    target.model = choose(args.model.as_deref(), &models)?;
+    let entry = models.iter().find(|model| model["id"] == *target.model);
+    Ok((target, entry.map(served).unwrap_or_default()))
+}
+
+fn served(entry: &Json) -> Served {
+    let root = entry["root"].as_str().map(PathBuf::from).filter(|root| root.is_absolute() && root.is_dir());
+    Served { max_model_len: entry["max_model_len"].as_u64(), directory: root }
+}
+
+/// The name that was asked for, or the only one.
+fn choose(asked: Option<&str>, models: &[Json]) -> Result<String, Failure> {
+    let names: Vec<_> = models.iter().filter_map(|model| model["id"].as_str()).collect();
+    match (asked, names.as_slice()) {
+        (Some(asked), names) if names.contains(&asked) => Ok(asked.to_owned()),
+        (Some(asked), []) => Ok(asked.to_owned()),
+        (Some(asked), names) => Err(Failure::new(USAGE, format!("the server does not serve {asked:?}"))
+            .with_hint(format!("it serves {}", names.join(", ")))),
+        (None, [name]) => Ok((*name).to_owned()),
+        (None, []) => Err(Failure::new(USAGE, "the server lists no model").with_hint("give --model NAME")),
+        (None, names) => Err(Failure::new(USAGE, format!("the server serves {} models", names.len()))
+            .with_hint(format!("give --model with one of {}", names.join(", ")))),
+    }
+}
+
+/// The entries of `/v1/models`; `None` where the server has no such list.
+async fn ask(target: &Target) -> Result<Option<Vec<Json>>, Failure> {
+    let base = target.base_url.trim_end_matches('/').trim_end_matches("/v1");
+    let url = format!("{base}/v1/models");
+    let gone = |problem: String| {
+        Failure::new(ENGINE_NEVER_HEALTHY, format!("no answer from {url}: {problem}"))
+            .with_hint("start the server first, wait until it is ready, and check --url")
+    };
+    let client = reqwest::Client::builder().no_proxy().timeout(ANSWER_LIMIT).build();
+    let client = client.map_err(|error| Failure::unexpected(format!("cannot build the http client: {error}")))?;
+    let mut request = client.get(&url);
+    if let Some(key) = &target.api_key {
+        request = request.bearer_auth(&key.0);
+    }
+    for (name, value) in &target.headers {
+        request = request.header(name, value);
+    }
+    let response = match request.send().await {
+        Ok(response) => response,
+        // Only the load itself speaks TLS.
+        Err(error) if error.is_builder() && url.starts_with("https:") => return Ok(None),
+        Err(error) if error.is_builder() => {
+            return Err(Failure::new(
+                USAGE,
+                format!("cannot use the url {:?}: {}", target.base_url, innermost(&error)),
+            ));
+        }
+        Err(error) => return Err(gone(innermost(&error))),
+    };
+    match response.status().as_u16() {
+        200 => {}
+        status @ (401 | 403) => {
+            return Err(Failure::new(USAGE, format!("{url} answers with http status {status}"))
+                .with_hint("name the environment variable that holds the key with --api-key-env"));
+        }
+        status @ 500.. => return Err(gone(format!("http status {status}"))),
+        // Not every server has the list.
+        _ => return Ok(None),
+    }
+    let body: Json = response.json().await.map_err(|error| gone(innermost(&error)))?;
+    Ok(body["data"].as_array().cloned())
+}
+
+/// The cause that a person can act on stands at the end of the chain.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+impl From<ApiName> for Api {
+    fn from(name: ApiName) -> Self {
+        match name {
+            ApiName::Completions => Self::Completions,
+            ApiName::Chat => Self::Chat,
+        }
+    }
+}
+
+/// The target but for the model's name.
+fn from_arguments(args: &ServerArgs) -> Result<Target, Failure> {
+    let url = args.url.trim();
+    if !(url.starts_with("http://") || url.starts_with("https://")) {
+        let message = format!("--url {url:?} is no http or https address");
+        return Err(Failure::new(USAGE, message).with_hint("give such as http://127.0.0.1:8000"));
+    }
+    let Some(dialect) = Dialect::from_name(&args.server) else {
+        return Err(Failure::new(USAGE, format!("unknown server {:?}", args.server)));
+    };
+    if let Some(file) = args.ca_file.as_deref().filter(|file| !file.is_file()) {
+        return Err(Failure::new(INVALID, format!("--ca-file {} cannot be read", file.display())));
+    }
+    Ok(Target {
+        api: args.api.map_or(Api::Completions, Api::from),
+        dialect,
+        stream: !args.no_stream,
+        api_key: key(args.api_key_env.as_deref(), |name| std::env::var(name).ok())?,
+        headers: args.header.iter().map(|line| header(line)).collect::<Result<_, _>>()?,
+        extra_body: args.extra_body.as_deref().map(extra_body).transpose()?.unwrap_or_default(),
+        ca_file: args.ca_file.clone(),
+        ..Target::new(url, "")
+    })
+}
+
+/// A name that was given must be there; the usual one may be absent.
+fn key(asked: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Option<ApiKey>, Failure> {
+    let value = variable(asked.unwrap_or(USUAL_KEY)).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+    match (asked, value) {
+        (Some(name), None) => Err(Failure::new(USAGE, format!("--api-key-env: the environment has no {name}"))
+            .with_hint("give the name of a variable that holds the key, not the key itself")),
+        (_, value) => Ok(value.map(ApiKey)),
+    }
+}
+
+fn header(line: &str) -> Result<(String, String), Failure> {
+    match line.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
+        // The value may be a secret.
+        _ => Err(Failure::new(USAGE, "--header is not of the form 'NAME: VALUE'")),
+    }
+}
+
+fn extra_body(text: &str) -> Result<Map<String, Json>, Failure> {
+    let hint = "give such as '{\"top_p\": 0.9}'";
+    match serde_json::from_str(text) {
+        Ok(Json::Object(map)) => Ok(map),
+        Ok(_) => Err(Failure::new(USAGE, "--extra-body is no JSON object").with_hint(hint)),
+        Err(error) => Err(Failure::new(USAGE, format!("--extra-body is not JSON: {error}")).with_hint(hint)),
+    }
+}
+
+/// Whether the server is on this machine, as far as its address tells.
+pub(super) fn is_local(url: &str) -> bool {
+    let host = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = host.split(['/', '?']).next().unwrap_or_default();
+    ["127.", "localhost", "[::1]", "0.0.0.0"].iter().any(|local| host.starts_with(local))
+}
+
+/// The host and port of a URL.
+pub(super) fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or(rest)
+}
+
+/// The `config.json` of the model, where a directory of it is known: its vocabulary is what prompts are drawn from.
+pub(super) fn vocab_size(directory: &Path) -> Option<u32> {
+    let directory = if directory.is_file() { directory.parent()? } else { directory };
+    let shape = crate::facts::ModelShape::read(directory).ok()?;
+    u32::try_from(shape.vocab_size?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_only_model_is_the_default_and_another_name_is_refused() {
+        let one = [json!({"id": "a"})];
+        let two = [json!({"id": "a"}), json!({"id": "b"})];
+        assert_eq!(choose(None, &one).unwrap(), "a");
+        assert_eq!(choose(Some("b"), &two).unwrap(), "b");
+        assert_eq!(choose(Some("x"), &[]).unwrap(), "x");
+        assert!(choose(None, &two).is_err());
+        assert!(choose(Some("c"), &two).is_err());
+    }
+
+    #[test]
+    fn a_named_key_must_be_there_and_the_usual_one_may_be() {
+        let with = |wanted: &'static str| move |name: &str| (name == wanted).then(|| " secret\n".to_owned());
+        assert_eq!(key(Some("K"), with("K")).unwrap(), Some(ApiKey("secret".to_owned())));
+        assert_eq!(key(None, with(USUAL_KEY)).unwrap(), Some(ApiKey("secret".to_owned())));
+        assert_eq!(key(None, with("K")).unwrap(), None);
+        assert!(key(Some("K"), with(USUAL_KEY)).is_err());
+    }
+
+    #[test]
+    fn headers_and_extra_fields_have_their_forms() {
+        assert_eq!(header("X-A:  b: c ").unwrap(), ("X-A".to_owned(), "b: c".to_owned()));
+        assert!(header("no colon").is_err() && header(": x").is_err());
+        assert_eq!(extra_body(r#"{"top_p": 1}"#).unwrap()["top_p"], 1);
+        assert!(extra_body("[1]").is_err() && extra_body("{").is_err());
+    }
+
+    #[test]
+    fn a_server_on_this_machine_is_known_by_its_address() {
+        for url in ["http://127.0.0.1:8000", "http://localhost/v1", "https://[::1]:1"] {
+            assert!(is_local(url), "{url}");
+        }
+        assert!(!is_local("http://10.0.0.1:8000"));
+        assert_eq!(host("http://gpu-7:8000/v1"), "gpu-7:8000");
+    }
+}

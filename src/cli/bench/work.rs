@@ -1,0 +1,244 @@
+//! What to ask: the workload from the arguments.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::arguments::WorkArgs;
+use super::target::{Served, vocab_size};
+use crate::cli::Failure;
+use crate::cli::failure::{INVALID, USAGE};
+use crate::load::{Api, Target};
+use crate::workload::{Length, Pruning, Spec, Surroundings, Think, WorkloadError};
+
+/// Nearly every model's vocabulary has so many tokens, Llama 2's no more.
+const USUAL_VOCABULARY: u32 = 32_000;
+
+/// The lengths of `vllm bench serve`'s random prompts.
+const USUAL_INPUT: Length = Length::Exact(1024);
+const USUAL_OUTPUT: Length = Length::Exact(128);
+
+/// Of prompts that share a prefix, and of conversations.
+const USUAL_PREFIX: u32 = 512;
+const USUAL_GROUPS: u32 = 8;
+const USUAL_TURNS: Length = Length::Exact(4);
+
+const USUAL_IMAGE: (u32, u32) = (512, 512);
+
+/// Which arguments say something about which kinds.
+const ABOUT: &[(&str, &[&str])] = &[
+    ("--input-len", &["random", "prefix", "conversation", "image"]),
+    ("--output-len", &["random", "sharegpt", "jsonl", "prefix", "conversation", "image"]),
+    ("--range-ratio", &["random", "prefix", "conversation", "image"]),
+    ("--prefix-len", &["random", "prefix", "conversation"]),
+    ("--prefix-groups", &["prefix"]),
+    ("--prefix-share", &["prefix"]),
+    ("--turns", &["conversation"]),
+    ("--user-len", &["conversation"]),
+    ("--think-time", &["conversation"]),
+    ("--image-size", &["image"]),
+    ("--images", &["image"]),
+    ("--dataset", &["sharegpt", "jsonl", "trace"]),
+    ("--trace", &["trace"]),
+];
+
+impl WorkArgs {
+    /// The first argument that describes a workload; a file and what is known of the model do not.
+    pub(super) fn described(&self) -> Option<&'static str> {
+        ABOUT.iter().map(|(flag, _)| *flag).find(|flag| *flag != "--dataset" && self.is_given(flag))
+    }
+
+    fn is_given(&self, flag: &str) -> bool {
+        match flag {
+            "--input-len" => self.input_len.is_some(),
+            "--output-len" => self.output_len.is_some(),
+            "--range-ratio" => self.range_ratio.is_some(),
+            "--prefix-len" => self.prefix_len.is_some(),
+            "--prefix-groups" => self.prefix_groups.is_some(),
+            "--prefix-share" => self.prefix_share.is_some(),
+            "--turns" => self.turns.is_some(),
+            "--user-len" => self.user_len.is_some(),
+            "--think-time" => self.think_time.is_some(),
+            "--image-size" => !self.image_size.is_empty(),
+            "--images" => self.images.is_some(),
+            "--dataset" => self.dataset.is_some(),
+            "--trace" => self.trace.is_some(),
+            _ => false,
+        }
+    }
+
+    /// What the arguments ask for. `prompts`: how many of a file of conversations.
+    pub(super) fn spec(&self, prompts: Option<u64>) -> Result<Spec, Failure> {
+        let file = self.trace.clone().or_else(|| self.dataset.clone());
+        let found = match (&self.workload, &self.trace, &self.dataset) {
+            (Some(kind), ..) => kind.clone(),
+            (None, Some(_), _) => "trace".to_owned(),
+            (None, None, Some(dataset)) => Spec::of_file(dataset).map_err(failure)?.kind().to_owned(),
+            (None, None, None) => "random".to_owned(),
+        };
+        let kind = found.as_str();
+        for (flag, kinds) in ABOUT {
+            if self.is_given(flag) && !kinds.contains(&kind) {
+                let message = format!("{flag} says nothing about a {kind} workload");
+                return Err(Failure::new(USAGE, message).with_hint(format!("it is for {}", kinds.join(", "))));
+            }
+        }
+        self.of_kind(kind, file, prompts)
+    }
+
+    fn of_kind(&self, kind: &str, path: Option<PathBuf>, prompts: Option<u64>) -> Result<Spec, Failure> {
+        let ratio = |length: Length| match self.range_ratio {
+            Some(ratio) => length.around(ratio).map_err(|problem| usage(&format!("--range-ratio: {problem}"))),
+            None => Ok(length),
+        };
+        let input_len = || ratio(self.input_len.unwrap_or(USUAL_INPUT));
+        let output_len = || ratio(self.output_len.unwrap_or(USUAL_OUTPUT));
+        // Replies of a file have lengths of their own; another one holds for all.
+        let only = match self.output_len {
+            None => None,
+            Some(Length::Exact(length)) => Some(length),
+            Some(other) if matches!(kind, "sharegpt" | "jsonl") => {
+                return Err(usage(&format!("--output-len {other}: a {kind} workload takes a single number")));
+            }
+            Some(_) => None,
+        };
+        Ok(match kind {
+            "sharegpt" => {
+                let prompts = prompts.map_or(Spec::PROMPTS, |n| u32::try_from(n).unwrap_or(u32::MAX));
+                Spec::ShareGpt { path, prompts, output_len: only, pruning: Pruning::default() }
+            }
+            "jsonl" => Spec::Jsonl { path, output_len: only },
+            "trace" => Spec::Trace { path },
+            "prefix" => Spec::Prefix {
+                groups: self.prefix_groups.unwrap_or(USUAL_GROUPS),
+                prefix_len: self.prefix_len.unwrap_or(USUAL_PREFIX),
+                share: self.prefix_share.unwrap_or(1.0),
+                suffix_len: input_len()?,
+                output_len: output_len()?,
+            },
+            "conversation" => Spec::Conversation {
+                turns: self.turns.unwrap_or(USUAL_TURNS),
+                system_len: self.prefix_len.unwrap_or(0),
+                first_len: input_len()?,
+                user_len: match self.user_len {
+                    Some(length) => ratio(length)?,
+                    None => input_len()?,
+                },
+                output_len: output_len()?,
+                think: self.think_time.map_or(Think::Fixed(Duration::ZERO), Think::Exponential),
+            },
+            "image" => Spec::Image {
+                sizes: if self.image_size.is_empty() { vec![USUAL_IMAGE] } else { self.image_size.clone() },
+                count: self.images.unwrap_or(1),
+                input_len: input_len()?,
+                output_len: output_len()?,
+            },
+            _ => Spec::Random {
+                input_len: input_len()?,
+                output_len: output_len()?,
+                prefix_len: self.prefix_len.unwrap_or(0),
+            },
+        })
+    }
+
+    /// The model's tokenizer: as given, or in the directory that the server names.
+    pub(super) fn tokenizer(&self, served: &Served) -> Option<PathBuf> {
+        let own = || served.directory.clone().filter(|directory| directory.join("tokenizer.json").is_file());
+        self.tokenizer.clone().or_else(own)
+    }
+
+    /// What the server takes, and what is known of the model.
+    pub(super) fn surroundings(&self, target: &Target, served: &Served, seed: u64) -> Surroundings {
+        let directory = self.tokenizer.as_deref().or(served.directory.as_deref());
+        let vocab_size = self.vocab_size.or_else(|| vocab_size(directory?));
+        Surroundings {
+            seed,
+            vocab_size: Some(vocab_size.unwrap_or(USUAL_VOCABULARY)),
+            max_model_len: served.max_model_len,
+            tokenizer: self.tokenizer(served),
+            takes_tokens: target.dialect.takes_tokens(target.api),
+            chat: target.api == Api::Chat,
+        }
+    }
+}
+
+fn usage(message: &str) -> Failure {
+    Failure::new(USAGE, message)
+}
+
+/// What a file says wrongly is invalid data, what an argument says is wrong usage.
+pub(super) fn failure(error: WorkloadError) -> Failure {
+    let code = match error {
+        WorkloadError::Tokenizer { .. }
+        | WorkloadError::Read { .. }
+        | WorkloadError::Row { .. }
+        | WorkloadError::Empty { .. } => INVALID,
+        _ => USAGE,
+    };
+    let hint = match error {
+        WorkloadError::NoTokenizer => Some("give a directory that holds the model's tokenizer.json with --tokenizer"),
+        WorkloadError::NoFile { .. } => Some("name the file with --dataset or --trace"),
+        WorkloadError::Api { .. } => Some("choose the other interface with --api, or another --workload"),
+        _ => error.hint(),
+    };
+    let failure = Failure::new(code, error.to_string());
+    match hint {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        work: WorkArgs,
+    }
+
+    fn spec(words: &str) -> Result<Spec, Failure> {
+        Line::try_parse_from(["bench"].into_iter().chain(words.split_whitespace())).unwrap().work.spec(Some(5))
+    }
+
+    #[test]
+    fn prompts_are_those_of_vllm_bench_serve_unless_something_else_is_said() {
+        assert_eq!(spec("").unwrap(), Spec::random(1024, 128));
+        assert_eq!(spec("--input-len 7 --output-len 3").unwrap(), Spec::random(7, 3));
+        let around = spec("--input-len 100 --range-ratio 50%").unwrap();
+        let Spec::Random { input_len, .. } = around else { panic!("{around:?}") };
+        assert_eq!(input_len, Length::Range { min: 50, max: 150 });
+    }
+
+    #[test]
+    fn files_say_what_they_are_and_a_trace_is_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("prompts");
+        std::fs::write(&path, "{\"prompt\": \"hello\"}\n").unwrap();
+        let dataset = format!("--dataset {}", path.display());
+        assert_eq!(spec(&dataset).unwrap(), Spec::Jsonl { path: Some(path.clone()), output_len: None });
+        let trace = spec(&format!("--trace {}", path.display())).unwrap();
+        assert_eq!(trace, Spec::Trace { path: Some(path) });
+        assert!(spec("--dataset /no/such/file").is_err());
+    }
+
+    #[test]
+    fn an_argument_that_would_say_nothing_is_refused() {
+        assert!(spec("--turns 3").is_err());
+        assert!(spec("--workload conversation --turns 3..5").is_ok());
+        assert!(spec("--workload image --prefix-len 3").is_err());
+        assert!(spec("--workload trace --trace x --output-len 3").is_err());
+        assert!(spec("--workload jsonl --dataset x --output-len 3..5").is_err());
+    }
+
+    #[test]
+    fn every_kind_of_the_command_line_is_one_of_the_workloads() {
+        for (kind, _) in crate::cli::bench::arguments::KINDS {
+            assert_eq!(spec(&format!("--workload {kind}")).unwrap().kind(), *kind);
+            assert!(Spec::KINDS.contains(kind));
+        }
+        assert!(ABOUT.iter().all(|(_, kinds)| kinds.iter().all(|kind| Spec::KINDS.contains(kind))));
+    }
+}

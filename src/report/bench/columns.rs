@@ -1,0 +1,51 @@
+//! The tables of vLLM's nightly benchmarks by columns: `{"serving": {"GPU": {"0": ..., "1": ...}, ...}}`.
+//!
+//! `pandas.DataFrame.from_dict` reads each of the three tables. Latency and throughput are empty: they are of runs
+//! without a server.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::table::{COLUMNS, Column};
+use super::{Benchmark, Runs};
+
+pub(super) fn write(runs: Runs<'_>) -> String {
+    // A map with texts as keys and finite numbers cannot fail to serialize.
+    serde_json::to_string(&Tables(runs.all())).unwrap_or_default()
+}
+
+/// Written out instead of built as a value, because the order of the columns counts.
+struct Tables<'a>(&'a [Benchmark]);
+
+struct Serving<'a>(&'a [Benchmark]);
+
+struct Cells<'a>(&'a [Benchmark], Column);
+
+struct Empty;
+
+impl Serialize for Tables<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("latency", &Empty)?;
+        map.serialize_entry("throughput", &Empty)?;
+        map.serialize_entry("serving", &Serving(self.0))?;
+        map.end()
+    }
+}
+
+impl Serialize for Empty {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_map(Some(0))?.end()
+    }
+}
+
+impl Serialize for Serving<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(COLUMNS.iter().map(|(header, column)| (header, Cells(self.0, *column))))
+    }
+}
+
+impl Serialize for Cells<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().enumerate().map(|(row, run)| (row.to_string(), self.1.of(run))))
+    }
+}

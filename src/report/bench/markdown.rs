@@ -1,0 +1,94 @@
+//! The table of vLLM's nightly benchmarks, as `tabulate(..., tablefmt="pipe")` writes it there.
+//!
+//! Numbers have six significant digits and stand with their points below each other; a column is at least two wider than
+//! its header (python-tabulate, `MIN_PADDING`).
+
+use serde_json::Value as Json;
+
+use super::Runs;
+use super::table::COLUMNS;
+
+const PADDING: usize = 2;
+
+pub(super) fn write(runs: Runs<'_>) -> String {
+    let rows = runs.all();
+    let columns: Vec<_> = COLUMNS
+        .iter()
+        .map(|(header, column)| Drawn::new(header, &rows.iter().map(|run| column.of(run)).collect::<Vec<_>>()))
+        .collect();
+    let line = |cells: Vec<&str>| format!("| {} |", cells.join(" | "));
+    let mut lines = vec![line(columns.iter().map(|column| column.header.as_str()).collect())];
+    lines.push(format!("|{}|", columns.iter().map(Drawn::rule).collect::<Vec<_>>().join("|")));
+    lines.extend((0..rows.len()).map(|row| line(columns.iter().map(|column| column.cells[row].as_str()).collect())));
+    lines.join("\n")
+}
+
+/// One column, padded.
+struct Drawn {
+    header: String,
+    cells: Vec<String>,
+    width: usize,
+    numbers: bool,
+}
+
+impl Drawn {
+    fn new(header: &str, values: &[Json]) -> Self {
+        let numbers = !values.iter().any(Json::is_string);
+        let mut cells: Vec<_> = values.iter().map(shown).collect();
+        if numbers {
+            align_points(&mut cells);
+        }
+        let least = header.chars().count() + PADDING;
+        let width = cells.iter().map(|cell| cell.chars().count()).fold(least, usize::max);
+        let pad = |cell: &str| if numbers { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+        let cells = cells.iter().map(|cell| pad(cell)).collect();
+        Self { header: pad(header), cells, width, numbers }
+    }
+
+    fn rule(&self) -> String {
+        let dashes = "-".repeat(self.width + 1);
+        if self.numbers { format!("{dashes}:") } else { format!(":{dashes}") }
+    }
+}
+
+fn shown(value: &Json) -> String {
+    match value {
+        // Nothing else would keep the cell in its column.
+        Json::String(text) => text.replace('|', "\\|"),
+        Json::Number(number) if number.is_f64() => number.as_f64().map_or_else(String::new, general),
+        Json::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// Pads on the right, so that the points stand below each other once the column is padded on the left.
+fn align_points(cells: &mut [String]) {
+    let behind = |cell: &str| cell.find(['.', 'e']).map_or(0, |point| cell.len() - point);
+    let most = cells.iter().map(|cell| behind(cell)).max().unwrap_or(0);
+    for cell in cells {
+        let missing = most - behind(cell);
+        cell.push_str(&" ".repeat(missing));
+    }
+}
+
+/// As `format(value, "g")` of Python writes it: six significant digits, no zeros at the end, an exponent where the number
+/// is very large or very small.
+pub(super) fn general(value: f64) -> String {
+    const DIGITS: i32 = 6;
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let scientific = format!("{value:.*e}", (DIGITS - 1).unsigned_abs() as usize);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trim = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    if (-4..DIGITS).contains(&exponent) {
+        trim(&format!("{value:.*}", (DIGITS - 1 - exponent).unsigned_abs() as usize))
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{}e{sign}{:02}", trim(mantissa), exponent.unsigned_abs())
+    }
+}

