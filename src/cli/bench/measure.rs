@@ -147,10 +147,9 @@ impl Bench {
                 self.judge.until_metric, measurement.completed
             ));
         }
-        if let Some(window) = measurement.window.as_ref() {
-            if self.judge.window == WindowName::Steady && !window.steady && run.end != End::Stopped {
-                reasons.push(format!("no steady state was found: {}", window.reason));
-            }
+        let asked = self.judge.window == WindowName::Steady && run.end != End::Stopped;
+        if let Some(window) = measurement.window.as_ref().filter(|window| asked && !window.steady) {
+            reasons.push(format!("no steady state was found: {}", window.reason));
         }
         if let Some(client) = measurement.client.as_ref().filter(|client| !client.valid) {
             reasons.extend(client.reasons.iter().cloned());

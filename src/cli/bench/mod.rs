@@ -134,7 +134,7 @@ impl Bench {
         }
         let spec = self.work.spec(self.load.num_requests)?;
         let surroundings = self.work.surroundings(target, served, self.load.seed);
-        let workload = spec.build(&surroundings).map_err(work::failure)?;
+        let workload = spec.build(&surroundings).map_err(|error| work::failure(&error))?;
         let trace = matches!(spec, Spec::Trace { .. });
         let plan = plan::of(&self.load, &*workload, trace, self.judge.until.is_some())?;
         Ok(vec![Asked { name: measure::name(spec.kind(), &plan), target: target.clone(), workload, plan }])
@@ -156,7 +156,7 @@ impl Bench {
             let api = self.server.api.map_or(run.load.api, Api::from);
             let target = Target { api, ..target.clone() };
             let surroundings = self.work.surroundings(&target, served, self.load.seed);
-            let workload = run.spec.build(&surroundings).map_err(work::failure)?;
+            let workload = run.spec.build(&surroundings).map_err(|error| work::failure(&error))?;
             let own = run.load.plan(self.load.seed);
             let requests = own.requests.or_else(|| if own.duration.is_none() { workload.len() } else { None });
             let plan = Plan {
@@ -181,9 +181,9 @@ fn verdict(ended: &[Benchmark]) -> Result<(), Failure> {
     let void: Vec<_> = ended
         .iter()
         .filter(|run| !run.is_valid())
-        .map(|run| match several {
-            true => format!("{}: {}", run.name, run.invalid.join("; ")),
-            false => run.invalid.join("; "),
+        .map(|run| {
+            let reasons = run.invalid.join("; ");
+            if several { format!("{}: {reasons}", run.name) } else { reasons }
         })
         .collect();
     if void.is_empty() {

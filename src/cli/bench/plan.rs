@@ -61,10 +61,10 @@ fn arrival(args: &LoadArgs, stamped: bool) -> Arrival {
     match (args.ramp, args.rate) {
         (Some(ramp), _) => Arrival::Ramp { from_per_s: ramp.from, to_per_s: ramp.to, over: ramp.over, burstiness },
         (None, Some(rate)) if rate.is_finite() => Arrival::Rate { per_s: rate, burstiness },
-        (None, Some(_)) => Arrival::AtOnce,
         (None, None) if stamped => Arrival::Trace { factor: args.trace_factor.unwrap_or(1.0) },
         (None, None) if args.concurrency.is_some() => Arrival::Closed,
-        (None, None) => Arrival::AtOnce,
+        // A rate of `inf`, or nothing that says when.
+        (None, _) => Arrival::AtOnce,
     }
 }
 

@@ -93,31 +93,26 @@ fn name(phase: Option<Phase>) -> &'static str {
 impl State {
     /// `measuring 120/1000, 1523 tok/s, 64 in flight, TTFT 51.2 ms, 12 s`
     fn text(&self) -> String {
-        let mut text = name(self.phase).to_owned();
-        match self.total {
-            Some(total) => text.push_str(&format!(" {}/{total}", self.done)),
-            None if self.done > 0 => text.push_str(&format!(" {}", self.done)),
-            None => {}
-        }
+        let mut parts = vec![match self.total {
+            Some(total) => format!("{} {}/{total}", name(self.phase), self.done),
+            None if self.done > 0 => format!("{} {}", name(self.phase), self.done),
+            None => name(self.phase).to_owned(),
+        }];
         if self.failed > 0 {
-            text.push_str(&format!(" ({} failed)", self.failed));
+            parts.push(format!("{} failed", self.failed));
         }
         if self.phase == Some(Phase::Measure) {
             if self.speed.per_s > 0.0 {
-                text.push_str(&format!(", {} tok/s", number(self.speed.per_s)));
+                parts.push(format!("{} tok/s", number(self.speed.per_s)));
             }
-            text.push_str(&format!(", {} in flight", self.tick.in_flight));
+            parts.push(format!("{} in flight", self.tick.in_flight));
             if self.tick.waiting > 0 {
-                text.push_str(&format!(", {} waiting", self.tick.waiting));
+                parts.push(format!("{} waiting", self.tick.waiting));
             }
         }
-        if let Some(ttft) = self.ttft_ms() {
-            text.push_str(&format!(", TTFT {} ms", number(ttft)));
-        }
-        if let Some(began) = self.began {
-            text.push_str(&format!(", {} s", began.elapsed().as_secs()));
-        }
-        text
+        parts.extend(self.ttft_ms().map(|ttft| format!("TTFT {} ms", number(ttft))));
+        parts.extend(self.began.map(|began| format!("{} s", began.elapsed().as_secs())));
+        parts.join(", ")
     }
 
     fn ttft_ms(&self) -> Option<f64> {

@@ -28,15 +28,12 @@ pub(super) struct Served {
 /// The target, and what the server says of the model.
 pub(super) async fn find(args: &ServerArgs) -> Result<(Target, Served), Failure> {
     let mut target = from_arguments(args)?;
-    let models = match ask(&target).await? {
-        Some(models) => models,
-        None => {
-            let Some(model) = &args.model else {
-                return Err(Failure::new(USAGE, "the server does not list its models").with_hint("give --model NAME"));
-            };
-            target.model.clone_from(model);
-            return Ok((target, Served::default()));
-        }
+    let Some(models) = ask(&target).await? else {
+        let Some(model) = &args.model else {
+            return Err(Failure::new(USAGE, "the server does not list its models").with_hint("give --model NAME"));
+        };
+        target.model.clone_from(model);
+        return Ok((target, Served::default()));
     };
     target.model = choose(args.model.as_deref(), &models)?;
     let entry = models.iter().find(|model| model["id"] == *target.model);

@@ -72,7 +72,7 @@ impl WorkArgs {
         let found = match (&self.workload, &self.trace, &self.dataset) {
             (Some(kind), ..) => kind.clone(),
             (None, Some(_), _) => "trace".to_owned(),
-            (None, None, Some(dataset)) => Spec::of_file(dataset).map_err(failure)?.kind().to_owned(),
+            (None, None, Some(dataset)) => Spec::of_file(dataset).map_err(|error| failure(&error))?.kind().to_owned(),
             (None, None, None) => "random".to_owned(),
         };
         let kind = found.as_str();
@@ -94,12 +94,11 @@ impl WorkArgs {
         let output_len = || ratio(self.output_len.unwrap_or(USUAL_OUTPUT));
         // Replies of a file have lengths of their own; another one holds for all.
         let only = match self.output_len {
-            None => None,
             Some(Length::Exact(length)) => Some(length),
             Some(other) if matches!(kind, "sharegpt" | "jsonl") => {
                 return Err(usage(&format!("--output-len {other}: a {kind} workload takes a single number")));
             }
-            Some(_) => None,
+            _ => None,
         };
         Ok(match kind {
             "sharegpt" => {
@@ -166,7 +165,7 @@ fn usage(message: &str) -> Failure {
 }
 
 /// What a file says wrongly is invalid data, what an argument says is wrong usage.
-pub(super) fn failure(error: WorkloadError) -> Failure {
+pub(super) fn failure(error: &WorkloadError) -> Failure {
     let code = match error {
         WorkloadError::Tokenizer { .. }
         | WorkloadError::Read { .. }

@@ -81,9 +81,9 @@ pub(super) fn general(value: f64) -> String {
     let scientific = format!("{value:.*e}", (DIGITS - 1).unsigned_abs() as usize);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    let trim = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
+    let trim = |text: &str| {
+        let whole = !text.contains('.');
+        if whole { text.to_owned() } else { text.trim_end_matches('0').trim_end_matches('.').to_owned() }
     };
     if (-4..DIGITS).contains(&exponent) {
         trim(&format!("{value:.*}", (DIGITS - 1 - exponent).unsigned_abs() as usize))
