@@ -136,10 +136,9 @@ impl LoadJob {
         let until = until.map_err(|error| section.error("until", error.to_string(), None))?;
         let window = match section.optional::<String>("window")?.as_deref() {
             Some("whole") => Part::Whole,
-            Some("steady") => Part::Steady,
             // What ends by a number of requests is a whole; what ends by a clock ends anywhere.
             None if requests.is_some() && until.is_none() => Part::Whole,
-            None => Part::Steady,
+            Some("steady") | None => Part::Steady,
             Some(other) => {
                 let problem = format!("{other:?} is not a part of a run; there are \"whole\" and \"steady\"");
                 return Err(section.error("window", problem, None));

@@ -96,7 +96,7 @@ fn head(target: &Target, path: &str, authority: &str) -> Result<Vec<u8>, LoadErr
     }
     let mut head = format!("POST {path} HTTP/1.1\r\n");
     for (name, value) in lines {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        head.extend([&name, ": ", &value, "\r\n"]);
     }
     head.push_str("content-length: ");
     Ok(head.into_bytes())

@@ -22,6 +22,17 @@ pub(super) struct Progress {
     pub(super) turns: VecDeque<Prepared>,
 }
 
+/// How a request goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// On a connection that was open before, and that the server may have closed meanwhile.
+    Kept,
+    /// On a connection that was opened for it: its loss is the server's failure.
+    Fresh,
+    /// On another one, after a kept connection was found closed.
+    Again,
+}
+
 #[derive(Debug)]
 pub(super) struct Exchange {
     /// Without the turn of this exchange.
@@ -43,12 +54,11 @@ pub(super) struct Exchange {
     streamed: bool,
     /// When `[DONE]` had arrived.
     done: Option<Nanos>,
+    /// Whether somebody waits for the rest of the body.
     draining: bool,
     /// The arrival of the last bytes.
     pub(super) last: Nanos,
-    /// Whether its connection was opened for it, so that a loss is the server's failure.
-    pub(super) fresh: bool,
-    pub(super) resent: bool,
+    pub(super) attempt: Attempt,
 }
 
 /// When a request is sent, and when it should have been.
@@ -81,8 +91,7 @@ impl Exchange {
             done: None,
             draining: false,
             last: sent,
-            fresh: false,
-            resent: false,
+            attempt: Attempt::Fresh,
         }
     }
 
@@ -108,7 +117,7 @@ impl Exchange {
 
     /// Ready to be sent once more.
     pub(super) fn again(&mut self, now: Nanos) {
-        (self.sent, self.last, self.written, self.resent) = (now, now, 0, true);
+        (self.sent, self.last, self.written, self.attempt) = (now, now, 0, Attempt::Again);
     }
 
     pub(super) fn timeout(&self, limit: Duration) -> Error {

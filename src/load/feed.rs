@@ -183,6 +183,8 @@ impl Shared {
             }
             state.bytes += size(&progress);
             state.ready.push_back(progress);
+            // Said with the last one, so that nobody waits for another.
+            state.over = left == 0 || index + 1 == end;
             let hungry = std::mem::take(&mut state.hungry);
             drop(state);
             self.filled.notify_one();

@@ -275,7 +275,7 @@ mod tests {
             let mut expected = String::new();
             for size in sizes {
                 let piece = "abcdefghij0123456789\r\n".chars().cycle().take(size).collect::<String>();
-                text.push_str(&format!("{size:x}\r\n{piece}\r\n"));
+                text.extend([&format!("{size:x}"), "\r\n", &piece, "\r\n"]);
                 expected.push_str(&piece);
             }
             text.push_str("0\r\n\r\n");

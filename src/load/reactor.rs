@@ -19,7 +19,7 @@ use super::Error;
 use super::clock::Nanos;
 use super::connection::{Connection, Desk, Step};
 use super::endpoint::Endpoint;
-use super::exchange::Exchange;
+use super::exchange::{Attempt, Exchange};
 use super::signal::Signal;
 
 /// vLLM closes a connection that is idle for five seconds; one that is reused just then would be a failure of ours.
@@ -140,12 +140,12 @@ impl Reactor {
                 self.close(slot);
                 continue;
             }
-            exchange.fresh = false;
+            exchange.attempt = Attempt::Kept;
             let step = connection.begin(exchange);
             self.deadlines.push_back(Deadline { slot, ..deadline });
             return self.settle(slot, step);
         }
-        exchange.fresh = true;
+        exchange.attempt = Attempt::Fresh;
         match Connection::open(&self.endpoint) {
             Err(error) => Ok(Some(Finished { exchange, status: 0, lost: Some(error) })),
             Ok(mut connection) => {
@@ -206,33 +206,28 @@ impl Reactor {
         let Some(connection) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return Ok(None) };
         let failed = EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP;
         let mut step = Step::Pending;
-        if !connection.is_connected() {
-            if ready.intersects(failed | EpollFlags::EPOLLOUT) {
-                step = connection.finish_connect();
-                if connection.is_connected() && connection.exchange.is_none() {
-                    self.idle.push(slot);
-                }
-            }
-        } else {
+        if connection.is_connected() {
             if ready.contains(EpollFlags::EPOLLOUT) {
                 connection.write();
             }
             if ready.intersects(failed | EpollFlags::EPOLLIN) {
                 step = connection.read(&mut self.desk);
             }
+        } else if ready.intersects(failed | EpollFlags::EPOLLOUT) {
+            step = connection.finish_connect();
+            if connection.is_connected() && connection.exchange.is_none() {
+                self.idle.push(slot);
+            }
         }
         self.settle(slot, step)
     }
 
     /// The next exchange whose time is up.
-    ///
-    /// # Errors
-    /// When the kernel refuses what the loop needs.
-    pub(super) fn expired(&mut self) -> io::Result<Option<Finished>> {
+    pub(super) fn expired(&mut self) -> Option<Finished> {
         let now = self.desk.clock.now();
         while let Some(drain) = self.drains.pop_front_if(|drain| drain.at <= now) {
             if self.holds(drain) {
-                return Ok(self.finish(drain.slot, None, false));
+                return self.finish(drain.slot, None, false);
             }
         }
         while let Some(deadline) = self.deadlines.pop_front_if(|deadline| deadline.at <= now) {
@@ -240,10 +235,10 @@ impl Reactor {
                 && let Some(exchange) = self.slots[deadline.slot].as_ref().and_then(|slot| slot.exchange.as_ref())
             {
                 let lost = exchange.timeout(self.request_timeout);
-                return Ok(self.finish(deadline.slot, Some(lost), false));
+                return self.finish(deadline.slot, Some(lost), false);
             }
         }
-        Ok(None)
+        None
     }
 
     /// Whether the send that a timer was set for is still under way.
@@ -282,7 +277,7 @@ impl Reactor {
     fn broken(&mut self, slot: usize, error: Error) -> io::Result<Option<Finished>> {
         let Some(connection) = self.slots[slot].as_mut() else { return Ok(None) };
         let stale = matches!(error, Error::Reset(_)) && !connection.response.started;
-        let again = connection.exchange.take_if(|exchange| stale && !exchange.fresh && !exchange.resent);
+        let again = connection.exchange.take_if(|exchange| stale && exchange.attempt == Attempt::Kept);
         let Some(mut exchange) = again else { return Ok(self.finish(slot, Some(error), false)) };
         // The server had closed a connection that was kept; the request never reached it.
         self.close(slot);

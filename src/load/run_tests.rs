@@ -14,12 +14,12 @@ const OUTPUT: u32 = 6;
 /// Sessions of some turns; the prompt says which session and turn it is.
 #[derive(Debug)]
 struct Turns {
-    turns: u32,
+    each: u32,
     think: Duration,
     stamps: Option<Vec<u64>>,
 }
 
-const SINGLE: Turns = Turns { turns: 1, think: Duration::ZERO, stamps: None };
+const SINGLE: Turns = Turns { each: 1, think: Duration::ZERO, stamps: None };
 
 impl Workload for Turns {
     fn session(&self, index: u64) -> Session {
@@ -31,7 +31,7 @@ impl Workload for Turns {
                 think: if turn > 0 { self.think } else { Duration::ZERO },
             }
         };
-        Session { turns: (0..self.turns).map(turn).collect() }
+        Session { turns: (0..self.each).map(turn).collect() }
     }
 
     fn longest(&self) -> u64 {
@@ -103,7 +103,7 @@ async fn a_trace_is_played_once_at_its_stamps_times_a_factor() {
 #[tokio::test]
 async fn users_think_between_turns_and_their_sessions_are_cut_at_the_number_of_requests() {
     let server = Server::start(|_| Answer::Whole).await;
-    let workload = Turns { turns: 3, think: Duration::from_millis(20), stamps: None };
+    let workload = Turns { each: 3, think: Duration::from_millis(20), stamps: None };
     let records = in_order(run(&server, workload, Plan::closed(2, 7)).await.unwrap());
     let turns: Vec<_> = records.iter().map(|record| (record.session, record.turn)).collect();
     assert_eq!(turns, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]);

@@ -25,25 +25,22 @@ impl Tls {
     /// Says which file or name cannot be used, and why.
     pub(super) fn new(host: &str, ca_file: Option<&Path>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        match ca_file {
-            Some(path) => {
-                let name = path.display();
-                let file = File::open(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-                for certificate in CertificateDer::pem_reader_iter(BufReader::new(file)) {
-                    let certificate = certificate.map_err(|error| format!("{name} is no PEM file: {error}"))?;
-                    roots.add(certificate).map_err(|error| format!("a certificate of {name}: {error}"))?;
-                }
-                if roots.is_empty() {
-                    return Err(format!("{name} holds no certificate"));
-                }
+        if let Some(path) = ca_file {
+            let name = path.display();
+            let file = File::open(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+            for certificate in CertificateDer::pem_reader_iter(BufReader::new(file)) {
+                let certificate = certificate.map_err(|error| format!("{name} is no PEM file: {error}"))?;
+                roots.add(certificate).map_err(|error| format!("a certificate of {name}: {error}"))?;
             }
-            None => {
-                let found = rustls_native_certs::load_native_certs();
-                roots.add_parsable_certificates(found.certs);
-                if roots.is_empty() {
-                    let why = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
-                    return Err(format!("this system has no certificates to trust{why}"));
-                }
+            if roots.is_empty() {
+                return Err(format!("{name} holds no certificate"));
+            }
+        } else {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+            if roots.is_empty() {
+                let why = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
+                return Err(format!("this system has no certificates to trust{why}"));
             }
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());

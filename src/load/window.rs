@@ -104,7 +104,7 @@ impl Window<'_> {
                     self.send(tally)?;
                 }
             }
-            while let Some(finished) = self.reactor.expired()? {
+            while let Some(finished) = self.reactor.expired() {
                 self.finish(finished, tally);
             }
         }

@@ -72,9 +72,16 @@ impl Tuner<'_> {
         if let (Some(stop), Some(window)) = (&stop, &mut measurement.window) {
             window.reason = format!("ended early: {stop}; {}", window.reason);
         }
-        let story = telemetry.story(Some(run.began..run.ended), measurement.total_output_tokens);
-        measurement.server.clone_from(&story.summary);
-        Ok((self.judge(measurement, &run), story))
+        let tokens = measurement.total_output_tokens;
+        Ok(match self.judge(measurement, &run) {
+            Outcome::Measured(mut measurement) => {
+                let story = telemetry.story(Some(run.began..run.ended), tokens);
+                measurement.server.clone_from(&story.summary);
+                (Outcome::Measured(measurement), story)
+            }
+            // What led to a failure may have begun before the window.
+            outcome => (outcome, telemetry.story(None, tokens)),
+        })
     }
 
     async fn drive(

@@ -86,7 +86,7 @@ fn serve(stream: TcpStream, way: Way, asked: &Mutex<Vec<(String, Json)>>) -> Opt
         };
         match way {
             Way::Status(status) => {
-                respond(&mut stream, status, "application/json", r#"{"error":{"message":"made up"}}"#)?
+                respond(&mut stream, status, "application/json", r#"{"error":{"message":"made up"}}"#)?;
             }
             Way::HalfFail if number % 2 == 0 => respond(&mut stream, 500, "text/plain", "made up")?,
             Way::Good | Way::HalfFail => complete(&mut stream, &body, Duration::ZERO)?,
