@@ -28,6 +28,8 @@ pub(super) struct Connection {
     pub(super) used: bool,
     /// What the poll was last told to watch.
     pub(super) watched: EpollFlags,
+    /// What the poll calls it.
+    pub(super) mark: u64,
 }
 
 /// What the loop lends to a connection that is ready.
@@ -79,11 +81,17 @@ impl Connection {
             idle: 0,
             used: false,
             watched: EpollFlags::empty(),
+            mark: 0,
         })
     }
 
     pub(super) fn is_connected(&self) -> bool {
         self.connected
+    }
+
+    /// Whether a request can be sent on it at once.
+    pub(super) fn is_ready(&self) -> bool {
+        self.connected && self.tls.as_ref().is_none_or(Session::is_ready)
     }
 
     /// Begins an exchange. The connection has none.
@@ -168,16 +176,19 @@ impl Connection {
             desk.lag.read(read.stamp.is_some(), now.saturating_sub(since));
         }
         let bytes = &desk.buffer.bytes[..read.length];
-        let bytes = match &mut self.tls {
-            None => bytes,
+        let (bytes, over) = match &mut self.tls {
+            None => (bytes, false),
             Some(tls) => match tls.open(bytes) {
-                Ok(plain) => plain,
+                Ok(opened) => opened,
+                Err(error) if self.response.started => return Step::Broken(Error::Reset(error.to_string())),
                 Err(error) => return Step::Broken(Error::Connect(error.to_string())),
             },
         };
         let Some(exchange) = &mut self.exchange else {
             // Only TLS has something to say between two exchanges.
-            return if bytes.is_empty() {
+            return if over {
+                self.end_of_stream()
+            } else if bytes.is_empty() {
                 self.write()
             } else {
                 Step::Broken(Error::Protocol("unasked bytes".to_owned()))
@@ -192,6 +203,9 @@ impl Connection {
         if self.response.is_done() {
             return Step::Whole;
         }
+        if over {
+            return self.end_of_stream();
+        }
         if self.tls.is_some() { self.write() } else { Step::Pending }
     }
 
@@ -205,7 +219,8 @@ impl Connection {
     /// Whether it may carry another exchange.
     pub(super) fn keeps(&self) -> bool {
         let sent = self.exchange.as_ref().is_none_or(|exchange| exchange.written == exchange.request.len());
-        self.response.keeps() && sent && !self.deaf
+        let over = self.tls.as_ref().is_some_and(Session::is_over);
+        self.response.keeps() && sent && !self.deaf && !over
     }
 }
 

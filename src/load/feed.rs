@@ -37,6 +37,8 @@ pub(super) struct Range {
 #[derive(Debug)]
 pub(super) enum Taken {
     Ready(Progress),
+    /// No other comes behind it.
+    Last(Progress),
     /// The thread is still at it; the signal is raised when it has one.
     NotYet,
     /// There are no more.
@@ -112,9 +114,10 @@ impl Feed {
         let mut state = self.shared.lock();
         if let Some(progress) = state.ready.pop_front() {
             state.bytes -= size(&progress);
+            let last = state.over && state.ready.is_empty();
             drop(state);
             self.shared.room.notify_one();
-            return Taken::Ready(progress);
+            return if last { Taken::Last(progress) } else { Taken::Ready(progress) };
         }
         if state.over {
             return Taken::Over;

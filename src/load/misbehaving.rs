@@ -79,6 +79,8 @@ pub(super) enum Answer {
     NoHttp,
     /// No answer to the second request on a connection: it is closed, as when an idle connection expires.
     Stale,
+    /// The same, but the connection is closed long after the request has arrived: it was not idle.
+    LateHangup,
     /// No answer at all.
     Hangup,
 }
@@ -121,6 +123,9 @@ async fn serve(mut stream: TcpStream, choose: &(dyn Fn(u64) -> Answer + Send + S
         let Some(body) = request(&mut stream, &mut buffer).await else { return };
         let asked = body["max_tokens"].as_u64().unwrap();
         let answer = choose(number(&body));
+        if answer == Answer::LateHangup && served > 0 {
+            return tokio::time::sleep(Duration::from_millis(700)).await;
+        }
         if answer == Answer::Hangup || answer == Answer::Stale && served > 0 {
             return;
         }

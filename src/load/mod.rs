@@ -1,14 +1,15 @@
 //! Load: when requests are sent and what came back, one record for each.
 //!
-//! [`drive`] asks a workload's requests of an OpenAI-compatible server over streaming `/v1/completions`, in a closed loop
-//! of fixed concurrency. What the numbers mean is for `metrics` to say; here only instants and counts are taken.
+//! [`drive`] asks a workload's requests of an OpenAI-compatible server ([`Target`]), in a closed or an open loop
+//! ([`Plan`]). What the numbers mean is for `metrics` to say; here only instants and counts are taken.
 //!
-//! The streams run on a current-thread runtime on a thread of their own, not on the caller's: nothing that the tuner does
-//! meanwhile (storing, drawing, scraping, sampling) can delay the reading of a chunk, and no chunk has to be handed from
-//! one thread to another. One thread carries about a hundred thousand chunks per second.
+//! All connections are one loop over `epoll` on a thread of its own (`reactor`): nothing that the tuner does meanwhile
+//! (storing, drawing, scraping, sampling) can delay the reading of a chunk, and no chunk is handed from one thread to
+//! another. Another thread makes requests ready (`feed`), `schedule` says which is sent when, and a `window` is one phase:
+//! the warm-up or what is measured.
 //!
-//! A request is one of three things and nothing is dropped silently: completed, failed in one of the classes of
-//! [`Error`], or, after a stop, counted as unfinished.
+//! Nothing is dropped silently: a request is completed, failed in one of the classes of [`Error`], or, after a stop,
+//! counted as unfinished; a session that was due and never began is counted as unsent.
 
 mod arrival;
 mod chunk;
@@ -95,7 +96,7 @@ pub struct Tick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Continue,
-    /// Nothing more is to be sent, and what is under way is given up.
+    /// Nothing more is to be sent, and what is under way is given up. The observer is not called again.
     End,
 }
 
@@ -180,10 +181,12 @@ pub async fn drive(
         drop(result.send(run));
     });
     let thread = thread.map_err(LoadError::Thread)?;
+    // What `wait_for` gives is a lock on the signal: its sender would wait for the end of the run.
+    let stopped = async { stop.wait_for(|stop| *stop).await.is_ok() };
     let answer = tokio::select! {
         answer = &mut answer => answer,
         // A signal whose sender is gone can no longer come.
-        Ok(_) = stop.wait_for(|stop| *stop) => {
+        true = stopped => {
             signal.raise();
             answer.await
         }

@@ -77,7 +77,7 @@ pub enum Arrival {
     Rate { per_s: f64, burstiness: f64 },
     /// A rate that rises or falls linearly from one value to the other over `over`, and then stays.
     Ramp { from_per_s: f64, to_per_s: f64, over: Duration, burstiness: f64 },
-    /// At the workload's own time stamps, times this factor: 0.5 is twice as fast.
+    /// At the workload's own time stamps, counted from that of [`Plan::first`], times this factor: 0.5 is twice as fast.
     Trace { factor: f64 },
 }
 
@@ -88,7 +88,7 @@ pub struct Plan {
     /// Of the arrivals; the workload has its own.
     pub seed: u64,
     /// Requests (in a closed loop: users) that are under way at the same time at most; a session that is due earlier
-    /// waits, and its wait counts. In a closed loop it must be given.
+    /// waits, and its wait counts, except where all are due at once. In a closed loop it must be given.
     pub concurrency: Option<usize>,
     /// The first session of the measured window. Another run on the same server needs others: the prompts of the first are
     /// in its prefix cache.

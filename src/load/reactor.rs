@@ -25,6 +25,10 @@ use super::signal::Signal;
 /// vLLM closes a connection that is idle for five seconds; one that is reused just then would be a failure of ours.
 const IDLE: Nanos = 3_000_000_000;
 
+/// A kept connection that is lost so soon after the send had been closed before it: the news takes a round trip. What is
+/// lost later had reached the server.
+const STALE: Nanos = 500_000_000;
+
 /// How long the end of the body may take after `[DONE]` before the connection is given up.
 const DRAIN: Nanos = 250_000_000;
 
@@ -36,6 +40,8 @@ const EVENTS: usize = 1024;
 /// Marks the descriptors that are no connections.
 const TIMER: u64 = u64::MAX;
 const SIGNAL: u64 = u64::MAX - 1;
+/// Bits of a connection's mark that are its slot; the others say which of the slot's connections it is.
+const SLOT: u64 = u32::MAX as u64;
 
 pub(super) struct Reactor {
     endpoint: Arc<Endpoint>,
@@ -162,6 +168,7 @@ impl Reactor {
     /// # Errors
     /// When the kernel refuses.
     pub(super) fn wait(&mut self, until: Nanos) -> io::Result<usize> {
+        self.forget();
         let timers = [self.deadlines.front(), self.drains.front()];
         let until = timers.into_iter().flatten().map(|timer| timer.at).fold(until, Nanos::min);
         let now = self.desk.clock.now();
@@ -201,9 +208,11 @@ impl Reactor {
             }
             _ => {}
         }
-        let slot = usize::try_from(mark).unwrap_or(usize::MAX);
-        // It may have been closed by an earlier event.
-        let Some(connection) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return Ok(None) };
+        let slot = usize::try_from(mark & SLOT).unwrap_or(usize::MAX);
+        // It may have been closed by an earlier event, and another be in its place.
+        let connection = self.slots.get_mut(slot).and_then(Option::as_mut);
+        let Some(connection) = connection.filter(|connection| connection.mark == mark) else { return Ok(None) };
+        let was_ready = connection.is_ready();
         let failed = EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP;
         let mut step = Step::Pending;
         if connection.is_connected() {
@@ -215,9 +224,9 @@ impl Reactor {
             }
         } else if ready.intersects(failed | EpollFlags::EPOLLOUT) {
             step = connection.finish_connect();
-            if connection.is_connected() && connection.exchange.is_none() {
-                self.idle.push(slot);
-            }
+        }
+        if !was_ready && connection.is_ready() && connection.exchange.is_none() {
+            self.idle.push(slot);
         }
         self.settle(slot, step)
     }
@@ -241,6 +250,16 @@ impl Reactor {
         None
     }
 
+    /// Drops the timers in front whose sends are over: a timeout of minutes would keep thousands, and wake for each.
+    fn forget(&mut self) {
+        while self.deadlines.front().is_some_and(|timer| !self.holds(*timer)) {
+            self.deadlines.pop_front();
+        }
+        while self.drains.front().is_some_and(|timer| !self.holds(*timer)) {
+            self.drains.pop_front();
+        }
+    }
+
     /// Whether the send that a timer was set for is still under way.
     fn holds(&self, timer: Deadline) -> bool {
         let exchange = self.slots[timer.slot].as_ref().and_then(|connection| connection.exchange.as_ref());
@@ -254,7 +273,7 @@ impl Reactor {
             Step::Pending => {
                 let interest = connection.interest();
                 if interest != connection.watched {
-                    let mut event = EpollEvent::new(interest, slot as u64);
+                    let mut event = EpollEvent::new(interest, connection.mark);
                     self.epoll.modify(&connection.socket, &mut event)?;
                     connection.watched = interest;
                 }
@@ -276,13 +295,16 @@ impl Reactor {
 
     fn broken(&mut self, slot: usize, error: Error) -> io::Result<Option<Finished>> {
         let Some(connection) = self.slots[slot].as_mut() else { return Ok(None) };
+        let now = self.desk.clock.now();
         let stale = matches!(error, Error::Reset(_)) && !connection.response.started;
-        let again = connection.exchange.take_if(|exchange| stale && exchange.attempt == Attempt::Kept);
+        let again = connection.exchange.take_if(|exchange| {
+            stale && exchange.attempt == Attempt::Kept && now.saturating_sub(exchange.first_sent) < STALE
+        });
         let Some(mut exchange) = again else { return Ok(self.finish(slot, Some(error), false)) };
         // The server had closed a connection that was kept; the request never reached it.
         self.close(slot);
         self.resent += 1;
-        exchange.again(self.desk.clock.now());
+        exchange.again(now);
         // Other kept connections may be just as stale.
         let mut connection = match Connection::open(&self.endpoint) {
             Ok(connection) => connection,
@@ -313,13 +335,14 @@ impl Reactor {
     fn insert(&mut self, mut connection: Connection) -> io::Result<usize> {
         let slot = self.free.pop().unwrap_or(self.slots.len());
         connection.watched = connection.interest();
-        self.epoll.add(&connection.socket, EpollEvent::new(connection.watched, slot as u64))?;
+        self.connections += 1;
+        connection.mark = self.connections << 32 | slot as u64;
+        self.epoll.add(&connection.socket, EpollEvent::new(connection.watched, connection.mark))?;
         if slot == self.slots.len() {
             self.slots.push(Some(connection));
         } else {
             self.slots[slot] = Some(connection);
         }
-        self.connections += 1;
         Ok(slot)
     }
 

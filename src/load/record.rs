@@ -55,7 +55,8 @@ pub struct Record {
     pub session: u64,
     /// The turn of the session, from 0.
     pub turn: u32,
-    /// When it should have been sent. In a closed loop, and for a later turn of a session, that is when it was sent.
+    /// When it should have been sent. In a closed loop and where all begin at once, that is when it was sent; so it is for
+    /// a later turn of a session, unless it had to wait for a place.
     pub due: Duration,
     /// When it was sent, or its connection was opened for it; after a retry, when it was sent again.
     pub sent: Duration,
@@ -119,7 +120,7 @@ fn micros(at: u32) -> Duration {
     Duration::from_micros(u64::from(at))
 }
 
-/// How the warm-up ended; its latencies are not kept.
+/// How the requests of the warm-up ended; their latencies are not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warmup {
     pub completed: usize,
@@ -173,7 +174,7 @@ pub struct Run {
     pub ended: Instant,
     /// Requests of the measured window that were under way when the run was stopped.
     pub unfinished: usize,
-    /// Sessions that were due by then and had not begun.
+    /// Sessions that were due when the run ended and had not begun, because it was stopped, its time was up, or both.
     pub unsent: usize,
     pub end: End,
     pub client: Client,

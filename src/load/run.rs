@@ -15,7 +15,7 @@ use super::reactor::Reactor;
 use super::schedule::{Instants, Schedule};
 use super::signal::Signal;
 use super::window::{Tally, Window};
-use super::{Arrival, Client, End, Event, LoadError, Observer, Phase, Plan, Run, Target, Warmup};
+use super::{Arrival, Client, End, Event, Flow, LoadError, Observer, Phase, Plan, Run, Target, Warmup};
 use crate::workload::Workload;
 
 /// Connections that are opened ahead of an open loop, and sessions that are made ready: a second of a high rate.
@@ -38,7 +38,8 @@ pub(super) fn run(
     let protocol = Arc::new(Protocol::new(target, plan.allow_eos)?);
     let endpoint = Arc::new(Endpoint::new(target, protocol.path())?);
     let total = plan.requests.map(|requests| requests.saturating_add(plan.warmup));
-    let _ = observer(Event::Phase { phase: Phase::Prepare, total });
+    let mut warmed = Tally::nothing(0);
+    warmed.ended = observer(Event::Phase { phase: Phase::Prepare, total }) == Flow::End;
 
     let feed = |range| {
         let (workload, protocol, endpoint) = (Arc::clone(workload), Arc::clone(&protocol), Arc::clone(&endpoint));
@@ -51,8 +52,7 @@ pub(super) fn run(
             .map_err(LoadError::System)?;
     reactor.open(ahead).map_err(LoadError::System)?;
 
-    let mut warmed = Tally::default();
-    if plan.warmup > 0 {
+    if plan.warmup > 0 && !warmed.ended {
         let places = plan.concurrency.unwrap_or(AHEAD);
         let warm = feed(Range {
             first: plan.first + plan.requests.unwrap_or(FAR),
@@ -91,7 +91,7 @@ pub(super) fn run(
         schedule,
         zero,
     };
-    let tally = if warmed.ended { Tally::nothing(zero) } else { window.run()? };
+    let tally = if warmed.ended || signal.is_raised() { Tally::nothing(zero) } else { window.run()? };
     measured.close()?;
 
     let completed = warmed.records.iter().filter(|record| record.result.is_ok()).count();
@@ -145,19 +145,32 @@ fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>, LoadError>
     if endless || plan.arrival == Arrival::AtOnce && plan.concurrency.is_none() && plan.requests.is_none() {
         return Err(LoadError::Endless);
     }
-    let most = match (concurrency, plan.requests.or(sessions)) {
-        (Some(places), Some(requests)) => places.min(requests),
-        (places, requests) => places.or(requests.filter(|_| plan.arrival == Arrival::AtOnce)).unwrap_or(0),
-    };
-    let needed = most.saturating_add(OTHER_FILES);
+    allow_files(plan, sessions)?;
+    Ok(sessions)
+}
+
+/// Raises the limit of open files where the load may need more of them.
+fn allow_files(plan: &Plan, sessions: Option<u64>) -> Result<(), LoadError> {
+    let most = most_in_flight(plan, sessions).map(|most| most.saturating_add(OTHER_FILES));
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| LoadError::System(error.into()))?;
-    if needed > hard {
+    if let Some(needed) = most.filter(|needed| *needed > hard) {
         return Err(LoadError::Files { needed, limit: hard });
     }
-    if needed > soft {
+    // How many an open loop needs is the server's to say.
+    if most.is_none_or(|needed| needed > soft) {
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(|error| LoadError::System(error.into()))?;
     }
-    Ok(sessions)
+    Ok(())
+}
+
+/// The most requests that can be under way at one time, the warm-up's included, where that is known and will be reached
+/// unless the server is fast.
+fn most_in_flight(plan: &Plan, sessions: Option<u64>) -> Option<u64> {
+    let requests = plan.requests.or(sessions).map(|requests| requests.max(plan.warmup));
+    match (plan.concurrency, requests) {
+        (Some(places), requests) => Some((places as u64).min(requests.unwrap_or(u64::MAX))),
+        (None, requests) => requests.filter(|_| plan.arrival == Arrival::AtOnce),
+    }
 }
 
 /// How much is made ready before the clock starts.
@@ -182,13 +195,37 @@ fn due(plan: &Plan, workload: &Arc<dyn Workload>, sessions: Option<u64>) -> Opti
         Arrival::Trace { factor } => {
             let workload = Arc::clone(workload);
             let mut latest = Duration::ZERO;
-            let stamps = (0..).map_while(move |index| workload.due(index));
+            let zero = workload.due(plan.first).unwrap_or_default();
+            let stamps = (plan.first..).map_while(move |index| workload.due(index));
             // A row that is out of order is due with the one before it.
             let ascending = stamps.map(move |stamp| {
-                latest = latest.max(stamp);
-                latest.mul_f64(factor)
+                latest = latest.max(stamp.saturating_sub(zero));
+                Duration::try_from_secs_f64(latest.as_secs_f64() * factor).unwrap_or(Duration::MAX)
             });
             Some(Box::new(ascending))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_needs_as_many_connections_as_may_be_under_way() {
+        let most = |change: fn(&mut Plan)| {
+            let mut plan = Plan::closed(8, 100);
+            change(&mut plan);
+            most_in_flight(&plan, None)
+        };
+        let rate = Arrival::Rate { per_s: 9.0, burstiness: 1.0 };
+        assert_eq!(most(|_| {}), Some(8));
+        assert_eq!(most(|plan| plan.requests = Some(3)), Some(3));
+        assert_eq!(most(|plan| (plan.requests, plan.warmup) = (Some(3), 5)), Some(5), "the warm-up is closed, too");
+        assert_eq!(most(|plan| (plan.arrival, plan.concurrency) = (Arrival::AtOnce, None)), Some(100));
+        let mut open = Plan { arrival: rate, ..Plan::closed(8, 100) };
+        assert_eq!(most_in_flight(&open, None), Some(8));
+        open.concurrency = None;
+        assert_eq!(most_in_flight(&open, None), None, "nobody knows how slow the server is");
     }
 }

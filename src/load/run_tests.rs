@@ -101,6 +101,26 @@ async fn a_trace_is_played_once_at_its_stamps_times_a_factor() {
 }
 
 #[tokio::test]
+async fn a_run_ends_with_its_last_request_and_not_with_the_next_stamp() {
+    let server = Server::start(|_| Answer::Whole).await;
+    let workload = Turns { stamps: Some(vec![0, 10, 60_000]), ..SINGLE };
+    let plan = Plan { arrival: Arrival::Trace { factor: 1.0 }, ..open(1.0, 2) };
+    let run = run(&server, workload, plan).await.unwrap();
+    assert!(run.ended - run.began < Duration::from_secs(20), "it waited for a session that it does not send");
+    assert_eq!((in_order(run.clone()).len(), run.unsent, run.end), (2, 0, End::Complete));
+}
+
+#[tokio::test]
+async fn a_trace_that_begins_later_keeps_the_gaps_of_its_sessions() {
+    let server = Server::start(|_| Answer::Whole).await;
+    let workload = Turns { stamps: Some(vec![0, 40, 50, 70]), ..SINGLE };
+    let plan = Plan { arrival: Arrival::Trace { factor: 1.0 }, first: 1, requests: None, ..open(1.0, 1) };
+    let records = in_order(run(&server, workload, plan).await.unwrap());
+    let due: Vec<_> = records.iter().map(|record| (record.session, record.due.as_millis())).collect();
+    assert_eq!(due, [(1, 0), (2, 10), (3, 30)]);
+}
+
+#[tokio::test]
 async fn users_think_between_turns_and_their_sessions_are_cut_at_the_number_of_requests() {
     let server = Server::start(|_| Answer::Whole).await;
     let workload = Turns { each: 3, think: Duration::from_millis(20), stamps: None };
@@ -153,6 +173,49 @@ async fn the_observer_can_end_a_run_and_is_told_where_it_stands() {
     assert!(ticks.windows(2).all(|pair| pair[1].at >= pair[0].at + Duration::from_millis(50)), "{ticks:?}");
     // Four whole answers, and the first token of the two that stall.
     assert_eq!((ticks[2].sent, ticks[2].in_flight, ticks[2].chunks), (6, 2, u64::from(4 * OUTPUT + 2)));
+}
+
+#[tokio::test]
+async fn an_observer_that_has_seen_enough_is_not_called_again() {
+    let server = Server::start(|_| Answer::OnePacket).await;
+    let calls = Arc::new(Mutex::new(0));
+    let log = Arc::clone(&calls);
+    let observer = move |event: Event<'_>| {
+        if matches!(event, Event::Ended { .. }) {
+            let mut calls = log.lock().unwrap();
+            *calls += 1;
+            if *calls == 1 {
+                // The other replies arrive meanwhile, and are all ready at once.
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            return if *calls == 2 { Flow::End } else { Flow::Continue };
+        }
+        Flow::Continue
+    };
+    let (_stop, stop) = watch::channel(false);
+    let target = Target::new(format!("http://{}", server.address), "m");
+    let run = drive(target, Arc::new(SINGLE), Plan::closed(30, 300), observer, stop).await.unwrap();
+    assert_eq!((*calls.lock().unwrap(), run.records.len(), run.end), (2, 2, End::Observer));
+}
+
+#[tokio::test]
+async fn a_run_that_is_stopped_before_its_window_sends_nothing_in_it() {
+    let server = Server::start(|_| Answer::Stall).await;
+    let (signal, stop) = watch::channel(false);
+    let phases = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&phases);
+    let observer = move |event: Event<'_>| {
+        if let Event::Phase { phase, .. } = event {
+            log.lock().unwrap().push(phase);
+            signal.send_replace(phase == Phase::Warmup);
+        }
+        Flow::Continue
+    };
+    let target = Target::new(format!("http://{}", server.address), "m");
+    let plan = Plan { warmup: 2, ..Plan::closed(2, 9) };
+    let run = drive(target, Arc::new(SINGLE), plan, observer, stop).await.unwrap();
+    assert_eq!((run.end, run.records.len(), run.unfinished), (End::Stopped, 0, 0));
+    assert_eq!(*phases.lock().unwrap(), [Phase::Prepare, Phase::Warmup]);
 }
 
 #[tokio::test]

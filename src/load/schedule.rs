@@ -96,6 +96,11 @@ impl Schedule {
         self.next = instant.map(|at| self.zero.saturating_add(nanos(at)));
     }
 
+    /// Whether a session begins as soon as another has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.instants.is_none()
+    }
+
     /// Sessions that are due and have not begun.
     pub(super) fn waiting(&self) -> usize {
         self.due.len()
@@ -144,8 +149,9 @@ impl Schedule {
         if self.over || held {
             return None;
         }
-        let progress = match take() {
-            Taken::Ready(progress) => progress,
+        let (progress, last) = match take() {
+            Taken::Ready(progress) => (progress, false),
+            Taken::Last(progress) => (progress, true),
             Taken::NotYet => {
                 self.starved += u64::from(!std::mem::replace(&mut self.starving, true));
                 return None;
@@ -158,6 +164,11 @@ impl Schedule {
         };
         self.starving = false;
         self.due.pop_front();
+        if last {
+            // Nobody has to wait for the next instant to find out.
+            self.over = true;
+            self.due.clear();
+        }
         self.sessions += 1;
         self.send(progress, due, due.is_some_and(|due| due < self.freed))
     }
@@ -306,6 +317,18 @@ mod tests {
         let (mut schedule, mut feed) = (Schedule::new(0, Some(instants), None, None), feed(9, 1));
         assert_eq!(sent(schedule.next(0, &mut feed)).0.session, 0);
         assert!(matches!(schedule.next(0, &mut feed), Next::Over));
+    }
+
+    #[test]
+    fn the_last_session_is_the_end_whatever_is_due_later() {
+        let (mut schedule, mut feed) = (Schedule::new(0, Some(every_10_ms()), None, None), feed(1, 1));
+        let last = || match feed() {
+            Taken::Ready(progress) => Taken::Last(progress),
+            other => other,
+        };
+        sent(schedule.next(25 * MS, last));
+        assert!(matches!(schedule.next(25 * MS, || panic!("asked again")), Next::Over));
+        assert_eq!(schedule.waiting(), 0);
     }
 
     #[test]

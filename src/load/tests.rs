@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::misbehaving::{Answer, Server};
@@ -251,6 +252,52 @@ async fn connections_are_kept_and_a_stale_one_is_no_failure() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_lost_long_after_the_send_was_not_stale() {
+    let server = Server::start(|_| Answer::LateHangup).await;
+    let run = whole(target(&server), plan(1, 2)).await;
+    let classes: Vec<_> = run.records.iter().map(|record| record.result.as_ref().map_err(Error::class)).collect();
+    assert_eq!((classes, run.client.resent), (vec![Ok(&()), Err("reset".to_owned())], 0));
+    let lost = &run.records[1];
+    assert!(lost.end >= lost.sent + Duration::from_millis(600), "its wait is part of it: {lost:?}");
+}
+
+/// Prompts of several megabytes, which no socket takes at once.
+#[derive(Debug)]
+struct Long;
+
+impl Workload for Long {
+    fn session(&self, _index: u64) -> Session {
+        Session::single(Prompt::Tokens(vec![100_000; 1 << 20]), OUTPUT)
+    }
+
+    fn longest(&self) -> u64 {
+        (1 << 20) + u64::from(OUTPUT)
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_or_resets_while_a_long_prompt_is_sent_is_heard() {
+    for (refusal, class) in [("HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n", "http_413"), ("", "reset")] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base_url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    stream.read_exact(&mut [0; 1000]).await.unwrap();
+                    stream.write_all(refusal.as_bytes()).await.unwrap();
+                    // Closed with bytes unread, a connection is reset.
+                });
+            }
+        });
+        let (_stop, stop) = watch::channel(false);
+        let run = drive(Target::new(base_url, "m"), Arc::new(Long), plan(2, 4), |_| Flow::Continue, stop).await;
+        for record in run.unwrap().records {
+            assert_eq!(record.result.unwrap_err().class(), class);
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_warm_up_has_other_prompts_and_no_records() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&seen);
@@ -299,6 +346,26 @@ async fn a_stop_ends_the_run_at_once_and_keeps_what_had_ended() {
     assert_eq!(run.records.len(), 4);
     // The third slot may have been stopped between two requests.
     assert!((2..=3).contains(&run.unfinished), "{}", run.unfinished);
+}
+
+#[tokio::test]
+async fn who_stops_a_run_twice_does_not_wait_for_its_end() {
+    let server = Server::start(|_| Answer::Stall).await;
+    let (signal, stop) = watch::channel(false);
+    let observer = |event: Event<'_>| {
+        if matches!(event, Event::Phase { .. }) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Flow::Continue
+    };
+    let run = drive(target(&server), Arc::new(Numbered), plan(2, 9), observer, stop);
+    let twice = async {
+        for _ in 0..9 {
+            signal.send_replace(true);
+            tokio::task::yield_now().await;
+        }
+    };
+    assert_eq!(tokio::join!(run, twice).0.unwrap().end, End::Stopped);
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ impl Tls {
             ClientConnection::new(Arc::clone(&self.config), self.server.clone()).map_err(io::Error::other)?;
         // A long prompt waits here as a whole until it is sent.
         connection.set_buffer_limit(None);
-        Ok(Session { connection, plain: Vec::new(), sealed: Vec::new(), sent: 0 })
+        Ok(Session { connection, plain: Vec::new(), sealed: Vec::new(), sent: 0, over: false })
     }
 }
 
@@ -72,6 +72,8 @@ pub(super) struct Session {
     sealed: Vec<u8>,
     /// Bytes of `sealed` that the socket has taken.
     sent: usize,
+    /// The server has ended the session. It may keep the connection open until the client closes it.
+    over: bool,
 }
 
 impl Session {
@@ -106,31 +108,45 @@ impl Session {
         }
     }
 
+    /// Whether the handshake is over.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.connection.is_handshaking()
+    }
+
+    /// Whether the server has ended the session.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
     /// Whether there is anything for the socket to take.
     pub(super) fn wants_write(&self) -> bool {
         self.connection.wants_write() || self.sent < self.sealed.len()
     }
 
-    /// Opens what the socket has read and gives the plain bytes.
+    /// Opens what the socket has read: the plain bytes, and whether the server has ended the session. What follows its end
+    /// belongs to nothing.
     ///
     /// # Errors
     /// When it is no TLS, or the peer's certificate is not trusted.
-    pub(super) fn open(&mut self, mut bytes: &[u8]) -> io::Result<&[u8]> {
+    pub(super) fn open(&mut self, mut bytes: &[u8]) -> io::Result<(&[u8], bool)> {
         self.plain.clear();
-        while !bytes.is_empty() {
+        // A session that is over takes no more bytes.
+        while !bytes.is_empty() && !self.over {
             self.connection.read_tls(&mut bytes)?;
             let state = self.connection.process_new_packets().map_err(io::Error::other)?;
             let before = self.plain.len();
             self.plain.resize(before + state.plaintext_bytes_to_read(), 0);
             self.connection.reader().read_exact(&mut self.plain[before..])?;
+            self.over = state.peer_has_closed();
         }
-        Ok(&self.plain)
+        Ok((&self.plain, self.over))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::time::Duration;
 
     use rustls::pki_types::PrivateKeyDer;
     use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -140,6 +156,9 @@ mod tests {
     use crate::load::{Error, Flow, Plan, Run, Target, drive};
     use crate::workload::Random;
 
+    /// More than a packet needs on this machine.
+    const SOON: Duration = Duration::from_millis(25);
+
     const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     const EVENTS: [&str; 4] = [
         "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n",
@@ -148,8 +167,14 @@ mod tests {
         "data: [DONE]\n\n",
     ];
 
+    type Stream = StreamOwned<ServerConnection, std::net::TcpStream>;
+
     /// A server with a certificate of its own for `localhost`; gives its port and the certificate's file.
     fn serve() -> (u16, tempfile::NamedTempFile) {
+        serve_with(|mut stream| while answer(&mut stream).is_ok() {})
+    }
+
+    fn serve_with(serve: impl Fn(Stream) + Clone + Send + 'static) -> (u16, tempfile::NamedTempFile) {
         let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(own.cert.pem().as_bytes()).unwrap();
@@ -166,8 +191,8 @@ mod tests {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
-                let mut stream = StreamOwned::new(connection, stream.unwrap());
-                std::thread::spawn(move || while answer(&mut stream).is_ok() {});
+                let (stream, serve) = (StreamOwned::new(connection, stream.unwrap()), serve.clone());
+                std::thread::spawn(move || serve(stream));
             }
         });
         (port, file)
@@ -175,6 +200,17 @@ mod tests {
 
     /// Reads one request and answers it.
     fn answer<S: io::Read + io::Write>(stream: &mut S) -> io::Result<()> {
+        take(stream)?;
+        stream.write_all(HEAD.as_bytes())?;
+        for event in EVENTS {
+            stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes())?;
+            stream.flush()?;
+        }
+        stream.write_all(b"0\r\n\r\n")
+    }
+
+    /// Reads one request.
+    fn take<S: io::Read + io::Write>(stream: &mut S) -> io::Result<()> {
         let mut request = Vec::new();
         let mut piece = [0; 4096];
         // The body's closing brace is the only one behind a bracket: requests are not pipelined.
@@ -185,21 +221,85 @@ mod tests {
             }
             request.extend_from_slice(&piece[..read]);
         }
-        stream.write_all(HEAD.as_bytes())?;
-        for event in EVENTS {
-            stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes())?;
-            stream.flush()?;
-        }
-        stream.write_all(b"0\r\n\r\n")
+        Ok(())
     }
 
     async fn load(host: &str, port: u16, ca_file: Option<&Path>) -> Run {
         let mut target = Target::new(format!("https://{host}:{port}"), "m");
         target.ca_file = ca_file.map(Path::to_owned);
         // Longer than what a session and a socket take at once.
-        let workload = Arc::new(Random { input_len: 50_000, output_len: 2, vocab_size: 32_000, seed: 0 });
+        drive_with(target, Plan::closed(2, 6), 50_000).await
+    }
+
+    async fn drive_with(target: Target, plan: Plan, input_len: u32) -> Run {
+        let workload = Arc::new(Random { input_len, output_len: 2, vocab_size: 32_000, seed: 0 });
         let (_stop, stop) = watch::channel(false);
-        drive(target, workload, Plan::closed(2, 6), |_| Flow::Continue, stop).await.unwrap()
+        drive(target, workload, plan, |_| Flow::Continue, stop).await.unwrap()
+    }
+
+    /// A body that ends with the session, and a connection that stays open behind it.
+    fn end_the_session(mut stream: Stream, behind: &[u8]) {
+        let Ok(()) = take(&mut stream) else { return };
+        let body = r#"{"choices":[{"text":"a b","finish_reason":"length"}],"usage":{"prompt_tokens":10,"completion_tokens":2}}"#;
+        stream.write_all(format!("HTTP/1.1 200 OK\r\n\r\n{body}").as_bytes()).unwrap();
+        stream.conn.send_close_notify();
+        stream.flush().unwrap();
+        std::thread::sleep(SOON);
+        let _ = stream.sock.write_all(behind);
+        // Until the client has closed it.
+        let _ = stream.sock.read_to_end(&mut Vec::new());
+    }
+
+    #[tokio::test]
+    async fn a_session_that_the_server_ends_is_the_end_of_the_stream_whatever_follows() {
+        for behind in [&b""[..], b"bytes that belong to no session"] {
+            let (port, file) = serve_with(move |stream| end_the_session(stream, behind));
+            let mut target = Target::new(format!("https://localhost:{port}"), "m");
+            (target.stream, target.ca_file) = (false, Some(file.path().to_owned()));
+            let plan = Plan { request_timeout: 200 * SOON, ..Plan::closed(2, 6) };
+            let run = drive_with(target, plan, 10).await;
+            let results: Vec<_> = run.records.iter().map(|record| &record.result).collect();
+            assert_eq!(results, [&Ok(()); 6]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_that_breaks_in_a_reply_is_a_lost_connection_and_no_failure_to_connect() {
+        let (port, file) = serve_with(|mut stream| {
+            let Ok(()) = take(&mut stream) else { return };
+            stream.write_all(HEAD.as_bytes()).unwrap();
+            stream.flush().unwrap();
+            std::thread::sleep(SOON);
+            stream.sock.write_all(&[0; 100]).unwrap();
+            let _ = stream.sock.read_to_end(&mut Vec::new());
+        });
+        let run = load("localhost", port, Some(file.path())).await;
+        assert!(run.records.iter().all(|record| matches!(record.result, Err(Error::Reset(_)))), "{:?}", run.records);
+    }
+
+    #[tokio::test]
+    async fn handshakes_are_over_before_the_first_request() {
+        let pause = 10 * SOON;
+        let (port, file) = serve_with(move |mut stream| {
+            std::thread::sleep(pause);
+            while answer(&mut stream).is_ok() {}
+        });
+        let mut target = Target::new(format!("https://localhost:{port}"), "m");
+        target.ca_file = Some(file.path().to_owned());
+        let run = drive_with(target, Plan::closed(2, 6), 10).await;
+        for record in &run.records {
+            assert!(record.result.is_ok() && record.ttft().is_some_and(|ttft| ttft < pause / 2), "{record:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_trusted_is_not_asked_as_fast_as_possible() {
+        let ((port, _), (_, other)) = (serve(), serve());
+        let mut target = Target::new(format!("https://localhost:{port}"), "m");
+        target.ca_file = Some(other.path().to_owned());
+        let run = drive_with(target, Plan::closed(1, 5), 10).await;
+        let paced = run.records.windows(2).all(|pair| pair[1].sent >= pair[0].end + Duration::from_millis(9));
+        assert!(paced && run.records.len() == 5, "{:?}", run.records);
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use super::schedule::{Next, Schedule};
 use super::signal::Signal;
 use super::{Error, Event, Flow, LoadError, Observer, Phase, Plan, Record, Tick};
 
-/// A server that takes no connection is asked again after this time, not as fast as a processor can.
+/// In a closed loop, a server that takes no connection is asked again after this time, not as fast as a processor can.
 const REFUSED: Nanos = 10_000_000;
 
 const TICK: Nanos = 100_000_000;
@@ -81,7 +81,7 @@ impl Window<'_> {
         let mut next_tick = self.zero + TICK;
         loop {
             let next = self.send(tally)?;
-            if tally.ended || self.signal.is_raised() {
+            if self.is_stopped(tally) {
                 return Ok(());
             }
             let now = self.reactor.desk.clock.now();
@@ -93,6 +93,9 @@ impl Window<'_> {
             if self.phase == Phase::Measure {
                 if now >= next_tick {
                     self.tick(now, tally);
+                    if tally.ended {
+                        return Ok(());
+                    }
                     next_tick += TICK * ((now - next_tick) / TICK + 1);
                 }
                 until = until.min(next_tick);
@@ -102,23 +105,33 @@ impl Window<'_> {
                 if let Some(finished) = self.reactor.handle(event)? {
                     self.finish(finished, tally);
                     self.send(tally)?;
+                    // Whoever has seen enough is not told of the replies that came with this one.
+                    if tally.ended {
+                        return Ok(());
+                    }
                 }
             }
-            while let Some(finished) = self.reactor.expired() {
+            while !tally.ended
+                && let Some(finished) = self.reactor.expired()
+            {
                 self.finish(finished, tally);
             }
         }
     }
 
+    fn is_stopped(&self, tally: &Tally) -> bool {
+        tally.ended || self.signal.is_raised()
+    }
+
     /// Sends whatever there is to send, and says what comes next.
     fn send(&mut self, tally: &mut Tally) -> io::Result<Next> {
         loop {
+            if self.is_stopped(tally) {
+                return Ok(Next::Wait);
+            }
             let now = self.reactor.desk.clock.now();
             if now < tally.refused_until {
                 return Ok(Next::At(tally.refused_until));
-            }
-            if tally.ended {
-                return Ok(Next::Wait);
             }
             match self.schedule.next(now, || self.feed.take()) {
                 Next::Send { turn, rest, due, queued } => {
@@ -127,9 +140,6 @@ impl Window<'_> {
                     tally.sent += 1;
                     tally.peak_in_flight = tally.peak_in_flight.max(self.schedule.in_flight);
                     if let Some(finished) = self.reactor.begin(exchange)? {
-                        if matches!(finished.lost, Some(Error::Connect(_))) {
-                            tally.refused_until = now + REFUSED;
-                        }
                         self.finish(finished, tally);
                     }
                 }
@@ -143,6 +153,9 @@ impl Window<'_> {
         let Finished { exchange, status, lost } = finished;
         let (mut record, rest) = exchange.end(status, lost, now, self.zero);
         self.schedule.ended(rest, now);
+        if self.schedule.is_closed() && matches!(record.result, Err(Error::Connect(_))) {
+            tally.refused_until = now + REFUSED;
+        }
         let flow = (self.observer)(Event::Ended { phase: self.phase, record: &record });
         tally.ended |= flow == Flow::End;
         if record.chunks.len() > 2 && tally.kept_chunks + record.chunks.len() > self.plan.kept_chunks {

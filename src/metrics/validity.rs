@@ -8,7 +8,7 @@
 //! - The kernel does not stamp what arrives, and the 99th percentile of the load's lag is above 10 % of the median TPOT,
 //!   but at least 2 ms (timers fire up to 1 ms late on a thread without work) and at most 10 ms. The lag is then part of
 //!   every latency.
-//! - The kernel does stamp, the loop is closed, and the 99th percentile of the lag is above 5 % of the median E2EL, but at
+//! - The kernel does stamp, the loop is closed (or its places are limited and all are due at once), and the 99th percentile of the lag is above 5 % of the median E2EL, but at
 //!   least 10 ms. Latencies are right then, but every user sends the next request late by the lag.
 //! - Requests of an open loop that did not have to wait for a place were late, at the 99th percentile, by more than 10 % of
 //!   the mean gap between arrivals, but at least 10 ms. For sessions that come all at once it is 10 % of the median E2EL.
@@ -37,7 +37,12 @@ const FEWEST_SENDS: usize = 20;
 pub fn validity(run: &Run, plan: &Plan) -> ClientReport {
     let client = &run.client;
     let (cpu_s, wall_s) = (client.cpu.as_secs_f64(), client.wall.as_secs_f64());
-    let open = !matches!(plan.arrival, Arrival::Closed);
+    // Where all are due at once but have to wait for places, each sends when another has ended.
+    let open = match plan.arrival {
+        Arrival::Closed => false,
+        Arrival::AtOnce => plan.concurrency.is_none(),
+        Arrival::Rate { .. } | Arrival::Ramp { .. } | Arrival::Trace { .. } => true,
+    };
     let lags: Vec<f64> = client.lags_us.iter().map(|lag| f64::from(*lag) / 1e3).collect();
     let first_turns = || run.records.iter().filter(|record| record.turn == 0);
     let mut lateness: Vec<f64> =
@@ -215,6 +220,9 @@ mod tests {
         run.client.kernel_stamps = true;
         run.client.lags_us = vec![25_000; 100];
         assert!(reason(&run, &Plan::closed(8, 100)).contains("25.0 ms (p99), more than 20.0 ms: the next requests"));
+        let capped = Plan { arrival: Arrival::AtOnce, ..Plan::closed(8, 100) };
+        assert!(reason(&run, &capped).contains("the next requests"));
+        assert!(reasons(&run, &Plan { concurrency: None, ..capped }).is_empty());
         assert!(reasons(&run, &open()).is_empty(), "an open loop's next send does not wait for a reply");
     }
 
@@ -234,7 +242,7 @@ mod tests {
         for record in &mut run.records {
             (record.due, record.sent) = (Duration::ZERO, Duration::from_millis(30));
         }
-        assert!(reasons(&run, &Plan { arrival: Arrival::AtOnce, ..open() }).is_empty());
+        assert!(reasons(&run, &Plan { arrival: Arrival::AtOnce, concurrency: None, ..open() }).is_empty());
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::trial::{FailureKind, Measurement, Outcome};
 /// How often a load is driven on one server until the sample is sound.
 const SAMPLES: u64 = 2;
 
-/// Between the first sessions of two loads on one server, so that the second finds none of its prompts in the cache.
+/// About so many sessions lie between two loads on one server, so that the second finds no prompts in the cache that were
+/// drawn for the first.
 const APART: u64 = 1 << 32;
 
 /// What the observer keeps, on the load's thread until the run has ended.
@@ -38,7 +39,7 @@ impl Tuner<'_> {
                 return Ok((failed(FailureKind::ClientBound, reasons), story));
             }
             (self.observer)(Event::Void { reasons });
-            plan.first += APART;
+            plan.first += apart(self.job.workload.built.len());
         }
         unreachable!("the loop ends by returning")
     }
@@ -169,8 +170,26 @@ impl Tuner<'_> {
     }
 }
 
+/// Between the first sessions of two loads. Where a workload starts over behind its end, the second load has the same
+/// sessions as the first, in the same order.
+fn apart(sessions: Option<u64>) -> u64 {
+    APART.next_multiple_of(sessions.unwrap_or(1).max(1))
+}
+
 /// Why a measurement is not the server's, where it is not.
 fn void(outcome: &Outcome) -> Option<String> {
     let client = outcome.measurement()?.client.as_ref()?;
     (!client.valid).then(|| client.reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_load_has_other_prompts_of_the_same_rows() {
+        assert_eq!(apart(None), 1 << 32);
+        assert_eq!(apart(Some(1000)) % 1000, 0);
+        assert!(apart(Some(1000)) >= 1 << 32);
+    }
 }
