@@ -126,7 +126,8 @@ fn read_kind(section: &Section<'_>, paths: &Paths, load: &LoadJob, outer: bool) 
                 path: path(section, paths)?,
                 prompts: match section.optional("prompts")? {
                     Some(0) => return Err(section.error("prompts", "must be at least 1", None)),
-                    prompts => prompts.or(load.total()).unwrap_or(Spec::PROMPTS),
+                    // A void sample is taken again, with others.
+                    prompts => prompts.or(load.total().map(|total| total.saturating_mul(2))).unwrap_or(Spec::PROMPTS),
                 },
                 output_len: output_len(section)?,
                 pruning: Pruning {
@@ -289,6 +290,12 @@ mod tests {
             seen.push(definition["workload"].clone());
         }
         for load in [
+            "goodput = ['ttft:200']\nrate = 2",
+            "goodput = ['ttft:100']\nrate = 2",
+            "until = '5%'\nrate = 2",
+            "until = '2%'\nrate = 2",
+            "until = '2%'\nwindow = 'whole'\nrate = 2",
+            "window = 'steady'\nrate = 2",
             "rate = 2",
             "rate = 'inf'",
             "rate = 2\nburstiness = 3",

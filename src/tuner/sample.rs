@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use super::trial::{crash, failed};
 use super::{Event, Phase, TuneError, Tuner};
 use crate::facts::Device;
+use crate::job::{follow, repeated};
 use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
 use crate::server::Server;
@@ -15,9 +16,6 @@ use crate::trial::{FailureKind, Measurement, Outcome};
 
 /// How often a load is driven on one server until the sample is sound.
 const SAMPLES: u64 = 2;
-
-/// Between the first sessions of two loads on one server, so that the second finds none of its prompts in the cache.
-const APART: u64 = 1 << 32;
 
 /// What the observer keeps, on the load's thread until the run has ended.
 #[derive(Default)]
@@ -28,17 +26,20 @@ struct Seen {
 
 impl Tuner<'_> {
     /// Drives the load and reduces it to an outcome. A sample in which the load generator was the bottleneck is void: it is
-    /// taken once more, and not used when it is void again.
+    /// taken once more with other prompts, where there are any, and not used when it is void again.
     pub(super) async fn sample(&self, server: &mut Server, model: &str) -> Result<(Outcome, Story), TuneError> {
+        let workload = &*self.job.workload.built;
         let mut plan = self.job.load.plan(self.job.seed);
+        let mut asked = follow(&mut plan, workload, 0);
         for again in 1.. {
             let (outcome, story) = self.sample_once(server, model, &plan).await?;
             let Some(reasons) = void(&outcome) else { return Ok((outcome, story)) };
-            if again == SAMPLES {
+            asked = follow(&mut plan, workload, asked);
+            // Prompts that the server has in its cache would make the second sample another one.
+            if again == SAMPLES || repeated(&plan, workload).is_some() {
                 return Ok((failed(FailureKind::ClientBound, reasons), story));
             }
             (self.observer)(Event::Void { reasons });
-            plan.first += APART;
         }
         unreachable!("the loop ends by returning")
     }
@@ -173,4 +174,21 @@ impl Tuner<'_> {
 fn void(outcome: &Outcome) -> Option<String> {
     let client = outcome.measurement()?.client.as_ref()?;
     (!client.valid).then(|| client.reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::ClientReport;
+
+    #[test]
+    fn a_sample_is_void_where_the_load_generator_was_the_bottleneck_and_says_why() {
+        let sample =
+            |client: Option<ClientReport>| void(&Outcome::Measured(Measurement { client, ..Measurement::default() }));
+        let sound = ClientReport { valid: true, ..ClientReport::default() };
+        let busy = ClientReport { reasons: vec!["busy".to_owned(), "late".to_owned()], ..ClientReport::default() };
+        assert_eq!((sample(None), sample(Some(sound))), (None, None));
+        assert_eq!(sample(Some(busy)), Some("busy; late".to_owned()));
+        assert_eq!(void(&failed(FailureKind::Crash, "gone".to_owned())), None);
+    }
 }

@@ -137,6 +137,15 @@ impl Spec {
         }
     }
 
+    /// Takes so many conversations at least of a `ShareGPT` file, in the parts of a mixture too.
+    pub fn set_prompts(&mut self, least: u32) {
+        match self {
+            Self::ShareGpt { prompts, .. } => *prompts = least.max(*prompts),
+            Self::Mixture { parts } => parts.iter_mut().for_each(|(_, part)| part.set_prompts(least)),
+            _ => {}
+        }
+    }
+
     /// The data files that are read, in order.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::Global;
 use super::failure::{Failure, INTERRUPTED, NOT_VALID, USAGE};
 use super::output::print;
-use crate::job::{Profile, ProfileRun};
+use crate::job::{Profile, ProfileRun, follow, repeated};
 use crate::load::{Api, End, Plan, Target};
 use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json};
 use crate::workload::{Spec, Workload};
@@ -78,6 +78,13 @@ impl Bench {
             for left_out in asked.workload.left_out() {
                 display.note(&format!("{}: left out {} {}", asked.name, left_out.rows, left_out.reason));
             }
+            if let Some(len) = repeated(&asked.plan, &*asked.workload) {
+                display.note(&format!(
+                    "{}: there are only {len} prompts, so that some are asked again: the server may have them in its \
+                     prefix cache",
+                    asked.name
+                ));
+            }
         }
         let (mut ended, mut trouble) = (Vec::new(), None);
         let of = runs.len();
@@ -132,7 +139,7 @@ impl Bench {
         if let Some(profile) = &self.load.profile {
             return self.profile(profile, target, served);
         }
-        let spec = self.work.spec(self.load.num_requests)?;
+        let spec = self.work.spec(self.load.num_requests.map(|n| n.saturating_add(self.load.warmup.unwrap_or(0))))?;
         let surroundings = self.work.surroundings(target, served, self.load.seed);
         let workload = spec.build(&surroundings).map_err(|error| work::failure(&error))?;
         let trace = matches!(spec, Spec::Trace { .. });
@@ -151,25 +158,47 @@ impl Bench {
         {
             return Err(Failure::new(USAGE, format!("no run of profile {} needs --dataset", profile.name)));
         }
-        let title = profile.name.clone();
-        let build = |run: &ProfileRun| {
+        // One set of prompts for all runs, so that none asks what another has asked.
+        let warmup = |run: &ProfileRun| self.load.warmup.unwrap_or(u64::from(run.load.warmup));
+        let prompts =
+            profile.runs.iter().map(|run| u64::from(run.load.requests.unwrap_or(0)) + warmup(run)).sum::<u64>();
+        for run in &mut profile.runs {
+            run.spec.set_prompts(u32::try_from(prompts).unwrap_or(u32::MAX));
+        }
+        let (mut built, mut asked, mut runs): (Vec<Built>, _, _) = (Vec::new(), 0, Vec::new());
+        for run in &profile.runs {
             let api = self.server.api.map_or(run.load.api, Api::from);
             let target = Target { api, ..target.clone() };
-            let surroundings = self.work.surroundings(&target, served, self.load.seed);
-            let workload = run.spec.build(&surroundings).map_err(|error| work::failure(&error))?;
+            let known = built.iter().find(|built| built.api == api && built.spec == run.spec);
+            let workload = if let Some(known) = known {
+                Arc::clone(&known.workload)
+            } else {
+                let surroundings = self.work.surroundings(&target, served, self.load.seed);
+                let workload = run.spec.build(&surroundings).map_err(|error| work::failure(&error))?;
+                built.push(Built { api, spec: run.spec.clone(), workload: Arc::clone(&workload) });
+                workload
+            };
             let own = run.load.plan(self.load.seed);
             let requests = own.requests.or_else(|| if own.duration.is_none() { workload.len() } else { None });
-            let plan = Plan {
+            let mut plan = Plan {
                 requests,
-                warmup: self.load.warmup.unwrap_or(own.warmup),
+                warmup: warmup(run),
                 request_timeout: self.load.request_timeout.unwrap_or(own.request_timeout),
                 allow_eos: own.allow_eos || self.load.allow_eos,
                 ..own
             };
-            Ok(Asked { name: format!("{title}_{}", run.name), target, workload, plan })
-        };
-        profile.runs.iter().map(build).collect()
+            asked = follow(&mut plan, &*workload, asked);
+            runs.push(Asked { name: format!("{}_{}", profile.name, run.name), target, workload, plan });
+        }
+        Ok(runs)
     }
+}
+
+/// A workload that several runs of a profile share.
+struct Built {
+    api: Api,
+    spec: Spec,
+    workload: Arc<dyn Workload>,
 }
 
 /// The exit code of what has been written.
