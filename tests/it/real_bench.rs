@@ -17,7 +17,7 @@ use crate::support::{Workplace, wait_until};
 const NOISE: f64 = 0.2;
 
 /// What HTTP, the engine's front end and reading add to the engine's own time to the first token.
-const HTTP_MS: f64 = 10.0;
+const HTTP_MS: f64 = 5.0;
 
 /// A server in a process group of its own, ended with the test, also when it fails.
 struct Engine(Child);
