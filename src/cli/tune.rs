@@ -77,6 +77,9 @@ impl Tune {
         }
         let store = Store::open(&global.db, true).await?;
         let progress = Arc::new(Progress::new(global, &job));
+        for left_out in job.workload.built.left_out() {
+            progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
+        }
         if installed.assumed {
             progress.note(&format!(
                 "the engine's release is not known; flags are checked as for {} (state engine.version)",
