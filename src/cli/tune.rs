@@ -77,6 +77,9 @@ impl Tune {
         }
         let store = Store::open(&global.db, true).await?;
         let progress = Arc::new(Progress::new(global, &job));
+        for left_out in job.workload.built.left_out() {
+            progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
+        }
         if installed.assumed {
             progress.note(&format!(
                 "the engine's release is not known; flags are checked as for {} (state engine.version)",
@@ -197,11 +200,13 @@ fn describe_differences(differences: &[Difference]) -> Vec<String> {
     lines
 }
 
-/// Every launch failed: before the engine was healthy, under a load that it did not carry, or by crashing.
+/// Every launch failed: before the engine was healthy, under a load that it or the load generator did not carry, or by
+/// crashing.
 async fn nothing_measured(store: &Store, study: &Study) -> Result<Failure, Failure> {
     let trials = store.trials(study).await?;
     let launched: Vec<_> = trials.iter().filter_map(|scored| Some((scored, scored.trial.outcome.failure()?))).collect();
-    let code = if launched.iter().any(|(_, failure)| failure.kind == FailureKind::RequestErrors) {
+    let unusable = |kind| matches!(kind, FailureKind::RequestErrors | FailureKind::ClientBound);
+    let code = if launched.iter().any(|(_, failure)| unusable(failure.kind)) {
         NOT_VALID
     } else if launched.iter().any(|(scored, _)| scored.trial.startup_s.is_some()) {
         NOTHING_FEASIBLE

@@ -164,6 +164,25 @@ impl LoadJob {
     }
 }
 
+/// Sessions of a load without a number of requests, as `load` counts them.
+const FAR: u64 = 1 << 40;
+
+/// Moves a load behind the `earlier` sessions, which have been asked of the same server and are in its prefix cache, and
+/// gives the index behind its own. A trace begins with its first row, so that lengths and time stamps belong together.
+pub fn follow(plan: &mut Plan, workload: &dyn Workload, earlier: u64) -> u64 {
+    let rows = workload.len().filter(|_| matches!(plan.arrival, Arrival::Trace { .. }));
+    plan.first = rows.map_or(earlier, |rows| earlier.next_multiple_of(rows));
+    plan.first + plan.requests.unwrap_or(FAR) + plan.warmup
+}
+
+/// How many prompts there are, where a load reaches beyond the last and asks the first ones again.
+#[must_use]
+pub fn repeated(plan: &Plan, workload: &dyn Workload) -> Option<u64> {
+    let asked = plan.first.saturating_add(plan.requests.unwrap_or(FAR)).saturating_add(plan.warmup);
+    // A trace of lengths has other tokens when it starts over.
+    workload.len().filter(|len| asked > *len && workload.session(0) == workload.session(*len))
+}
+
 /// A number from 1 on; where it is not needed it may be absent.
 fn count(section: &Section<'_>, key: &str, needed: bool) -> Result<Option<u32>, DocumentError> {
     if needed {
@@ -247,6 +266,7 @@ fn positive_number(section: &Section<'_>, key: &str) -> Result<Option<f64>, Docu
 mod tests {
     use super::*;
     use crate::document::Document;
+    use crate::workload::{Prompt, Session};
 
     fn read(text: &str) -> Result<LoadJob, DocumentError> {
         Document::from_text("study.toml", format!("[load]\n{text}")).parse(|root| root.section("load", LoadJob::read))
@@ -281,6 +301,60 @@ mod tests {
     }
 
     #[test]
+    fn a_run_ends_at_a_precision_and_counts_good_requests() {
+        let precise = read("concurrency = 8\nrequests = 20\nuntil = '5%'\ngoodput = ['ttft:200', 'tpot:50']").unwrap();
+        assert_eq!(precise.until, Some(0.05));
+        assert_eq!(precise.goodput.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ttft:200", "tpot:50"]);
+        let plain = read("concurrency = 8\nrequests = 20").unwrap();
+        assert_eq!((plain.until, plain.goodput.len(), plain.window), (None, 0, Part::Whole));
+    }
+
+    #[test]
+    fn what_ends_anywhere_is_measured_in_its_steady_state_unless_the_whole_is_asked_for() {
+        let window = |text: &str| read(text).unwrap().window;
+        assert_eq!(window("concurrency = 8\nduration = '1m'\nrequests = 9"), Part::Whole);
+        assert_eq!(window("rate = 8\nduration = '1m'"), Part::Steady);
+        assert_eq!(window("concurrency = 8\nrequests = 20\nuntil = '5%'"), Part::Steady);
+        assert_eq!(window("concurrency = 8\nrequests = 20\nuntil = '5%'\nwindow = 'whole'"), Part::Whole);
+        assert_eq!(window("concurrency = 8\nrequests = 20\nwindow = 'steady'"), Part::Steady);
+    }
+
+    /// Prompts of a file of seven, or of a trace of seven rows.
+    #[derive(Debug)]
+    struct Seven {
+        trace: bool,
+    }
+
+    impl Workload for Seven {
+        fn session(&self, index: u64) -> Session {
+            Session::single(Prompt::Text(if self.trace { index } else { index % 7 }.to_string()), 1)
+        }
+
+        fn longest(&self) -> u64 {
+            1
+        }
+
+        fn len(&self) -> Option<u64> {
+            Some(7)
+        }
+    }
+
+    #[test]
+    fn loads_on_one_server_ask_different_sessions_and_say_when_there_are_no_more() {
+        let (file, trace) = (Seven { trace: false }, Seven { trace: true });
+        let mut plan = Plan { warmup: 1, ..Plan::closed(1, 2) };
+        assert_eq!(follow(&mut plan, &file, 0), 3);
+        assert_eq!((plan.first, repeated(&plan, &file)), (0, None));
+        assert_eq!(follow(&mut plan, &file, 4), 7);
+        assert_eq!((plan.first, repeated(&plan, &file)), (4, None));
+        assert_eq!(follow(&mut plan, &file, 5), 8);
+        assert_eq!((repeated(&plan, &file), repeated(&plan, &trace)), (Some(7), None));
+        let mut replay = Plan { arrival: Arrival::Trace { factor: 1.0 }, requests: None, ..plan };
+        assert!(follow(&mut replay, &trace, 3) > 1 << 40);
+        assert_eq!(replay.first, 7, "a row has its own time stamp");
+    }
+
+    #[test]
     fn what_is_no_load_is_named_with_its_line() {
         for (text, problem) in [
             ("requests = 3", "study.toml:1: load.concurrency: is missing"),
@@ -296,6 +370,11 @@ mod tests {
             ("ramp = { from = 1, over = '1m' }\nrequests = 3", "study.toml:2: load.ramp.to: is missing"),
             ("ramp = { from = 1, to = 0, over = '1m' }", "study.toml:2: load.ramp.to: 0 is not a number above 0"),
             ("rate = 1\nrequests = 3\napi = 'grpc'", "study.toml:4: load.api: \"grpc\" is not an interface"),
+            ("rate = 1\nrequests = 3\nuntil = '0%'", "study.toml:4: load.until: "),
+            ("rate = 1\nrequests = 3\nuntil = 'soon'", "study.toml:4: load.until: "),
+            ("rate = 1\nrequests = 3\ngoodput = ['itl:3']", "study.toml:4: load.goodput: "),
+            ("rate = 1\nrequests = 3\ngoodput = ['ttft:-3']", "study.toml:4: load.goodput: "),
+            ("rate = 1\nrequests = 3\nwindow = 'all'", "study.toml:4: load.window: \"all\" is not a part of a run"),
             ("rate = 1\nrequests = 3\nwarm_up = 3", "study.toml:4: load.warm_up: unknown key"),
         ] {
             let error = read(text).unwrap_err().to_string();

@@ -28,7 +28,7 @@ use crate::space::Space;
 
 pub use definition::differences;
 pub use engine::EngineJob;
-pub use load::LoadJob;
+pub use load::{LoadJob, follow, repeated};
 pub use model::ModelJob;
 pub use profile::{Profile, ProfileRun};
 pub use search::Search;

@@ -15,6 +15,9 @@ use crate::facts::EngineVersion;
 use crate::load::Api;
 use crate::workload::{Length, Pruning, Spec, Surroundings, Think, Workload, WorkloadError};
 
+const NO_TOKENIZER: &str =
+    "put the model's tokenizer.json beside its config.json, or name a directory that holds it with workload.tokenizer";
+
 /// A workload, from what the study says to what the load generator asks.
 #[derive(Clone, Debug)]
 pub struct WorkloadJob {
@@ -23,6 +26,8 @@ pub struct WorkloadJob {
     pub built: Arc<dyn Workload>,
     /// Of each data file, its name and a digest of its content: paths differ between machines.
     files: Vec<(String, String)>,
+    /// A digest of the tokenizer, where the study names one.
+    tokenizer: Option<String>,
 }
 
 impl WorkloadJob {
@@ -36,16 +41,30 @@ impl WorkloadJob {
     ) -> Result<Self, DocumentError> {
         let spec = read_spec(section, paths, load)?;
         let vocab_size = model.shape.vocab_size.and_then(|size| u32::try_from(size).ok());
+        let own = || Some(model.directory.clone()).filter(|directory| directory.join("tokenizer.json").exists());
+        let tokenizer = match section.optional::<String>("tokenizer")? {
+            None => own(),
+            Some(written) => Some(
+                paths
+                    .find(&written)
+                    .ok_or_else(|| section.error("tokenizer", format!("{written:?} does not exist"), None))?,
+            ),
+        };
         let surroundings = Surroundings {
             seed,
             vocab_size: section.optional("vocab_size")?.or(vocab_size),
             max_model_len: Some(model.shape.max_model_len(EngineVersion::LATEST)),
-            tokenizer: Some(model.directory.clone()).filter(|directory| directory.join("tokenizer.json").exists()),
+            tokenizer,
             takes_tokens: load.api == Api::Completions,
             chat: load.api == Api::Chat,
         };
-        let error =
-            |error: &WorkloadError| section.error(error.key(), error.problem(), error.hint().map(str::to_owned));
+        let error = |error: &WorkloadError| {
+            let hint = match error {
+                WorkloadError::NoTokenizer => Some(NO_TOKENIZER),
+                _ => error.hint(),
+            };
+            section.error(error.key(), error.problem(), hint.map(str::to_owned))
+        };
         let built = spec.build(&surroundings).map_err(|problem| error(&problem))?;
         load.fit(&*built).map_err(|problem| {
             let hint = "name a trace with times, or leave load.trace_factor out".to_owned();
@@ -57,7 +76,11 @@ impl WorkloadJob {
             digest(file).map(|digest| (name, digest)).map_err(|io| error(&problem(io)))
         };
         let files = spec.files().into_iter().map(digest).collect::<Result<_, _>>()?;
-        Ok(Self { spec, surroundings, built, files })
+        let named = section.optional::<String>("tokenizer")?.is_some();
+        let tokenizer = surroundings.tokenizer.as_deref().filter(|_| named);
+        let tokenizer = tokenizer.map(|path| if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() });
+        let tokenizer = tokenizer.as_deref().map(digest).transpose()?.map(|(_, digest)| digest);
+        Ok(Self { spec, surroundings, built, files, tokenizer })
     }
 
     pub(super) fn reseed(&mut self, seed: u64) -> Result<(), WorkloadError> {
@@ -81,6 +104,9 @@ impl WorkloadJob {
         let mut definition = define(&self.spec, &mut self.files.iter());
         if let Some(vocab_size) = self.surroundings.vocab_size.filter(|_| self.surroundings.takes_tokens) {
             definition["vocab_size"] = json!(vocab_size);
+        }
+        if let Some(tokenizer) = &self.tokenizer {
+            definition["tokenizer"] = json!(tokenizer);
         }
         definition
     }
@@ -126,7 +152,8 @@ fn read_kind(section: &Section<'_>, paths: &Paths, load: &LoadJob, outer: bool) 
                 path: path(section, paths)?,
                 prompts: match section.optional("prompts")? {
                     Some(0) => return Err(section.error("prompts", "must be at least 1", None)),
-                    prompts => prompts.or(load.total()).unwrap_or(Spec::PROMPTS),
+                    // A void sample is taken again, with others.
+                    prompts => prompts.or(load.total().map(|total| total.saturating_mul(2))).unwrap_or(Spec::PROMPTS),
                 },
                 output_len: output_len(section)?,
                 pruning: Pruning {
@@ -289,6 +316,12 @@ mod tests {
             seen.push(definition["workload"].clone());
         }
         for load in [
+            "goodput = ['ttft:200']\nrate = 2",
+            "goodput = ['ttft:100']\nrate = 2",
+            "until = '5%'\nrate = 2",
+            "until = '2%'\nrate = 2",
+            "until = '2%'\nwindow = 'whole'\nrate = 2",
+            "window = 'steady'\nrate = 2",
             "rate = 2",
             "rate = 'inf'",
             "rate = 2\nburstiness = 3",
@@ -307,6 +340,18 @@ mod tests {
         assert_eq!((job.load.requests, job.workload.built.due(1)), (Some(2), Some(Duration::from_secs(1))));
         assert_eq!(job.definition()["workload"]["file"]["name"], "trace.csv");
         assert_eq!(job.definition()["workload"]["file"]["digest"].as_str().map(str::len), Some(16));
+    }
+
+    #[test]
+    fn a_model_without_a_tokenizer_is_asked_with_the_one_that_is_named() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let text = format!("kind = 'sharegpt'\npath = '{}'\n", fixtures.join("sharegpt.json").display());
+        let error = study(&text, LOAD).unwrap_err();
+        assert!(error.hint.is_some_and(|hint| hint.contains("workload.tokenizer")));
+        let named = format!("{text}tokenizer = '{}'", fixtures.join("tokenizer").display());
+        let definition = study(&named, LOAD).unwrap().definition();
+        assert_eq!(definition["workload"]["tokenizer"].as_str().map(str::len), Some(16));
+        assert!(study(&format!("{text}tokenizer = 'none'"), LOAD).unwrap_err().to_string().contains("does not exist"));
     }
 
     #[test]

@@ -33,8 +33,9 @@ pub struct Estimate {
 }
 
 impl From<Estimate> for Interval {
+    /// Nothing that is estimated here can be below 0: times, counts, and their ratios.
     fn from(estimate: Estimate) -> Self {
-        Self { low: Some(estimate.value - estimate.half), high: Some(estimate.value + estimate.half) }
+        Self { low: Some((estimate.value - estimate.half).max(0.0)), high: Some(estimate.value + estimate.half) }
     }
 }
 
@@ -204,6 +205,8 @@ mod tests {
     fn ratios_are_of_sums_and_too_few_batches_give_none() {
         let estimate = batch_means(&[(2.0, 1.0), (6.0, 3.0)].repeat(5)).unwrap();
         assert!((estimate.value - 2.0).abs() < 1e-12 && estimate.half < 1e-12, "{estimate:?}");
+        let wide = Interval::from(Estimate { value: 2.0, half: 3.0 });
+        assert_eq!(wide, Interval { low: Some(0.0), high: Some(5.0) });
         assert_eq!(batch_means(&[(1.0, 1.0); 9]), None);
         assert_eq!(batch_means(&[(0.0, 0.0); 10]), None);
         assert_eq!(batched(&[(1.0, 1.0); 7], 3), [(2.0, 2.0), (2.0, 2.0), (3.0, 3.0)]);

@@ -94,7 +94,8 @@ pub fn telemetry_text(story: &Story) -> String {
     text
 }
 
-fn with_unit(name: &str, value: f64) -> String {
+/// A value of the summary with the unit of its name.
+pub(super) fn with_unit(name: &str, value: f64) -> String {
     match NAMES.iter().find(|(known, _, _)| *known == name).map(|(_, unit, _)| *unit) {
         Some("share") => format!("{:.1} %", value * 100.0),
         Some(unit @ ("s" | "GiB" | "W" | "C" | "MHz" | "J")) => format!("{} {unit}", number(value)),

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use super::trial::{crash, failed};
 use super::{Event, Phase, TuneError, Tuner};
 use crate::facts::Device;
+use crate::job::{follow, repeated};
 use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
 use crate::server::Server;
@@ -15,10 +16,6 @@ use crate::trial::{FailureKind, Measurement, Outcome};
 
 /// How often a load is driven on one server until the sample is sound.
 const SAMPLES: u64 = 2;
-
-/// About so many sessions lie between two loads on one server, so that the second finds no prompts in the cache that were
-/// drawn for the first.
-const APART: u64 = 1 << 32;
 
 /// What the observer keeps, on the load's thread until the run has ended.
 #[derive(Default)]
@@ -29,17 +26,20 @@ struct Seen {
 
 impl Tuner<'_> {
     /// Drives the load and reduces it to an outcome. A sample in which the load generator was the bottleneck is void: it is
-    /// taken once more, and not used when it is void again.
+    /// taken once more with other prompts, where there are any, and not used when it is void again.
     pub(super) async fn sample(&self, server: &mut Server, model: &str) -> Result<(Outcome, Story), TuneError> {
+        let workload = &*self.job.workload.built;
         let mut plan = self.job.load.plan(self.job.seed);
+        let mut asked = follow(&mut plan, workload, 0);
         for again in 1.. {
             let (outcome, story) = self.sample_once(server, model, &plan).await?;
             let Some(reasons) = void(&outcome) else { return Ok((outcome, story)) };
-            if again == SAMPLES {
+            asked = follow(&mut plan, workload, asked);
+            // Prompts that the server has in its cache would make the second sample another one.
+            if again == SAMPLES || repeated(&plan, workload).is_some() {
                 return Ok((failed(FailureKind::ClientBound, reasons), story));
             }
             (self.observer)(Event::Void { reasons });
-            plan.first += apart(self.job.workload.built.len());
         }
         unreachable!("the loop ends by returning")
     }
@@ -170,12 +170,6 @@ impl Tuner<'_> {
     }
 }
 
-/// Between the first sessions of two loads. Where a workload starts over behind its end, the second load has the same
-/// sessions as the first, in the same order.
-fn apart(sessions: Option<u64>) -> u64 {
-    APART.next_multiple_of(sessions.unwrap_or(1).max(1))
-}
-
 /// Why a measurement is not the server's, where it is not.
 fn void(outcome: &Outcome) -> Option<String> {
     let client = outcome.measurement()?.client.as_ref()?;
@@ -185,11 +179,16 @@ fn void(outcome: &Outcome) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trial::ClientReport;
 
     #[test]
-    fn the_second_load_has_other_prompts_of_the_same_rows() {
-        assert_eq!(apart(None), 1 << 32);
-        assert_eq!(apart(Some(1000)) % 1000, 0);
-        assert!(apart(Some(1000)) >= 1 << 32);
+    fn a_sample_is_void_where_the_load_generator_was_the_bottleneck_and_says_why() {
+        let sample =
+            |client: Option<ClientReport>| void(&Outcome::Measured(Measurement { client, ..Measurement::default() }));
+        let sound = ClientReport { valid: true, ..ClientReport::default() };
+        let busy = ClientReport { reasons: vec!["busy".to_owned(), "late".to_owned()], ..ClientReport::default() };
+        assert_eq!((sample(None), sample(Some(sound))), (None, None));
+        assert_eq!(sample(Some(busy)), Some("busy; late".to_owned()));
+        assert_eq!(void(&failed(FailureKind::Crash, "gone".to_owned())), None);
     }
 }

@@ -137,6 +137,21 @@ impl Spec {
         }
     }
 
+    /// Whether no two prompts have anything in common, so that a prefix cache that holds some of them has seen them before.
+    #[must_use]
+    pub fn is_unshared(&self) -> bool {
+        matches!(self, Self::Random { prefix_len: 0, .. } | Self::Image { .. })
+    }
+
+    /// Takes so many conversations at least of a `ShareGPT` file, in the parts of a mixture too.
+    pub fn set_prompts(&mut self, least: u32) {
+        match self {
+            Self::ShareGpt { prompts, .. } => *prompts = least.max(*prompts),
+            Self::Mixture { parts } => parts.iter_mut().for_each(|(_, part)| part.set_prompts(least)),
+            _ => {}
+        }
+    }
+
     /// The data files that are read, in order.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {

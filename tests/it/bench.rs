@@ -268,6 +268,14 @@ fn the_simulated_engine_is_measured_like_any_other() {
     let long = workplace.run(&["bench", "--url", &url, "--input-len", "2048", "--vocab-size", "1000"]);
     assert_eq!(long.code, Some(2), "{}", long.stderr);
     assert!(long.stderr.contains("2048"), "{}", long.stderr);
+    // Nothing but the same requests before explains hits in the prefix cache, and that is told.
+    assert!(!long.stderr.contains("prefix cache"), "{}", long.stderr);
+    let again =
+        workplace.run(&["bench", "--url", &url, "--input-len", "200", "--num-requests", "20", "--concurrency", "2"]);
+    assert!(!again.stderr.contains("prefix cache"), "{}", again.stderr);
+    let again =
+        workplace.run(&["bench", "--url", &url, "--input-len", "200", "--num-requests", "20", "--concurrency", "2"]);
+    assert!(again.stderr.contains("of the prompts in its prefix cache"), "{}", again.stderr);
     drop(engine);
 }
 
@@ -306,6 +314,65 @@ fn a_profile_is_several_runs_in_one_document() {
     let none = workplace.run(&["bench", "--url", &url, "--profile", "loww"]);
     assert_eq!(none.code, Some(3), "{}", none.stderr);
     assert!(none.stderr.contains("did you mean low?"), "{}", none.stderr);
+}
+
+#[test]
+fn no_run_of_a_profile_asks_what_another_has_asked() {
+    let (workplace, server) = (Workplace::new(), Server::start(Way::Good));
+    let run = |name: &str, len: u32| {
+        let workload = format!("{{ kind = \"random\", input_len = {len}, output_len = 4 }}");
+        format!(
+            "[[run]]\nname = \"{name}\"\nworkload = {workload}\nload = {{ concurrency = 2, requests = 4, warmup = 2 }}\n"
+        )
+    };
+    workplace.write("three.toml", &[run("long", 40), run("short", 20), run("again", 20)].concat());
+    let url = server.url();
+    let ended = workplace.run(&["bench", "--url", &url, "--profile", "three.toml", "--vocab-size", "1000"]);
+    assert!(is_done(&ended) && !ended.stderr.contains("asked again"), "{}", ended.stderr);
+    let begin = |body: &Json| body["prompt"].as_array().unwrap()[..20].to_vec();
+    let begins: Vec<_> = server.asked().iter().map(|(_, body)| begin(body)).collect();
+    assert_eq!(begins.len(), 18);
+    for (at, prompt) in begins.iter().enumerate() {
+        assert!(!begins[..at].contains(prompt), "the prefix cache would have it: {prompt:?}");
+    }
+}
+
+#[test]
+fn a_file_with_fewer_prompts_than_are_asked_for_is_told_of() {
+    let (workplace, server) = (Workplace::new(), Server::start(Way::Good));
+    let fixtures = root().join("tests/fixtures");
+    let (file, tokenizer) = (fixtures.join("sharegpt.json"), fixtures.join("tokenizer"));
+    let (file, tokenizer, url) = (file.to_string_lossy(), tokenizer.to_string_lossy(), server.url());
+    let bench = ["bench", "--url", &url, "--dataset", &file, "--tokenizer", &tokenizer, "--concurrency", "2"];
+    let asked = |requests: &str, warmup: &str| {
+        let before = server.asked().len();
+        let ended = workplace.run(&[&bench[..], &["--num-requests", requests, "--warmup", warmup]].concat());
+        let prompts: Vec<_> = server.asked()[before..].iter().map(|(_, body)| body["prompt"].to_string()).collect();
+        (prompts, ended.stderr.contains("there are only 8 prompts, so that some are asked again"))
+    };
+    let (mut prompts, told) = asked("5", "3");
+    prompts.sort();
+    prompts.dedup();
+    assert_eq!((prompts.len(), told), (8, false), "the warm-up has prompts of its own");
+    assert!(asked("9", "0").1);
+}
+
+#[test]
+fn a_profile_says_itself_what_is_good_and_when_it_is_enough() {
+    let (workplace, server) = (Workplace::new(), Server::start(Way::Good));
+    let load = "concurrency = 2, requests = 4, goodput = [\"ttft:0.000001\"], window = \"steady\", until = \"1%\"";
+    let workload = "{ kind = \"random\", input_len = 16, output_len = 4 }";
+    workplace.write("own.toml", &format!("[[run]]\nname = \"a\"\nworkload = {workload}\nload = {{ {load} }}\n"));
+    let url = server.url();
+    let bench = ["bench", "--url", &url, "--profile", "own.toml", "--vocab-size", "1000", "--output", "result.json"];
+    let ended = workplace.run(&bench);
+    assert_eq!(ended.code, Some(6), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the run was too short to know output_throughput to 1 %"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no steady state was found"), "{}", ended.stderr);
+    assert_eq!(read_json(&workplace, "result.json")[0]["good"], 0);
+    let over = workplace.run(&[&bench[..], &["--window", "whole", "--goodput", "ttft:60000"]].concat());
+    assert!(!over.stderr.contains("no steady state"), "{}", over.stderr);
+    assert_eq!(read_json(&workplace, "result.json")[0]["good"], 4);
 }
 
 #[test]

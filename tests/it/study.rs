@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use crate::support::{Workplace, fast_study, signal, study_with, wait_until};
 
 #[test]
@@ -167,6 +169,58 @@ fn a_study_whose_every_load_fails_ends_with_exit_code_6() {
 }
 
 #[test]
+fn a_load_generator_that_is_held_up_is_never_taken_for_the_engine() {
+    let text = study_with("", "trials = 1").replace("\"200\"", "\"20\"").replace("requests = 16", "requests = 160");
+    let workplace = Workplace::with_study(&text);
+    let mut tuner = workplace.start(&["tune", "study.toml"]);
+    // Most of the time it does not run while the engine does, and so is late to read and to send, in both samples.
+    let code = loop {
+        signal(&tuner, Signal::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(40));
+        signal(&tuner, Signal::SIGCONT);
+        std::thread::sleep(Duration::from_millis(10));
+        if let Some(status) = tuner.try_wait().unwrap() {
+            break status.code();
+        }
+    };
+    let stderr = std::fs::read_to_string(workplace.path("stderr.txt")).unwrap();
+    assert_eq!(code, Some(6), "{stderr}");
+    let again = "trial 0: measuring again, the load generator was the bottleneck: ";
+    assert_eq!(stderr.matches(again).count(), 1, "{stderr}");
+    let trials = workplace.trials();
+    assert_eq!((trials.len(), &trials[0]["reason_code"]), (1, &"client_bound".into()));
+    assert!(trials[0]["reason"].as_str().unwrap().contains("lagged by"), "{}", trials[0]);
+    assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+}
+
+#[test]
+fn a_study_of_an_open_loop_counts_good_requests_and_ends_when_they_are_known() {
+    let load = "rate = 200\nrequests = 4000\nuntil = '25%'\nwindow = 'steady'\ngoodput = ['ttft:500', 'e2el:1000']\n";
+    let (begin, rest) = study_with("", "trials = 1")
+        .split_once("concurrency = 8")
+        .map(|(begin, rest)| {
+            (begin.to_owned(), rest.split_once("warmup = 4").unwrap().1.replace("output_throughput", "request_goodput"))
+        })
+        .unwrap();
+    let workplace = Workplace::with_study(&format!("{begin}{load}{rest}"));
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    let trials = workplace.trials();
+    assert_eq!(trials.iter().filter(|trial| trial["state"] == "measured").count(), 1, "{}", tuned.stderr);
+    for trial in &trials {
+        let (metrics, goodput) = (&trial["metrics"], trial["metrics"]["request_goodput"].as_f64().unwrap());
+        assert_eq!(trial["value"], metrics["request_goodput"]);
+        assert!(goodput > 100.0 && goodput <= metrics["request_throughput"].as_f64().unwrap(), "{metrics}");
+        assert!(metrics["completed"].as_u64().unwrap() < 4000, "it ended early: {metrics}");
+        assert!(metrics["window"]["reason"].as_str().unwrap().starts_with("ended early: "), "{metrics}");
+        assert_eq!(metrics["client"]["valid"], true, "{metrics}");
+        assert!((metrics["client"]["offered_rate"].as_f64().unwrap() - 200.0).abs() < 40.0, "{metrics}");
+        let [low, high] = [0, 1].map(|end| metrics["confidence"]["request_goodput"][end].as_f64().unwrap());
+        assert!(low <= goodput && goodput <= high && high - low <= 0.7 * goodput, "{metrics}");
+    }
+}
+
+#[test]
 fn an_engine_that_refuses_every_start_with_the_same_words_ends_the_study() {
     let text = study_with("", "time = \"1h\"").replace(r#""--sim-noise", "0""#, r#""--no-such-flag""#);
     let workplace = Workplace::with_study(&text);
@@ -243,7 +297,7 @@ fn the_exported_script_says_where_it_comes_from_and_starts_a_server_that_answers
     let port = setpoint::server::free_port().unwrap();
     let mut server = start_script(&workplace, port);
     wait_until(Duration::from_secs(20), "the exported server's health", || health(port));
-    signal(&server, nix::sys::signal::Signal::SIGTERM);
+    signal(&server, Signal::SIGTERM);
     assert!(server.wait().unwrap().success());
 }
 

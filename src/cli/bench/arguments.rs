@@ -193,15 +193,15 @@ pub(super) struct JudgeArgs {
     /// allow [default: 30m]; such as 2%
     #[arg(long, value_name = "SHARE")]
     pub(super) until: Option<String>,
-    /// What --until is about
-    #[arg(long, value_name = "METRIC", default_value = "output_throughput", requires = "until")]
-    pub(super) until_metric: String,
-    /// A larger share of failed requests makes the sample void
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
-    pub(super) max_error_rate: f64,
-    /// Which part of the run the numbers are of: all of it, or its steady state
-    #[arg(long, value_enum, default_value_t = WindowName::Whole, value_name = "PART")]
-    pub(super) window: WindowName,
+    /// What --until, or that of a profile, is about [default: `output_throughput`]
+    #[arg(long, value_name = "METRIC")]
+    pub(super) until_metric: Option<String>,
+    /// A larger share of failed requests makes the sample void [default: the profile's, else 5%]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(super) max_error_rate: Option<f64>,
+    /// Which part of the run the numbers are of: all of it, or its steady state [default: the profile's, else whole]
+    #[arg(long, value_enum, value_name = "PART")]
+    pub(super) window: Option<WindowName>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

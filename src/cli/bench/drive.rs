@@ -18,6 +18,8 @@ pub(super) struct Driven {
     pub(super) recorder: Recorder,
     /// Why it was ended early, if it was.
     pub(super) stop: Option<Ending>,
+    /// How the server fell behind, if it did.
+    pub(super) saturated: Option<String>,
     /// What was seen of the server meanwhile.
     pub(super) telemetry: Option<Telemetry>,
 }
@@ -34,6 +36,7 @@ pub(super) struct Ending {
 struct Seen {
     recorder: Recorder,
     stop: Option<Ending>,
+    saturated: Option<String>,
 }
 
 /// Drives the load and shows where it stands.
@@ -47,6 +50,8 @@ pub(super) async fn drive(
     stop: watch::Receiver<bool>,
 ) -> Result<Driven, Failure> {
     let live = Live::default();
+    // Whoever asks for a number of requests or a time gets them, and is told.
+    let goes_on = options.until.is_none();
     let telemetry = scope.map(telemetry::Watch::start);
     let mark = telemetry.as_ref().map(telemetry::Watch::mark);
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -60,6 +65,10 @@ pub(super) async fn drive(
             let mut seen = lock(&seen);
             seen.recorder.on(&event);
             match watch.on(&event) {
+                Some(Stop::Saturated(text)) if goes_on => {
+                    seen.saturated = Some(text);
+                    Flow::Continue
+                }
                 Some(stop) => {
                     seen.stop = Some(Ending { text: stop.to_string(), sound: is_sound(&stop) });
                     Flow::End
@@ -78,8 +87,8 @@ pub(super) async fn drive(
         None => None,
     };
     let run = run.map_err(|error| refused(&error))?;
-    let Seen { recorder, stop } = std::mem::take(&mut *lock(&seen));
-    Ok(Driven { run, recorder, stop, telemetry })
+    let Seen { recorder, stop, saturated } = std::mem::take(&mut *lock(&seen));
+    Ok(Driven { run, recorder, stop, saturated, telemetry })
 }
 
 /// A run that has told enough is as good as a longer one; one that was given up is not.

@@ -9,15 +9,25 @@ use tokio::sync::watch;
 use super::arguments::WindowName;
 use super::drive::{self, Driven, Ending};
 use super::progress::Display;
-use super::{Asked, Bench, INTERRUPTION, target};
+use super::{Asked, Bench, INTERRUPTION, Judge, target};
 use crate::cli::Failure;
 use crate::cli::failure::USAGE;
 use crate::facts::{Gpu, Host};
+use crate::job::LoadJob;
 use crate::load::{Arrival, End, Plan, Run, Target};
 use crate::metrics::{Options, Part, Slo, Until, WatchOptions, summarize};
 use crate::report::{Benchmark, number};
 use crate::telemetry::{self, Scope};
 use crate::trial::Measurement;
+
+/// A sample of which more is missing says little of the rest.
+const USUAL_ERROR_RATE: f64 = 0.05;
+
+/// What a precision is about, where nothing else is said.
+const USUAL_METRIC: &str = "output_throughput";
+
+/// A share of cached prompt tokens that no chat template explains.
+const FOREIGN_HITS: f64 = 0.2;
 
 impl Bench {
     /// Drives one run and judges it.
@@ -29,15 +39,14 @@ impl Bench {
         stop: &watch::Receiver<bool>,
     ) -> Result<(Benchmark, Run), Failure> {
         let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
-        let Asked { name, target, workload, plan } = asked;
+        let Asked { name, target, workload, plan, unshared, judge } = asked;
         let scope = (!self.output.no_telemetry).then(|| Scope::of_url(&target.base_url));
         let driven =
-            drive::drive(&target, workload, plan.clone(), self.watched(&plan)?, scope, display, stop.clone()).await?;
-        let Driven { run, recorder, stop, telemetry } = driven;
-        let steady = self.judge.window == WindowName::Steady;
+            drive::drive(&target, workload, plan.clone(), watched(&judge, &plan), scope, display, stop.clone()).await?;
+        let Driven { run, recorder, stop, saturated, telemetry } = driven;
         let options = Options {
-            goodput: self.slos()?,
-            window: if steady { Part::Steady } else { Part::Whole },
+            goodput: judge.goodput.clone(),
+            window: judge.window,
             plan: Some(&plan),
             recorder: Some(&recorder),
         };
@@ -48,7 +57,15 @@ impl Bench {
             measurement.server = telemetry::summarize(telemetry, &window, measurement.total_output_tokens);
             server_series = self.output.series.then(|| telemetry.to_json(&window));
         }
-        let invalid = self.void(&measurement, &run, stop.as_ref());
+        let hits = measurement.server.get("prefix_cache_hit_rate").copied().unwrap_or(0.0);
+        if unshared && hits > FOREIGN_HITS {
+            display.note(&format!(
+                "{name}: the server had {:.0} % of the prompts in its prefix cache, and no two of them share anything: it \
+                 was asked the same before; give another --seed, or restart it",
+                100.0 * hits
+            ));
+        }
+        let invalid = void(&judge, &measurement, &run, stop.as_ref());
         let end = match (&run.end, stop) {
             (End::Stopped, _) => INTERRUPTION.to_owned(),
             (_, Some(ending)) => ending.text,
@@ -76,85 +93,55 @@ impl Bench {
             },
             concurrency: plan.concurrency.map(|n| n as u64),
             seed: plan.seed,
-            steady,
+            steady: judge.window == Part::Steady,
             invalid,
             measurement,
             end,
             unfinished: run.unfinished as u64,
             unsent: run.unsent as u64,
+            saturated,
             series: self.output.series.then(|| serde_json::to_value(recorder.series()).unwrap_or_default()),
             server_series,
         };
         Ok((benchmark, run))
     }
 
-    /// The limits of a good request.
-    pub(super) fn slos(&self) -> Result<Vec<Slo>, Failure> {
+    /// What the arguments say of when a run has told enough.
+    pub(super) fn judge(&self) -> Result<Judge, Failure> {
         let parse =
             |text: &String| text.parse::<Slo>().map_err(|error| Failure::new(USAGE, format!("--goodput: {error}")));
-        self.judge.goodput.iter().map(parse).collect()
+        if self.judge.until_metric.is_some() && self.judge.until.is_none() && self.load.profile.is_none() {
+            let message = "--until-metric says what --until is about, and there is none";
+            return Err(Failure::new(USAGE, message).with_hint("add --until 2%"));
+        }
+        Ok(Judge {
+            goodput: self.judge.goodput.iter().map(parse).collect::<Result<_, _>>()?,
+            until: self.judge.until.as_ref().map(|share| self.until(share)).transpose()?,
+            window: if self.judge.window == Some(WindowName::Steady) { Part::Steady } else { Part::Whole },
+            max_error_rate: self.judge.max_error_rate.unwrap_or(USUAL_ERROR_RATE),
+        })
     }
 
-    /// What may end a run early. Whoever asks for a number of requests gets them, unless their numbers would be void.
-    fn watched(&self, plan: &Plan) -> Result<WatchOptions, Failure> {
-        let open = !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce);
-        let until = self.until()?;
-        Ok(WatchOptions {
-            error_rate_limit: (self.judge.max_error_rate < 1.0).then_some(self.judge.max_error_rate),
-            goodput: self.slos()?,
-            open_loop: open && until.is_some(),
-            until,
-            total: plan.requests,
-            concurrency: plan.concurrency,
-            ..WatchOptions::default()
+    /// The same of a profile's run: what the arguments do not say, it says itself.
+    pub(super) fn judge_of(&self, load: &LoadJob, arguments: &Judge) -> Result<Judge, Failure> {
+        let own = load.until.map(|share| self.until(&share.to_string())).transpose()?;
+        Ok(Judge {
+            goodput: if arguments.goodput.is_empty() { load.goodput.clone() } else { arguments.goodput.clone() },
+            until: arguments.until.clone().or(own),
+            window: if self.judge.window.is_some() { arguments.window } else { load.window },
+            max_error_rate: self.judge.max_error_rate.unwrap_or(load.max_error_rate),
         })
     }
 
     /// The precision that is enough.
-    pub(super) fn until(&self) -> Result<Option<Until>, Failure> {
-        let Some(share) = &self.judge.until else { return Ok(None) };
-        let until = Until::parse(&self.judge.until_metric, share).map_err(|error| {
+    fn until(&self, share: &str) -> Result<Until, Failure> {
+        Until::parse(self.judge.until_metric.as_deref().unwrap_or(USUAL_METRIC), share).map_err(|error| {
             let failure = Failure::new(USAGE, format!("--until: {error}"));
             match error.hint() {
                 Some(hint) => failure.with_hint(hint),
                 None => failure,
             }
-        })?;
-        Ok(Some(until))
-    }
-
-    /// Why the numbers must not be used.
-    fn void(&self, measurement: &Measurement, run: &Run, stop: Option<&Ending>) -> Vec<String> {
-        let mut reasons = Vec::new();
-        let first = run.records.iter().find_map(|record| record.result.as_ref().err());
-        let total = measurement.completed + measurement.failed;
-        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
-        let share = measurement.failed as f64 / total.max(1) as f64;
-        let example = first.map_or_else(String::new, |first| format!("; the first: {first}"));
-        if let Some(ending) = stop.filter(|ending| !ending.sound) {
-            reasons.push(format!("{}{example}", ending.text));
-        } else if share > self.judge.max_error_rate {
-            let (failed, percent) = (measurement.failed, number(self.judge.max_error_rate * 100.0));
-            reasons.push(format!("{failed} of {total} requests failed, more than {percent} %{example}"));
-        } else if measurement.completed == 0 {
-            reasons.push("no request completed".to_owned());
-        }
-        let precise = stop.is_some_and(|ending| ending.sound);
-        if let Some(share) = self.judge.until.as_ref().filter(|_| !precise && stop.is_none() && run.end != End::Stopped)
-        {
-            reasons.push(format!(
-                "the run was too short to know {} to {share}: {} requests completed",
-                self.judge.until_metric, measurement.completed
-            ));
-        }
-        let asked = self.judge.window == WindowName::Steady && run.end != End::Stopped;
-        if let Some(window) = measurement.window.as_ref().filter(|window| asked && !window.steady) {
-            reasons.push(format!("no steady state was found: {}", window.reason));
-        }
-        if let Some(client) = measurement.client.as_ref().filter(|client| !client.valid) {
-            reasons.extend(client.reasons.iter().cloned());
-        }
-        reasons
+        })
     }
 
     fn device(&self, target: &Target) -> String {
@@ -168,6 +155,49 @@ impl Bench {
         // A machine without a GPU serves with its processor.
         Gpu::describe(visible.as_deref()).unwrap_or_else(|_| Host::detect().cpu)
     }
+}
+
+/// What may end a run early. Whoever asks for a number of requests gets them, unless their numbers would be void.
+fn watched(judge: &Judge, plan: &Plan) -> WatchOptions {
+    WatchOptions {
+        error_rate_limit: (judge.max_error_rate < 1.0).then_some(judge.max_error_rate),
+        goodput: judge.goodput.clone(),
+        open_loop: !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce),
+        until: judge.until.clone(),
+        total: plan.requests,
+        concurrency: plan.concurrency,
+        ..WatchOptions::default()
+    }
+}
+
+/// Why the numbers must not be used.
+fn void(judge: &Judge, measurement: &Measurement, run: &Run, stop: Option<&Ending>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let first = run.records.iter().find_map(|record| record.result.as_ref().err());
+    let total = measurement.completed + measurement.failed;
+    #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
+    let share = measurement.failed as f64 / total.max(1) as f64;
+    let example = first.map_or_else(String::new, |first| format!("; the first: {first}"));
+    if let Some(ending) = stop.filter(|ending| !ending.sound) {
+        reasons.push(format!("{}{example}", ending.text));
+    } else if share > judge.max_error_rate {
+        let (failed, percent) = (measurement.failed, number(judge.max_error_rate * 100.0));
+        reasons.push(format!("{failed} of {total} requests failed, more than {percent} %{example}"));
+    } else if measurement.completed == 0 {
+        reasons.push("no request completed".to_owned());
+    }
+    if let Some(until) = judge.until.as_ref().filter(|_| stop.is_none() && run.end != End::Stopped) {
+        let (metric, percent, completed) = (&until.metric, number(until.relative * 100.0), measurement.completed);
+        reasons.push(format!("the run was too short to know {metric} to {percent} %: {completed} requests completed"));
+    }
+    let asked = judge.window == Part::Steady && run.end != End::Stopped;
+    if let Some(window) = measurement.window.as_ref().filter(|window| asked && !window.steady) {
+        reasons.push(format!("no steady state was found: {}", window.reason));
+    }
+    if let Some(client) = measurement.client.as_ref().filter(|client| !client.valid) {
+        reasons.extend(client.reasons.iter().cloned());
+    }
+    reasons
 }
 
 /// The measured part of a run.

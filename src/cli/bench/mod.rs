@@ -19,8 +19,9 @@ use tokio::sync::watch;
 use super::Global;
 use super::failure::{Failure, INTERRUPTED, NOT_VALID, USAGE};
 use super::output::print;
-use crate::job::{Profile, ProfileRun};
+use crate::job::{Profile, ProfileRun, follow, repeated};
 use crate::load::{Api, End, Plan, Target};
+use crate::metrics::{Part, Slo, Until};
 use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json};
 use crate::workload::{Spec, Workload};
 use arguments::{JudgeArgs, LoadArgs, OutputArgs, ServerArgs, WorkArgs};
@@ -54,6 +55,18 @@ struct Asked {
     target: Target,
     workload: Arc<dyn Workload>,
     plan: Plan,
+    /// Whether no two of its prompts have anything in common.
+    unshared: bool,
+    judge: Judge,
+}
+
+/// What decides when a run has told enough, and whether its numbers count.
+#[derive(Clone, Debug)]
+struct Judge {
+    goodput: Vec<Slo>,
+    until: Option<Until>,
+    window: Part,
+    max_error_rate: f64,
 }
 
 impl Bench {
@@ -63,8 +76,7 @@ impl Bench {
         let mut result = self.output.output.as_deref().map(|path| Place::new(path, "--output")).transpose()?;
         let mut records = self.output.records.as_deref().map(|path| Place::new(path, "--records")).transpose()?;
 
-        self.slos()?;
-        self.until()?;
+        let judge = self.judge()?;
         let display = Display::new(global);
         let mut stop = stop_signals()?;
         let (target, served) = tokio::select! {
@@ -73,10 +85,17 @@ impl Bench {
             () = stopped(&mut stop) => return Err(interrupted()),
         };
         let tokenizer = self.work.tokenizer(&served);
-        let runs = self.asked(&target, &served)?;
+        let runs = self.asked(&target, &served, &judge)?;
         for asked in &runs {
             for left_out in asked.workload.left_out() {
                 display.note(&format!("{}: left out {} {}", asked.name, left_out.rows, left_out.reason));
+            }
+            if let Some(len) = repeated(&asked.plan, &*asked.workload) {
+                display.note(&format!(
+                    "{}: there are only {len} prompts, so that some are asked again: the server may have them in its \
+                     prefix cache",
+                    asked.name
+                ));
             }
         }
         let (mut ended, mut trouble) = (Vec::new(), None);
@@ -128,20 +147,27 @@ impl Bench {
 
 impl Bench {
     /// The runs, in order.
-    fn asked(&self, target: &Target, served: &Served) -> Result<Vec<Asked>, Failure> {
+    fn asked(&self, target: &Target, served: &Served, judge: &Judge) -> Result<Vec<Asked>, Failure> {
         if let Some(profile) = &self.load.profile {
-            return self.profile(profile, target, served);
+            return self.profile(profile, target, served, judge);
         }
-        let spec = self.work.spec(self.load.num_requests)?;
+        let spec = self.work.spec(self.load.num_requests.map(|n| n.saturating_add(self.load.warmup.unwrap_or(0))))?;
         let surroundings = self.work.surroundings(target, served, self.load.seed);
         let workload = spec.build(&surroundings).map_err(|error| work::failure(&error))?;
         let trace = matches!(spec, Spec::Trace { .. });
         let plan = plan::of(&self.load, &*workload, trace, self.judge.until.is_some())?;
-        Ok(vec![Asked { name: measure::name(spec.kind(), &plan), target: target.clone(), workload, plan }])
+        Ok(vec![Asked {
+            name: measure::name(spec.kind(), &plan),
+            target: target.clone(),
+            workload,
+            plan,
+            unshared: spec.is_unshared(),
+            judge: judge.clone(),
+        }])
     }
 
     /// The runs of a profile. All are built before the first is driven, so that a missing file is found at once.
-    fn profile(&self, profile: &str, target: &Target, served: &Served) -> Result<Vec<Asked>, Failure> {
+    fn profile(&self, profile: &str, target: &Target, served: &Served, judge: &Judge) -> Result<Vec<Asked>, Failure> {
         if let Some(flag) = self.work.described() {
             return Err(Failure::new(USAGE, format!("--profile says itself what {flag} would say")));
         }
@@ -151,25 +177,54 @@ impl Bench {
         {
             return Err(Failure::new(USAGE, format!("no run of profile {} needs --dataset", profile.name)));
         }
-        let title = profile.name.clone();
-        let build = |run: &ProfileRun| {
+        // One set of prompts for all runs, so that none asks what another has asked.
+        let warmup = |run: &ProfileRun| self.load.warmup.unwrap_or(u64::from(run.load.warmup));
+        let prompts =
+            profile.runs.iter().map(|run| u64::from(run.load.requests.unwrap_or(0)) + warmup(run)).sum::<u64>();
+        for run in &mut profile.runs {
+            run.spec.set_prompts(u32::try_from(prompts).unwrap_or(u32::MAX));
+        }
+        let (mut built, mut asked, mut runs): (Vec<Built>, _, _) = (Vec::new(), 0, Vec::new());
+        for run in &profile.runs {
             let api = self.server.api.map_or(run.load.api, Api::from);
             let target = Target { api, ..target.clone() };
-            let surroundings = self.work.surroundings(&target, served, self.load.seed);
-            let workload = run.spec.build(&surroundings).map_err(|error| work::failure(&error))?;
+            let known = built.iter().find(|built| built.api == api && built.spec == run.spec);
+            let workload = if let Some(known) = known {
+                Arc::clone(&known.workload)
+            } else {
+                let surroundings = self.work.surroundings(&target, served, self.load.seed);
+                let workload = run.spec.build(&surroundings).map_err(|error| work::failure(&error))?;
+                built.push(Built { api, spec: run.spec.clone(), workload: Arc::clone(&workload) });
+                workload
+            };
             let own = run.load.plan(self.load.seed);
             let requests = own.requests.or_else(|| if own.duration.is_none() { workload.len() } else { None });
-            let plan = Plan {
+            let mut plan = Plan {
                 requests,
-                warmup: self.load.warmup.unwrap_or(own.warmup),
+                warmup: warmup(run),
                 request_timeout: self.load.request_timeout.unwrap_or(own.request_timeout),
                 allow_eos: own.allow_eos || self.load.allow_eos,
                 ..own
             };
-            Ok(Asked { name: format!("{title}_{}", run.name), target, workload, plan })
-        };
-        profile.runs.iter().map(build).collect()
+            asked = follow(&mut plan, &*workload, asked);
+            runs.push(Asked {
+                name: format!("{}_{}", profile.name, run.name),
+                target,
+                workload,
+                plan,
+                unshared: run.spec.is_unshared(),
+                judge: self.judge_of(&run.load, judge)?,
+            });
+        }
+        Ok(runs)
     }
+}
+
+/// A workload that several runs of a profile share.
+struct Built {
+    api: Api,
+    spec: Spec,
+    workload: Arc<dyn Workload>,
 }
 
 /// The exit code of what has been written.

@@ -16,8 +16,8 @@ pub(super) fn write(runs: Runs<'_>) -> String {
 /// One run, flat, under the names of `vllm bench serve`.
 ///
 /// What that program does not have: `name`, `device`, `seed`, `valid` with `invalid_reasons`, `end`, `unfinished`,
-/// `unsent`, `series`, `server_series`, and of the [`Measurement`](crate::trial::Measurement) `errors` (counts by class), `client`,
-/// `window`, `confidence` and `server`. A latency that does not exist is absent, not 0. A rate without a limit is the
+/// `unsent`, `saturated`, `series`, `server_series`, and of the [`Measurement`](crate::trial::Measurement) `errors` (counts
+/// by class), `client`, `window`, `confidence` and `server`. A latency that does not exist is absent, not 0. A rate without a limit is the
 /// text `inf`, as there; so is a burstiness without one.
 #[must_use]
 pub fn benchmark_json(run: &Benchmark) -> Json {
@@ -46,6 +46,7 @@ pub fn benchmark_json(run: &Benchmark) -> Json {
         "end": run.end,
         "unfinished": run.unfinished,
         "unsent": run.unsent,
+        "saturated": run.saturated,
         "setpoint_version": env!("CARGO_PKG_VERSION"),
     });
     if let Json::Object(asked) = asked {

@@ -48,6 +48,8 @@ pub struct Benchmark {
     /// Requests that were under way when the run was ended, and sessions that were due and had not begun.
     pub unfinished: u64,
     pub unsent: u64,
+    /// How the server fell behind what it was offered, where it did: latencies say how long the run was then.
+    pub saturated: Option<String>,
     /// Why the numbers must not be used; empty where they may.
     pub invalid: Vec<String>,
     /// One object for each second, and what was sampled of the server, where it was asked for.

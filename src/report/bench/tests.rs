@@ -45,6 +45,7 @@ fn run() -> Benchmark {
         end: "complete".to_owned(),
         unfinished: 0,
         unsent: 0,
+        saturated: None,
         invalid: Vec::new(),
         series: None,
         server_series: None,

@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use super::{Benchmark, Runs};
 use crate::report::number;
+use crate::report::telemetry::with_unit;
 use crate::trial::ClientReport;
 
 /// Columns of the block.
@@ -22,8 +23,8 @@ const SERVER: [(&str, &str); 7] = [
     ("prefix_cache_hit_rate", "prefix cache hits"),
     ("host_cpu_share_mean", "host CPU"),
     ("gpu_utilization_mean", "GPU"),
-    ("gpu_power_w_mean", "W"),
-    ("energy_per_output_token_j", "J per output token"),
+    ("gpu_power_w_mean", "power"),
+    ("energy_per_output_token_j", "for an output token"),
 ];
 
 pub(super) fn write(runs: Runs<'_>) -> String {
@@ -110,13 +111,16 @@ fn ours(run: &Benchmark) -> Vec<(&'static str, String)> {
     }
     let server: Vec<_> = SERVER
         .iter()
-        .filter_map(|(name, shown)| Some(format!("{shown} {}", number(*measurement.server.get(*name)?))))
+        .filter_map(|(name, shown)| Some(format!("{shown} {}", with_unit(name, *measurement.server.get(*name)?))))
         .collect();
     if !server.is_empty() {
         lines.push(("server:", server.join(", ")));
     }
     if run.end != "complete" {
         lines.push(("end:", format!("{}; {} requests under way, {} not begun", run.end, run.unfinished, run.unsent)));
+    }
+    if let Some(behind) = &run.saturated {
+        lines.push(("saturated:", format!("{behind}; latencies grow for as long as the run lasts")));
     }
     let verdict = if run.is_valid() { "yes".to_owned() } else { format!("NO: {}", run.invalid.join("; ")) };
     lines.push(("valid:", verdict));
