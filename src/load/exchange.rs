@@ -3,11 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::chunk::message_of;
 use super::clock::{Nanos, micros};
 use super::feed::Prepared;
-use super::protocol::Protocol;
-use super::reply::Reply;
+use super::protocol::{Protocol, Reply, message_of};
 use super::{Error, Record};
 
 /// How much of an error's body is read.

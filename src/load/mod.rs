@@ -12,14 +12,11 @@
 //! counted as unfinished; a session that was due and never began is counted as unsent.
 
 mod arrival;
-mod chunk;
 mod clock;
 mod connection;
-mod dialect;
 mod endpoint;
 mod exchange;
 mod feed;
-mod glance;
 mod http;
 mod lag;
 #[cfg(test)]
@@ -28,19 +25,16 @@ mod plan;
 mod protocol;
 mod reactor;
 mod record;
-mod reply;
 mod run;
 #[cfg(test)]
 mod run_tests;
 mod schedule;
 mod signal;
 mod socket;
-mod sse;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod window;
-mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +44,8 @@ use tokio::sync::{oneshot, watch};
 use crate::workload::Workload;
 
 pub use arrival::{ArrivalError, instants};
-pub use dialect::Dialect;
 pub use plan::{Api, ApiKey, Arrival, Plan, Target};
+pub use protocol::Dialect;
 #[doc(hidden)]
 pub use protocol::read;
 pub use record::{Client, End, Error, Record, Run, Warmup};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
-use super::dialect::Dialect;
+use super::protocol::Dialect;
 
 /// Whom to ask.
 #[derive(Clone, Debug, PartialEq)]

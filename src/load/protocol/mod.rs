@@ -1,15 +1,26 @@
 //! What is inside the bodies: a workload's request as JSON, and the reader of its reply.
 
+mod chunk;
+mod dialect;
+mod glance;
+mod reply;
+mod sse;
+mod wire;
+
 use std::io::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value as Json, json};
 
-use super::plan::{Api, Target};
-use super::reply::{Length, Reply, Rules};
-use super::{Dialect, Error, LoadError};
+use super::{Api, Error, LoadError, Target};
 use crate::workload::{Message, Part, Prompt, Request, Role};
+
+pub(super) use chunk::message_of;
+pub use dialect::Dialect;
+pub(super) use reply::Reply;
+
+use reply::{Length, Rules};
 
 /// Fields that the workload and the target decide: with others the replies would not be what was asked for.
 const OWN: [(&str, &str); 5] = [

@@ -1,9 +1,9 @@
 //! One response as its bytes arrive: arrival times, counts and, at the end, the verdict.
 
 use super::chunk::{Chunk, Finish, NotAChunk, Said, Usage, excerpt, message_of};
-use super::plan::Api;
 use super::sse::{Field, Parser};
-use super::{Dialect, Error, glance};
+use super::{Dialect, glance};
+use crate::load::{Api, Error};
 
 /// The longest event, and the longest document, that is collected; what is longer is no reply of a language model.
 const LONGEST: usize = 64 << 20;
@@ -13,16 +13,16 @@ const ROOM: u32 = 256;
 
 /// How replies are read and judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rules {
-    pub(super) api: Api,
-    pub(super) dialect: Dialect,
-    pub(super) stream: bool,
-    pub(super) length: Length,
+pub(in crate::load) struct Rules {
+    pub(in crate::load) api: Api,
+    pub(in crate::load) dialect: Dialect,
+    pub(in crate::load) stream: bool,
+    pub(in crate::load) length: Length,
 }
 
 /// How many tokens a reply must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Length {
+pub(in crate::load) enum Length {
     /// As many as asked for.
     Exact,
     /// As many, or fewer.
@@ -31,14 +31,14 @@ pub(super) enum Length {
 
 /// What has arrived so far. It survives a timeout, so that a failed request still says how far it came.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(in crate::load) struct Reply {
     rules: Rules,
     asked: u32,
     parser: Parser,
     /// What has arrived of a reply that is not streamed.
     document: Vec<u8>,
     /// Content chunks, in microseconds after the send.
-    pub(super) chunks: Vec<u32>,
+    pub(in crate::load) chunks: Vec<u32>,
     usage: Option<Usage>,
     /// Bytes of the response's body.
     bytes: usize,
@@ -53,7 +53,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    pub(super) fn new(rules: Rules, asked: u32) -> Self {
+    pub(in crate::load) fn new(rules: Rules, asked: u32) -> Self {
         let room = if rules.stream { asked.min(ROOM) } else { 1 };
         Self {
             rules,
@@ -72,7 +72,7 @@ impl Reply {
     }
 
     /// Takes bytes of the body that arrived `at_us` microseconds after the send.
-    pub(super) fn feed(&mut self, at_us: u32, bytes: &[u8]) {
+    pub(in crate::load) fn feed(&mut self, at_us: u32, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.last = at_us;
         let Self { rules, parser, document, chunks, usage, finish, begun, done, error, .. } = self;
@@ -121,18 +121,18 @@ impl Reply {
     }
 
     /// Whether `[DONE]` has come: what follows is only to be drained.
-    pub(super) fn is_done(&self) -> bool {
+    pub(in crate::load) fn is_done(&self) -> bool {
         self.done
     }
 
     /// By the server's count; 0 where it gave none.
-    pub(super) fn prompt_tokens(&self) -> u32 {
+    pub(in crate::load) fn prompt_tokens(&self) -> u32 {
         self.usage.map_or(0, |usage| usage.prompt)
     }
 
     /// By the server's count. Where a server that does not always count gave none, the number of content chunks; 0
     /// otherwise.
-    pub(super) fn output_tokens(&self) -> u32 {
+    pub(in crate::load) fn output_tokens(&self) -> u32 {
         match self.usage {
             Some(usage) => usage.output,
             None if self.rules.stream && !self.rules.dialect.always_counts() => {
@@ -143,14 +143,14 @@ impl Reply {
     }
 
     /// Prompt tokens that the server had in its prefix cache, where it says so.
-    pub(super) fn cached_tokens(&self) -> Option<u32> {
+    pub(in crate::load) fn cached_tokens(&self) -> Option<u32> {
         self.usage.and_then(|usage| usage.cached)
     }
 
     /// The result of a response that ended, in order or with `lost`. Called once.
     ///
     /// What the reply itself reported goes before what it lacks: after an error event everything else is missing too.
-    pub(super) fn finish(&mut self, lost: Option<Error>) -> Result<(), Error> {
+    pub(in crate::load) fn finish(&mut self, lost: Option<Error>) -> Result<(), Error> {
         if lost.is_none() {
             if self.rules.stream {
                 // llama.cpp's stream may end without the empty line behind it.

@@ -1,6 +1,6 @@
 //! What servers of OpenAI's interface do differently, as far as a load generator notices.
 
-use super::plan::Api;
+use crate::load::Api;
 
 /// The server behind the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

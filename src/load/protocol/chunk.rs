@@ -1,7 +1,8 @@
 //! One streamed chunk of a completion: what a measurement needs of its JSON, borrowed and without the text.
 
+use super::Dialect;
 use super::wire::{Choices, ErrorBody, Wire};
-use super::{Dialect, Error};
+use crate::load::Error;
 
 /// What one event said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +110,7 @@ impl Chunk {
 
 /// The message of an HTTP error's body: the server's own words where it is JSON, otherwise the body's beginning.
 #[must_use]
-pub(super) fn message_of(body: &[u8]) -> String {
+pub(in crate::load) fn message_of(body: &[u8]) -> String {
     match Chunk::parse(body) {
         Err(NotAChunk::Error(message)) => message,
         _ => excerpt(body),

@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::load::Dialect;
-    use crate::load::chunk::{Chunk, Finish};
+    use crate::load::protocol::chunk::{Chunk, Finish};
 
     #[test]
     fn the_chunks_of_every_server_are_recognised() {
