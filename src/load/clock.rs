@@ -8,7 +8,11 @@ use nix::time::{ClockId, clock_gettime};
 /// Nanoseconds on a [`Clock`].
 pub(super) type Nanos = u64;
 
-pub(super) const MICROSECOND: Nanos = 1_000;
+const MICROSECOND: Nanos = 1_000;
+
+/// How often the clocks are compared at most, and how long one comparison takes at most on a thread that is not interrupted.
+const READINGS: usize = 4;
+const UNINTERRUPTED: Duration = Duration::from_micros(5);
 
 /// A monotonic clock that also reads the kernel's arrival stamps, which are in wall-clock time.
 #[derive(Clone, Copy, Debug)]
@@ -36,16 +40,36 @@ impl Clock {
     /// Compares with the wall clock again. Done before each batch of reads, so that a step of the wall clock can spoil
     /// no more than one of them.
     pub(super) fn adjust(&mut self) {
-        let elapsed = self.base.elapsed();
-        // A wall clock before 1970 gives stamps that are clamped into the present.
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.offset = wall.saturating_sub(elapsed);
+        let base = self.base;
+        self.offset = offset(|| {
+            let before = base.elapsed();
+            // A wall clock before 1970 gives stamps that are clamped into the present.
+            let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            [before, wall, base.elapsed()]
+        });
     }
 
     /// An arrival stamp on this clock, no earlier than `earliest` and no later than `now`.
     pub(super) fn arrival(&self, stamp: TimeSpec, earliest: Nanos, now: Nanos) -> Nanos {
         nanos(Duration::from(stamp).saturating_sub(self.offset)).clamp(earliest.min(now), now)
     }
+}
+
+/// The wall clock minus this clock, from readings of this, the wall and this clock. A thread that is interrupted between
+/// them would take every arrival for so much earlier: the reading that took least counts.
+fn offset(mut read: impl FnMut() -> [Duration; 3]) -> Duration {
+    let mut best = (Duration::MAX, Duration::ZERO);
+    for _ in 0..READINGS {
+        let [before, wall, after] = read();
+        let took = after.saturating_sub(before);
+        if took < best.0 {
+            best = (took, wall.saturating_sub(before));
+        }
+        if took <= UNINTERRUPTED {
+            break;
+        }
+    }
+    best.1
 }
 
 /// Saturates after 584 years.
@@ -79,6 +103,19 @@ mod tests {
         assert_eq!(clock.arrival(stamp, 80_000, 90_000), 80_000);
         assert_eq!(clock.arrival(stamp, 10_000, 50_000), 50_000);
         assert_eq!(clock.arrival(TimeSpec::from(Duration::ZERO), 10_000, 90_000), 10_000);
+    }
+
+    #[test]
+    fn an_interrupted_comparison_of_the_clocks_does_not_count() {
+        let us = |us: [u64; 3]| us.map(Duration::from_micros);
+        let of = |readings: &[[u64; 3]]| {
+            let mut readings = readings.iter();
+            offset(|| us(*readings.next().expect("no more than needed")))
+        };
+        assert_eq!(of(&[[10, 1011, 12]]), Duration::from_micros(1001));
+        assert_eq!(of(&[[10, 9010, 8010], [9000, 10_001, 9002]]), Duration::from_micros(1001));
+        let slow = [[0, 1900, 1000], [0, 1020, 30], [0, 1400, 500], [0, 1600, 700]];
+        assert_eq!(of(&slow), Duration::from_micros(1020), "the least bad of them");
     }
 
     #[test]
