@@ -8,11 +8,11 @@
 //! - The kernel does not stamp what arrives, and the 99th percentile of the load's lag is above 10 % of the median TPOT,
 //!   but at least 2 ms (timers fire up to 1 ms late on a thread without work) and at most 10 ms. The lag is then part of
 //!   every latency.
-//! - The kernel does stamp, the loop is closed (or its places are limited and all are due at once), and the 99th percentile of the lag is above 5 % of the median E2EL, but at
-//!   least 10 ms. Latencies are right then, but every user sends the next request late by the lag.
+//! - The kernel does stamp, the loop is closed (or its places are limited and all are due at once), and the 99th percentile
+//!   of the lag is above 5 % of the median E2EL, but at least 10 ms. Latencies are right then, but every user sends the next
+//!   request late by the lag.
 //! - Requests of an open loop that did not have to wait for a place were late, at the 99th percentile, by more than 10 % of
-//!   the mean gap between arrivals, but at least 10 ms. For sessions that come all at once it is 10 % of the median E2EL.
-//!   Lateness counts in the latencies, and it changes the arrivals' pattern. Requests that had to wait are the server's.
+//!   the mean gap between arrivals, but at least 10 ms. Lateness counts in the latencies, and it changes the arrivals' pattern. Requests that had to wait are the server's.
 //! - Sessions of an open loop were sent at less than 95 % of the rate at which they were due, and none had to wait.
 //! - More than 1 % of the requests were due before they had been generated.
 
@@ -37,12 +37,10 @@ const FEWEST_SENDS: usize = 20;
 pub fn validity(run: &Run, plan: &Plan) -> ClientReport {
     let client = &run.client;
     let (cpu_s, wall_s) = (client.cpu.as_secs_f64(), client.wall.as_secs_f64());
+    // In the others a session is due when it is sent.
+    let timed = !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce);
     // Where all are due at once but have to wait for places, each sends when another has ended.
-    let open = match plan.arrival {
-        Arrival::Closed => false,
-        Arrival::AtOnce => plan.concurrency.is_none(),
-        Arrival::Rate { .. } | Arrival::Ramp { .. } | Arrival::Trace { .. } => true,
-    };
+    let open = timed || plan.arrival == Arrival::AtOnce && plan.concurrency.is_none();
     let lags: Vec<f64> = client.lags_us.iter().map(|lag| f64::from(*lag) / 1e3).collect();
     let first_turns = || run.records.iter().filter(|record| record.turn == 0);
     let mut lateness: Vec<f64> =
@@ -54,9 +52,9 @@ pub fn validity(run: &Run, plan: &Plan) -> ClientReport {
         p50_lag_ms: percentile(&lags, 50.0),
         p99_lag_ms: percentile(&lags, 99.0),
         max_lag_ms: (!lags.is_empty()).then(|| f64::from(client.max_lag_us) / 1e3),
-        p99_lateness_ms: percentile(&lateness, 99.0).filter(|_| open),
+        p99_lateness_ms: percentile(&lateness, 99.0).filter(|_| timed),
         achieved_rate: rate(first_turns().map(|record| record.sent.as_secs_f64())),
-        offered_rate: rate(first_turns().map(|record| record.due.as_secs_f64())).filter(|_| open),
+        offered_rate: rate(first_turns().map(|record| record.due.as_secs_f64())).filter(|_| timed),
         peak_in_flight: client.peak_in_flight as u64,
         starved: client.starved,
         kernel_stamps: client.kernel_stamps,
@@ -67,7 +65,7 @@ pub fn validity(run: &Run, plan: &Plan) -> ClientReport {
     let reasons = [
         busy(&report),
         lagging(&report, client, open, &completed),
-        late(&report, &completed),
+        late(&report),
         slow(&report, run),
         starved(&report, run),
     ];
@@ -118,13 +116,9 @@ fn lagging(report: &ClientReport, client: &Client, open: bool, completed: &[&Rec
     })
 }
 
-fn late(report: &ClientReport, completed: &[&Record]) -> Option<String> {
-    let late = report.p99_lateness_ms?;
-    let tenth = match report.offered_rate {
-        Some(rate) => 100.0 / rate,
-        None => 0.1 * median(completed.iter().filter_map(|record| record.e2el()).map(milliseconds)).unwrap_or(0.0),
-    };
-    let limit = HARMLESS_MS.max(tenth);
+fn late(report: &ClientReport) -> Option<String> {
+    let (late, rate) = (report.p99_lateness_ms?, report.offered_rate?);
+    let limit = HARMLESS_MS.max(100.0 / rate);
     (late > limit)
         .then(|| format!("requests were sent {late:.1} ms (p99) after they were due, more than {limit:.1} ms"))
 }
@@ -237,12 +231,6 @@ mod tests {
             record.queued = true;
         }
         assert!(reasons(&run, &open()).is_empty());
-        // All at once: a tenth of 400 ms is harmless.
-        let mut run = good();
-        for record in &mut run.records {
-            (record.due, record.sent) = (Duration::ZERO, Duration::from_millis(30));
-        }
-        assert!(reasons(&run, &Plan { arrival: Arrival::AtOnce, concurrency: None, ..open() }).is_empty());
     }
 
     #[test]
