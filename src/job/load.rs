@@ -136,8 +136,8 @@ impl LoadJob {
         let until = until.map_err(|error| section.error("until", error.to_string(), None))?;
         let window = match section.optional::<String>("window")?.as_deref() {
             Some("whole") => Part::Whole,
-            // What ends by a number of requests is a whole; what ends by a clock ends anywhere.
-            None if requests.is_some() && until.is_none() => Part::Whole,
+            // What ends by a number of requests, or with its trace, is a whole; what ends by a clock ends anywhere.
+            None if until.is_none() && (requests.is_some() || duration.is_none()) => Part::Whole,
             Some("steady") | None => Part::Steady,
             Some(other) => {
                 let problem = format!("{other:?} is not a part of a run; there are \"whole\" and \"steady\"");
@@ -314,6 +314,8 @@ mod tests {
         let window = |text: &str| read(text).unwrap().window;
         assert_eq!(window("concurrency = 8\nduration = '1m'\nrequests = 9"), Part::Whole);
         assert_eq!(window("rate = 8\nduration = '1m'"), Part::Steady);
+        assert_eq!(window("trace_factor = 1"), Part::Whole);
+        assert_eq!(window("trace_factor = 1\nduration = '1m'"), Part::Steady);
         assert_eq!(window("concurrency = 8\nrequests = 20\nuntil = '5%'"), Part::Steady);
         assert_eq!(window("concurrency = 8\nrequests = 20\nuntil = '5%'\nwindow = 'whole'"), Part::Whole);
         assert_eq!(window("concurrency = 8\nrequests = 20\nwindow = 'steady'"), Part::Steady);
