@@ -155,6 +155,12 @@ pub fn show_text(study: &Study, scored: &Scored) -> String {
         for (class, count) in &measurement.errors {
             line("errors", format!("{class}: {count}"));
         }
+        if let Some(window) = &measurement.window {
+            line("window", format!("{:.1} s to {:.1} s: {}", window.from_s, window.to_s, window.reason));
+        }
+        if let Some(client) = &measurement.client {
+            line("load generator", super::bench::client_line(client));
+        }
     }
     text
 }

@@ -15,6 +15,7 @@ use serde_json::Value as Json;
 use crate::trial::Measurement;
 
 pub use json::benchmark_json;
+pub(super) use text::client_line;
 
 /// One run with what it was asked to do.
 #[derive(Clone, Debug)]

@@ -128,7 +128,7 @@ fn ours(run: &Benchmark) -> Vec<(&'static str, String)> {
 }
 
 /// What the load generator did to the numbers.
-fn client_line(client: &ClientReport) -> String {
+pub(in crate::report) fn client_line(client: &ClientReport) -> String {
     let mut parts = vec![format!("{:.2} CPU s ({:.0} % of a core)", client.cpu_s, 100.0 * client.cpu_share)];
     if let Some(lag) = client.p99_lag_ms {
         parts.push(format!("lag p99 {lag:.2} ms"));
