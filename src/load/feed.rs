@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::LoadError;
 use super::endpoint::Endpoint;
@@ -14,6 +14,9 @@ use crate::workload::Workload;
 
 /// Bytes of requests that may wait: enough for a burst of long prompts, little against the memory of a server.
 const AHEAD: usize = 64 << 20;
+
+/// How long a run may wait for more than it needs to begin.
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// A request that only has to be written to a socket.
 #[derive(Debug)]
@@ -100,11 +103,17 @@ impl Feed {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Waits until so many sessions are ready, or as many as are let ahead, or the run is stopped.
+    /// Waits until so many sessions are ready, or as many as are let ahead, or the run is stopped; and for a moment longer,
+    /// in which all of a small load are ready.
     pub(super) fn wait(&self, sessions: usize) {
+        let moment = Instant::now() + MOMENT;
         let mut state = self.shared.lock();
-        while !state.over && state.ready.len() < sessions && state.bytes < AHEAD && !self.shared.signal.is_raised() {
-            let waited = self.shared.filled.wait_timeout(state, Duration::from_millis(20));
+        while !state.over
+            && (state.ready.len() < sessions || Instant::now() < moment)
+            && state.bytes < AHEAD
+            && !self.shared.signal.is_raised()
+        {
+            let waited = self.shared.filled.wait_timeout(state, Duration::from_millis(5));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

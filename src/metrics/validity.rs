@@ -8,13 +8,16 @@
 //! - The kernel does not stamp what arrives, and the 99th percentile of the load's lag is above 10 % of the median TPOT,
 //!   but at least 2 ms (timers fire up to 1 ms late on a thread without work) and at most 10 ms. The lag is then part of
 //!   every latency.
-//! - The kernel does stamp, the loop is closed (or its places are limited and all are due at once), and the 99th percentile
-//!   of the lag is above 5 % of the median E2EL, but at least 10 ms. Latencies are right then, but every user sends the next
-//!   request late by the lag.
+//! - The kernel does stamp, the loop is closed (or its places are limited and all are due at once), and the mean lag is
+//!   above 5 % of the median E2EL, but at least 10 ms. Latencies are right then, but every user sends the next request late
+//!   by the lag, and that share of the throughput is missing.
 //! - Requests of an open loop that did not have to wait for a place were late, at the 99th percentile, by more than 10 % of
-//!   the mean gap between arrivals, but at least 10 ms. Lateness counts in the latencies, and it changes the arrivals' pattern. Requests that had to wait are the server's.
+//!   the mean gap between arrivals, but at least 10 ms. Lateness counts in the latencies, and it changes
+//!   the arrivals' pattern. Requests that had to wait are the server's.
 //! - Sessions of an open loop were sent at less than 95 % of the rate at which they were due, and none had to wait.
-//! - More than 1 % of the requests were due before they had been generated.
+//! - More than 1 % of the requests, and more than two, were due before they had been generated.
+//!
+//! Fewer than 200 reads say nothing of a lag: a single pause of the machine would be most of it.
 
 use crate::load::{Arrival, Client, Plan, Record, Run};
 use crate::trial::ClientReport;
@@ -25,6 +28,8 @@ use super::{milliseconds, percentile, tpot_ms};
 const MOST_CPU: f64 = 0.9;
 const LEAST_RATE: f64 = 0.95;
 const MOST_STARVED: f64 = 0.01;
+const HARMLESS_STARVED: u64 = 2;
+const FEWEST_READS: usize = 200;
 /// Milliseconds that do no harm whatever they are compared to.
 const HARMLESS_MS: f64 = 10.0;
 /// What timers need of themselves, in milliseconds.
@@ -100,19 +105,24 @@ fn busy(report: &ClientReport) -> Option<String> {
 }
 
 fn lagging(report: &ClientReport, client: &Client, open: bool, completed: &[&Record]) -> Option<String> {
-    let lag = report.p99_lag_ms?;
-    let (limit, harm) = if !client.kernel_stamps {
+    if client.lags_us.len() < FEWEST_READS {
+        return None;
+    }
+    let (lag, limit, statistic) = if !client.kernel_stamps {
         let tenth =
             median(completed.iter().filter_map(|record| tpot_ms(record))).map_or(HARMLESS_MS, |tpot| tpot / 10.0);
-        (tenth.clamp(TIMERS_MS, HARMLESS_MS), "latencies contain it")
+        (report.p99_lag_ms?, tenth.clamp(TIMERS_MS, HARMLESS_MS), "p99")
     } else if !open {
+        let mean = client.lags_us.iter().map(|lag| f64::from(*lag) / 1e3).sum::<f64>() / number(client.lags_us.len());
         let e2el = median(completed.iter().filter_map(|record| record.e2el()).map(milliseconds)).unwrap_or(0.0);
-        (HARMLESS_MS.max(0.05 * e2el), "the next requests were sent too late by it")
+        (mean, HARMLESS_MS.max(0.05 * e2el), "mean")
     } else {
         return None;
     };
+    let consequence =
+        if client.kernel_stamps { "the next requests were sent too late by it" } else { "latencies contain it" };
     (lag > limit).then(|| {
-        format!("the load generator's event loop lagged by {lag:.1} ms (p99), more than {limit:.1} ms: {harm}")
+        format!("the load generator's event loop lagged by {lag:.1} ms ({statistic}), more than {limit:.1} ms: {consequence}")
     })
 }
 
@@ -137,7 +147,7 @@ fn slow(report: &ClientReport, run: &Run) -> Option<String> {
 fn starved(report: &ClientReport, run: &Run) -> Option<String> {
     #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
     let share = report.starved as f64 / number(run.records.len() + run.unfinished).max(1.0);
-    (share > MOST_STARVED).then(|| {
+    (share > MOST_STARVED && report.starved > HARMLESS_STARVED).then(|| {
         format!(
             "{} times a session was due before its requests were generated, for more than {:.0} % of the requests",
             report.starved,
@@ -207,17 +217,19 @@ mod tests {
     #[test]
     fn a_lag_voids_where_it_is_part_of_the_latencies_or_delays_the_next_send() {
         let mut run = good();
-        run.client.lags_us = vec![3000; 100];
+        run.client.lags_us = vec![3000; 200];
         assert!(reasons(&run, &Plan::closed(8, 100)).is_empty());
         run.client.kernel_stamps = false;
         assert!(reason(&run, &open()).contains("3.0 ms (p99), more than 2.0 ms: latencies contain it"));
         run.client.kernel_stamps = true;
-        run.client.lags_us = vec![25_000; 100];
-        assert!(reason(&run, &Plan::closed(8, 100)).contains("25.0 ms (p99), more than 20.0 ms: the next requests"));
+        run.client.lags_us = vec![25_000; 200];
+        assert!(reason(&run, &Plan::closed(8, 100)).contains("25.0 ms (mean), more than 20.0 ms: the next requests"));
         let capped = Plan { arrival: Arrival::AtOnce, ..Plan::closed(8, 100) };
         assert!(reason(&run, &capped).contains("the next requests"));
         assert!(reasons(&run, &Plan { concurrency: None, ..capped }).is_empty());
         assert!(reasons(&run, &open()).is_empty(), "an open loop's next send does not wait for a reply");
+        run.client.lags_us.truncate(199);
+        assert!(reasons(&run, &Plan::closed(8, 100)).is_empty(), "a pause of the machine is no lag that lasts");
     }
 
     #[test]

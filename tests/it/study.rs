@@ -261,7 +261,7 @@ fn an_engine_that_dies_under_load_is_a_failed_trial_and_the_study_goes_on() {
     let trials = workplace.trials();
     assert_eq!(trials[0]["reason_code"], "crash", "{}", trials[0]);
     let seen = workplace.json(&["show", "0", "--format", "json"])["telemetry"].clone();
-    assert!(seen["summary"]["server_cpu_s"].as_f64() > Some(0.0), "what led to it is kept: {seen}");
+    assert!(seen["summary"]["server_rss_gib_max"].as_f64() > Some(0.0), "what led to it is kept: {seen}");
     assert_eq!(trials.iter().filter(|trial| trial["state"] == "measured").count(), 2);
     let gain = workplace.json(&["best", "--format", "json"])["gain"].clone();
     assert!(gain.is_null(), "there is no gain over defaults that were not measured: {gain}");
