@@ -150,6 +150,9 @@ pub struct Client {
     pub lags_us: Vec<u32>,
     /// The largest of all.
     pub max_lag_us: u32,
+    /// For how long in all the last bytes of completed replies had been here before the load saw them. In a closed loop every
+    /// user's next request is late by it.
+    pub turnaround: Duration,
     /// Whether the kernel says when bytes arrive. Where it does not, the load's own lag is part of the latencies.
     pub kernel_stamps: bool,
     /// How often a session was due and its requests were not yet generated.

@@ -97,6 +97,7 @@ pub(super) fn run(
     let completed = warmed.records.iter().filter(|record| record.result.is_ok()).count();
     let client = Client {
         cpu: tally.cpu,
+        turnaround: tally.turnaround,
         wall: Duration::from_nanos(tally.end.saturating_sub(zero)),
         lags_us: reactor.desk.lag.sorted(),
         max_lag_us: reactor.desk.lag.max_us,

@@ -47,6 +47,7 @@ pub(super) struct Tally {
     pub(super) unsent: usize,
     pub(super) starved: u64,
     pub(super) cpu: Duration,
+    pub(super) turnaround: Duration,
     /// After the last exchange.
     pub(super) end: Nanos,
 }
@@ -151,6 +152,7 @@ impl Window<'_> {
     fn finish(&mut self, finished: Finished, tally: &mut Tally) {
         let now = self.reactor.desk.clock.now();
         let Finished { exchange, status, lost } = finished;
+        let waited = now.saturating_sub(exchange.last);
         let (mut record, rest) = exchange.end(status, lost, now, self.zero);
         self.schedule.ended(rest, now);
         if self.schedule.is_closed() && matches!(record.result, Err(Error::Connect(_))) {
@@ -164,6 +166,9 @@ impl Window<'_> {
             record.thinned = true;
         }
         tally.kept_chunks += record.chunks.len();
+        if record.result.is_ok() {
+            tally.turnaround += Duration::from_nanos(waited);
+        }
         tally.records.push(record);
     }
 

@@ -8,16 +8,16 @@
 //! - The kernel does not stamp what arrives, and the 99th percentile of the load's lag is above 10 % of the median TPOT,
 //!   but at least 2 ms (timers fire up to 1 ms late on a thread without work) and at most 10 ms. The lag is then part of
 //!   every latency.
-//! - The kernel does stamp, the loop is closed (or its places are limited and all are due at once), and the mean lag is
-//!   above 5 % of the median E2EL, but at least 10 ms. Latencies are right then, but every user sends the next request late
-//!   by the lag, and that share of the throughput is missing.
+//! - The loop is closed (or its places are limited and all are due at once), and the last bytes of a reply waited for the
+//!   load longer than 5 % of the median E2EL, on average, but at least 10 ms. Every user sends the next request late by this,
+//!   and that share of the throughput is missing.
 //! - Requests of an open loop that did not have to wait for a place were late, at the 99th percentile, by more than 10 % of
 //!   the mean gap between arrivals, but at least 10 ms. Lateness counts in the latencies, and it changes
 //!   the arrivals' pattern. Requests that had to wait are the server's.
 //! - Sessions of an open loop were sent at less than 95 % of the rate at which they were due, and none had to wait.
 //! - More than 1 % of the requests, and more than two, were due before they had been generated.
 //!
-//! Fewer than 200 reads say nothing of a lag: a single pause of the machine would be most of it.
+//! Fewer than 50 replies or 150 reads say nothing of a wait or a lag: a single pause of the machine would be most of it.
 
 use crate::load::{Arrival, Client, Plan, Record, Run};
 use crate::trial::ClientReport;
@@ -29,7 +29,8 @@ const MOST_CPU: f64 = 0.9;
 const LEAST_RATE: f64 = 0.95;
 const MOST_STARVED: f64 = 0.01;
 const HARMLESS_STARVED: u64 = 2;
-const FEWEST_READS: usize = 200;
+const FEWEST_READS: usize = 150;
+const FEWEST_REPLIES: usize = 50;
 /// Milliseconds that do no harm whatever they are compared to.
 const HARMLESS_MS: f64 = 10.0;
 /// What timers need of themselves, in milliseconds.
@@ -51,12 +52,14 @@ pub fn validity(run: &Run, plan: &Plan) -> ClientReport {
     let mut lateness: Vec<f64> =
         first_turns().filter(|record| !record.queued).map(|record| milliseconds(record.lateness())).collect();
     lateness.sort_by(f64::total_cmp);
+    let completed: Vec<&Record> = run.records.iter().filter(|record| record.result.is_ok()).collect();
     let mut report = ClientReport {
         cpu_s,
         cpu_share: if wall_s > 0.0 { cpu_s / wall_s } else { 0.0 },
         p50_lag_ms: percentile(&lags, 50.0),
         p99_lag_ms: percentile(&lags, 99.0),
         max_lag_ms: (!lags.is_empty()).then(|| f64::from(client.max_lag_us) / 1e3),
+        mean_turnaround_ms: (!completed.is_empty()).then(|| milliseconds(client.turnaround) / number(completed.len())),
         p99_lateness_ms: percentile(&lateness, 99.0).filter(|_| timed),
         achieved_rate: rate(first_turns().map(|record| record.sent.as_secs_f64())),
         offered_rate: rate(first_turns().map(|record| record.due.as_secs_f64())).filter(|_| timed),
@@ -66,10 +69,10 @@ pub fn validity(run: &Run, plan: &Plan) -> ClientReport {
         valid: true,
         reasons: Vec::new(),
     };
-    let completed: Vec<&Record> = run.records.iter().filter(|record| record.result.is_ok()).collect();
     let reasons = [
         busy(&report),
-        lagging(&report, client, open, &completed),
+        lagging(&report, client, &completed),
+        held_up(&report, &completed).filter(|_| !open),
         late(&report),
         slow(&report, run),
         starved(&report, run),
@@ -104,25 +107,27 @@ fn busy(report: &ClientReport) -> Option<String> {
     })
 }
 
-fn lagging(report: &ClientReport, client: &Client, open: bool, completed: &[&Record]) -> Option<String> {
-    if client.lags_us.len() < FEWEST_READS {
+fn lagging(report: &ClientReport, client: &Client, completed: &[&Record]) -> Option<String> {
+    if client.kernel_stamps || client.lags_us.len() < FEWEST_READS {
         return None;
     }
-    let (lag, limit, statistic) = if !client.kernel_stamps {
-        let tenth =
-            median(completed.iter().filter_map(|record| tpot_ms(record))).map_or(HARMLESS_MS, |tpot| tpot / 10.0);
-        (report.p99_lag_ms?, tenth.clamp(TIMERS_MS, HARMLESS_MS), "p99")
-    } else if !open {
-        let mean = client.lags_us.iter().map(|lag| f64::from(*lag) / 1e3).sum::<f64>() / number(client.lags_us.len());
-        let e2el = median(completed.iter().filter_map(|record| record.e2el()).map(milliseconds)).unwrap_or(0.0);
-        (mean, HARMLESS_MS.max(0.05 * e2el), "mean")
-    } else {
-        return None;
-    };
-    let consequence =
-        if client.kernel_stamps { "the next requests were sent too late by it" } else { "latencies contain it" };
+    let tenth = median(completed.iter().filter_map(|record| tpot_ms(record))).map_or(HARMLESS_MS, |tpot| tpot / 10.0);
+    let (lag, limit) = (report.p99_lag_ms?, tenth.clamp(TIMERS_MS, HARMLESS_MS));
     (lag > limit).then(|| {
-        format!("the load generator's event loop lagged by {lag:.1} ms ({statistic}), more than {limit:.1} ms: {consequence}")
+        format!(
+            "the load generator's event loop lagged by {lag:.1} ms (p99), more than {limit:.1} ms: latencies contain it"
+        )
+    })
+}
+
+fn held_up(report: &ClientReport, completed: &[&Record]) -> Option<String> {
+    let e2el = median(completed.iter().filter_map(|record| record.e2el()).map(milliseconds)).unwrap_or(0.0);
+    let (waited, limit) = (report.mean_turnaround_ms?, HARMLESS_MS.max(0.05 * e2el));
+    (completed.len() >= FEWEST_REPLIES && waited > limit).then(|| {
+        format!(
+            "whole replies waited {waited:.1} ms (mean) for the load generator, more than {limit:.1} ms: the next requests \
+             were sent too late by it"
+        )
     })
 }
 
@@ -215,21 +220,31 @@ mod tests {
     }
 
     #[test]
-    fn a_lag_voids_where_it_is_part_of_the_latencies_or_delays_the_next_send() {
+    fn a_lag_voids_where_it_is_part_of_the_latencies() {
         let mut run = good();
-        run.client.lags_us = vec![3000; 200];
-        assert!(reasons(&run, &Plan::closed(8, 100)).is_empty());
+        run.client.lags_us = vec![3000; 150];
+        assert!(reasons(&run, &open()).is_empty());
         run.client.kernel_stamps = false;
         assert!(reason(&run, &open()).contains("3.0 ms (p99), more than 2.0 ms: latencies contain it"));
-        run.client.kernel_stamps = true;
-        run.client.lags_us = vec![25_000; 200];
-        assert!(reason(&run, &Plan::closed(8, 100)).contains("25.0 ms (mean), more than 20.0 ms: the next requests"));
+        run.client.lags_us.truncate(149);
+        assert!(reasons(&run, &open()).is_empty(), "a pause of the machine is no lag that lasts");
+    }
+
+    #[test]
+    fn replies_that_wait_void_a_closed_loop() {
+        let mut run = good();
+        run.client.turnaround = Duration::from_millis(100 * 19);
+        assert!(reasons(&run, &Plan::closed(8, 100)).is_empty());
+        run.client.turnaround = Duration::from_millis(100 * 25);
+        assert!(
+            reason(&run, &Plan::closed(8, 100)).contains("25.0 ms (mean) for the load generator, more than 20.0 ms")
+        );
         let capped = Plan { arrival: Arrival::AtOnce, ..Plan::closed(8, 100) };
         assert!(reason(&run, &capped).contains("the next requests"));
         assert!(reasons(&run, &Plan { concurrency: None, ..capped }).is_empty());
         assert!(reasons(&run, &open()).is_empty(), "an open loop's next send does not wait for a reply");
-        run.client.lags_us.truncate(199);
-        assert!(reasons(&run, &Plan::closed(8, 100)).is_empty(), "a pause of the machine is no lag that lasts");
+        run.records.truncate(49);
+        assert!(reasons(&run, &Plan::closed(8, 100)).is_empty(), "too few to tell");
     }
 
     #[test]
@@ -259,9 +274,9 @@ mod tests {
     #[test]
     fn requests_that_were_not_ready_void() {
         let mut run = good();
-        run.client.starved = 1;
-        assert!(reasons(&run, &open()).is_empty());
         run.client.starved = 2;
-        assert!(reason(&run, &open()).contains("2 times a session was due before"));
+        assert!(reasons(&run, &open()).is_empty());
+        run.client.starved = 3;
+        assert!(reason(&run, &open()).contains("3 times a session was due before"));
     }
 }

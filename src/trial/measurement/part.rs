@@ -80,6 +80,9 @@ pub struct ClientReport {
     pub p50_lag_ms: Option<f64>,
     pub p99_lag_ms: Option<f64>,
     pub max_lag_ms: Option<f64>,
+    /// How long the last bytes of a reply had been here before the load saw them, on average; absent without a reply.
+    #[serde(default)]
+    pub mean_turnaround_ms: Option<f64>,
     /// Lateness in milliseconds of requests that did not have to wait for a place; absent in a closed loop.
     pub p99_lateness_ms: Option<f64>,
     /// Sessions per second, as sent; absent with fewer than two.
