@@ -1,24 +1,14 @@
 //! One request under way, from the first byte that is sent to its record.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::clock::{Nanos, micros};
-use super::feed::Prepared;
+use super::feed::{Prepared, Progress};
 use super::protocol::{Protocol, Reply, message_of};
 use super::{Error, Record};
 
 /// How much of an error's body is read.
 const ERROR_BODY: usize = 64 << 10;
-
-/// What one user is doing: the session, and what is left of it.
-#[derive(Debug)]
-pub(super) struct Progress {
-    pub(super) session: u64,
-    /// The turn that comes next.
-    pub(super) turn: u32,
-    pub(super) turns: VecDeque<Prepared>,
-}
 
 /// How a request goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use super::LoadError;
 use super::endpoint::Endpoint;
-use super::exchange::Progress;
 use super::protocol::Protocol;
 use super::signal::Signal;
 use crate::workload::Workload;
@@ -25,6 +24,15 @@ pub(super) struct Prepared {
     pub(super) request: Vec<u8>,
     pub(super) asked: u32,
     pub(super) think: Duration,
+}
+
+/// What one user is doing: the session, and what is left of it.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) session: u64,
+    /// The turn that comes next.
+    pub(super) turn: u32,
+    pub(super) turns: VecDeque<Prepared>,
 }
 
 /// Which sessions to make ready.

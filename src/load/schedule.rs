@@ -5,8 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use super::clock::{Nanos, nanos};
-use super::exchange::Progress;
-use super::feed::{Prepared, Taken};
+use super::feed::{Prepared, Progress, Taken};
 
 /// The instants at which sessions are due, counted from the window's start; never descending.
 pub(super) type Instants = Box<dyn Iterator<Item = Duration>>;
