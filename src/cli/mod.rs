@@ -7,6 +7,7 @@ mod failure;
 mod output;
 mod progress;
 mod query;
+mod signal;
 mod sim;
 mod spaces;
 mod tune;

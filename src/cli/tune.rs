@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 
 use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, NOT_VALID, NOTHING_FEASIBLE, USAGE};
 use super::output::print;
 use super::progress::Progress;
 use super::query::{describe_gain, nothing_feasible};
-use super::{Global, LogFormat};
+use super::{Global, LogFormat, signal};
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
 use crate::report::number;
@@ -97,7 +95,8 @@ impl Tune {
             installed,
             inquiry: Inquiry::new(setup),
             observer: Arc::new(move |event| watcher.on(&event)),
-            stop: stop_signals()?,
+            // The first signal ends the study in order, the second at once.
+            stop: signal::follow(Stop::No, |stop| *stop = if *stop == Stop::No { Stop::Gently } else { Stop::Now })?,
         };
         let result = tuner.run().await;
         progress.finish();
@@ -119,22 +118,6 @@ impl Tune {
             _ => conclusion,
         }
     }
-}
-
-/// The first signal ends the study in order, the second at once.
-fn stop_signals() -> Result<watch::Receiver<Stop>, Failure> {
-    let (sender, receiver) = watch::channel(Stop::No);
-    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        let mut signals =
-            signal(kind).map_err(|error| Failure::unexpected(format!("cannot watch signals: {error}")))?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while signals.recv().await.is_some() {
-                sender.send_modify(|stop| *stop = if *stop == Stop::No { Stop::Gently } else { Stop::Now });
-            }
-        });
-    }
-    Ok(receiver)
 }
 
 /// Prints the best configuration, its gain, and how to export it.

@@ -13,12 +13,11 @@ mod work;
 use std::sync::Arc;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::Global;
 use super::failure::{Failure, INTERRUPTED, NOT_VALID, USAGE};
 use super::output::print;
+use super::{Global, signal};
 use crate::job::{Profile, ProfileRun, follow, repeated};
 use crate::load::{Api, End, Plan, Target};
 use crate::metrics::{Part, Slo, Until};
@@ -78,7 +77,8 @@ impl Bench {
 
         let judge = self.judge()?;
         let display = Display::new(global);
-        let mut stop = stop_signals()?;
+        // The first signal ends the load, whose numbers are written.
+        let mut stop = signal::follow(false, |stop| *stop = true)?;
         let (target, served) = tokio::select! {
             biased;
             found = target::find(&self.server) => found?,
@@ -257,20 +257,4 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-/// The first signal ends the load, whose numbers are written.
-fn stop_signals() -> Result<watch::Receiver<bool>, Failure> {
-    let (sender, receiver) = watch::channel(false);
-    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        let mut signals =
-            signal(kind).map_err(|error| Failure::unexpected(format!("cannot watch signals: {error}")))?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while signals.recv().await.is_some() {
-                sender.send_replace(true);
-            }
-        });
-    }
-    Ok(receiver)
 }

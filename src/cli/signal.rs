@@ -1,0 +1,25 @@
+//! What the user wants, as signals say it.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::Failure;
+
+/// A value that every SIGINT, SIGTERM and SIGHUP changes.
+pub(super) fn follow<T: Send + Sync + 'static>(
+    initial: T,
+    on_signal: fn(&mut T),
+) -> Result<watch::Receiver<T>, Failure> {
+    let (sender, receiver) = watch::channel(initial);
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let mut signals =
+            signal(kind).map_err(|error| Failure::unexpected(format!("cannot watch signals: {error}")))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                sender.send_modify(on_signal);
+            }
+        });
+    }
+    Ok(receiver)
+}
