@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::time::TimeSpec;
-use nix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds on a [`Clock`].
 pub(super) type Nanos = u64;
@@ -82,14 +81,6 @@ pub(super) fn micros(nanos: Nanos) -> u32 {
     u32::try_from(nanos / MICROSECOND).unwrap_or(u32::MAX)
 }
 
-/// Processor time that the calling thread has used.
-///
-/// # Errors
-/// When the kernel does not count it.
-pub(super) fn thread_cpu() -> std::io::Result<Duration> {
-    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,14 +107,5 @@ mod tests {
         assert_eq!(of(&[[10, 9010, 8010], [9000, 10_001, 9002]]), Duration::from_micros(1001));
         let slow = [[0, 1900, 1000], [0, 1020, 30], [0, 1400, 500], [0, 1600, 700]];
         assert_eq!(of(&slow), Duration::from_micros(1020), "the least bad of them");
-    }
-
-    #[test]
-    fn a_thread_that_works_uses_processor_time() {
-        let before = thread_cpu().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while thread_cpu().unwrap() == before {
-            assert!(Instant::now() < deadline, "no processor time was counted");
-        }
     }
 }

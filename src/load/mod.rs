@@ -22,6 +22,7 @@ mod lag;
 #[cfg(test)]
 mod misbehaving;
 mod plan;
+mod processor;
 mod protocol;
 mod reactor;
 mod record;

@@ -143,6 +143,11 @@ pub enum End {
 pub struct Client {
     /// Processor time of the load's own thread.
     pub cpu: Duration,
+    /// How long that thread was ready to run while other threads held the processors; `None` where the kernel does not count
+    /// it.
+    pub processor_wait: Option<Duration>,
+    /// Whether it runs ahead of all threads without a real-time priority.
+    pub realtime: bool,
     /// The window's length.
     pub wall: Duration,
     /// For each read: how long the bytes had been here before the load saw them or, without the kernel's stamps, how long

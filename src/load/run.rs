@@ -10,6 +10,7 @@ use super::clock::Clock;
 use super::connection::Desk;
 use super::endpoint::Endpoint;
 use super::feed::{Feed, Range};
+use super::processor::prefer;
 use super::protocol::Protocol;
 use super::reactor::Reactor;
 use super::schedule::{Instants, Schedule};
@@ -46,19 +47,21 @@ pub(super) fn run(
         Feed::start(workload, protocol, endpoint, range, Arc::clone(signal))
     };
     let measured = feed(Range { first: plan.first, requests: plan.requests, sessions })?;
+    let warm = (plan.warmup > 0 && !warmed.ended).then(|| {
+        let first = plan.first + plan.requests.unwrap_or(FAR);
+        feed(Range { first, requests: Some(plan.warmup), sessions: None })
+    });
+    let warm = warm.transpose()?;
+    // After the threads that make requests ready were started: they are nothing that anybody waits for.
+    let realtime = prefer();
     let ahead = ahead(plan, sessions);
     let mut reactor =
         Reactor::new(Arc::clone(&endpoint), Arc::clone(signal), Desk::new(Clock::start()), plan.request_timeout)
             .map_err(LoadError::System)?;
     reactor.open(ahead).map_err(LoadError::System)?;
 
-    if plan.warmup > 0 && !warmed.ended {
+    if let Some(warm) = warm {
         let places = plan.concurrency.unwrap_or(AHEAD);
-        let warm = feed(Range {
-            first: plan.first + plan.requests.unwrap_or(FAR),
-            requests: Some(plan.warmup),
-            sessions: None,
-        })?;
         warm.wait(places.min(usize::try_from(plan.warmup).unwrap_or(usize::MAX)));
         let zero = reactor.desk.clock.now();
         let window = Window {
@@ -97,6 +100,8 @@ pub(super) fn run(
     let completed = warmed.records.iter().filter(|record| record.result.is_ok()).count();
     let client = Client {
         cpu: tally.cpu,
+        processor_wait: tally.processor_wait,
+        realtime,
         turnaround: tally.turnaround,
         wall: Duration::from_nanos(tally.end.saturating_sub(zero)),
         lags_us: reactor.desk.lag.sorted(),

@@ -4,9 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::clock::{Nanos, thread_cpu};
+use super::clock::Nanos;
 use super::exchange::{Exchange, Timing};
 use super::feed::Feed;
+use super::processor::usage;
 use super::protocol::Protocol;
 use super::reactor::{Finished, Reactor};
 use super::schedule::{Next, Schedule};
@@ -47,6 +48,7 @@ pub(super) struct Tally {
     pub(super) unsent: usize,
     pub(super) starved: u64,
     pub(super) cpu: Duration,
+    pub(super) processor_wait: Option<Duration>,
     pub(super) turnaround: Duration,
     /// After the last exchange.
     pub(super) end: Nanos,
@@ -68,9 +70,11 @@ impl Window<'_> {
         let mut tally = Tally::default();
         let total = if self.phase == Phase::Warmup { Some(self.plan.warmup) } else { self.plan.requests };
         tally.ended = (self.observer)(Event::Phase { phase: self.phase, total }) == Flow::End;
-        let before = thread_cpu().map_err(LoadError::System)?;
+        let before = usage().map_err(LoadError::System)?;
         self.drive(&mut tally).map_err(LoadError::System)?;
-        tally.cpu = thread_cpu().map_err(LoadError::System)?.saturating_sub(before);
+        let after = usage().map_err(LoadError::System)?;
+        tally.cpu = after.cpu.saturating_sub(before.cpu);
+        tally.processor_wait = after.waited.zip(before.waited).map(|(after, before)| after.saturating_sub(before));
         tally.end = self.reactor.desk.clock.now();
         tally.unfinished = self.schedule.in_flight;
         tally.unsent = self.schedule.waiting();

@@ -17,6 +17,9 @@
 //! - Sessions of an open loop were sent at less than 95 % of the rate at which they were due, and none had to wait.
 //! - More than 1 % of the requests, and more than two, were due before they had been generated.
 //!
+//! Where the load's thread was ready and had no processor for more than 5 % of the window, the reasons of waiting, lag and
+//! lateness name that as their cause.
+//!
 //! Fewer than 50 replies or 150 reads say nothing of a wait or a lag: a single pause of the machine would be most of it.
 
 use crate::load::{Arrival, Client, Plan, Record, Run};
@@ -29,6 +32,8 @@ const MOST_CPU: f64 = 0.9;
 const LEAST_RATE: f64 = 0.95;
 const MOST_STARVED: f64 = 0.01;
 const HARMLESS_STARVED: u64 = 2;
+/// A share of the window.
+const MOST_PROCESSOR_WAIT: f64 = 0.05;
 const FEWEST_READS: usize = 150;
 const FEWEST_REPLIES: usize = 50;
 /// Milliseconds that do no harm whatever they are compared to.
@@ -56,6 +61,8 @@ pub fn validity(run: &Run, plan: &Plan) -> ClientReport {
     let mut report = ClientReport {
         cpu_s,
         cpu_share: if wall_s > 0.0 { cpu_s / wall_s } else { 0.0 },
+        processor_wait_s: client.processor_wait.map(|waited| waited.as_secs_f64()),
+        realtime: client.realtime,
         p50_lag_ms: percentile(&lags, 50.0),
         p99_lag_ms: percentile(&lags, 99.0),
         max_lag_ms: (!lags.is_empty()).then(|| f64::from(client.max_lag_us) / 1e3),
@@ -69,11 +76,13 @@ pub fn validity(run: &Run, plan: &Plan) -> ClientReport {
         valid: true,
         reasons: Vec::new(),
     };
+    let cause = without_processor(&report, wall_s).unwrap_or_default();
+    let caused = |reason: Option<String>| reason.map(|reason| reason + &cause);
     let reasons = [
         busy(&report),
-        lagging(&report, client, &completed),
-        held_up(&report, &completed).filter(|_| !open),
-        late(&report),
+        caused(lagging(&report, client, &completed)),
+        caused(held_up(&report, &completed).filter(|_| !open)),
+        caused(late(&report)),
         slow(&report, run),
         starved(&report, run),
     ];
@@ -136,6 +145,19 @@ fn late(report: &ClientReport) -> Option<String> {
     let limit = HARMLESS_MS.max(100.0 / rate);
     (late > limit)
         .then(|| format!("requests were sent {late:.1} ms (p99) after they were due, more than {limit:.1} ms"))
+}
+
+/// Why the load was not on time although it had little to do, as the end of a sentence.
+fn without_processor(report: &ClientReport, wall_s: f64) -> Option<String> {
+    let waited = report.processor_wait_s.filter(|waited| *waited > MOST_PROCESSOR_WAIT * wall_s)?;
+    let remedy = if report.realtime {
+        "leave it a processor that nothing else uses"
+    } else {
+        "allow it a real-time priority (`ulimit -r 1` or CAP_SYS_NICE), or leave it a processor that the engine does not use"
+    };
+    Some(format!(
+        " (for {waited:.1} s of {wall_s:.1} s other programs held the processors that its thread was ready to use: {remedy})"
+    ))
 }
 
 fn slow(report: &ClientReport, run: &Run) -> Option<String> {
@@ -245,6 +267,26 @@ mod tests {
         assert!(reasons(&run, &open()).is_empty(), "an open loop's next send does not wait for a reply");
         run.records.truncate(49);
         assert!(reasons(&run, &Plan::closed(8, 100)).is_empty(), "too few to tell");
+    }
+
+    #[test]
+    fn a_reason_names_the_lack_of_a_processor_as_its_cause() {
+        let mut run = good();
+        run.client.turnaround = Duration::from_secs(3);
+        run.client.processor_wait = Some(Duration::from_millis(250));
+        assert!(
+            reason(&run, &Plan::closed(8, 100)).ends_with("sent too late by it"),
+            "5 % of the window explain little"
+        );
+        run.client.processor_wait = Some(Duration::from_millis(2600));
+        let text = reason(&run, &Plan::closed(8, 100));
+        assert!(
+            text.contains("too late by it (for 2.6 s of 5.0 s other programs held") && text.contains("ulimit -r 1")
+        );
+        run.client.realtime = true;
+        assert!(reason(&run, &Plan::closed(8, 100)).ends_with("leave it a processor that nothing else uses)"));
+        run.client.turnaround = Duration::ZERO;
+        assert!(reasons(&run, &Plan::closed(8, 100)).is_empty(), "what did no harm is no reason");
     }
 
     #[test]

@@ -79,10 +79,7 @@ fn a_study_on_the_real_engine_finds_what_beats_a_starved_configuration_and_leave
     let trials = workplace.trials();
     let of = |state: &str| trials.iter().filter(|trial| trial["state"] == state).collect::<Vec<_>>();
     assert_eq!(trials.len(), 6, "256 sequences do not fit into 64 tokens, each other configuration has an outcome");
-    // A machine that holds the load generator up for whole seconds voids a sample, whatever the engine does.
-    let void = trials.iter().filter(|trial| trial["reason_code"] == "client_bound").count();
-    assert_eq!(of("measured").len() + void, 6, "{trials:#?}");
-    assert!(!of("measured").is_empty(), "{void} samples were void: {}", tuned.stderr);
+    assert_eq!(of("measured").len(), 6, "{trials:#?}");
     for trial in of("measured") {
         assert_eq!(trial["metrics"]["completed"], 64);
         assert_eq!(trial["metrics"]["total_input_tokens"], 64 * 64);

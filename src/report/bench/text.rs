@@ -130,6 +130,9 @@ fn ours(run: &Benchmark) -> Vec<(&'static str, String)> {
 /// What the load generator did to the numbers.
 pub(in crate::report) fn client_line(client: &ClientReport) -> String {
     let mut parts = vec![format!("{:.2} CPU s ({:.0} % of a core)", client.cpu_s, 100.0 * client.cpu_share)];
+    if let Some(waited) = client.processor_wait_s.filter(|waited| *waited >= 0.1) {
+        parts.push(format!("{waited:.1} s without a processor"));
+    }
     if let Some(lag) = client.p99_lag_ms {
         parts.push(format!("lag p99 {lag:.2} ms"));
     }

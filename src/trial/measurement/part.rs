@@ -75,6 +75,13 @@ pub struct ClientReport {
     pub cpu_s: f64,
     /// That time by the window's length: 1 is a whole core, the most that one thread can have.
     pub cpu_share: f64,
+    /// How long that thread was ready to run while other threads held the processors, in seconds; absent where the kernel
+    /// does not count it.
+    #[serde(default)]
+    pub processor_wait_s: Option<f64>,
+    /// Whether it ran ahead of all threads without a real-time priority.
+    #[serde(default)]
+    pub realtime: bool,
     /// How long bytes had been here before the load saw them, in milliseconds; where the kernel gives no time stamps, how
     /// much later than asked for timers fired. Absent without a sample.
     pub p50_lag_ms: Option<f64>,

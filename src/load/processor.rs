@@ -1,0 +1,61 @@
+//! The processor of the load's thread: asked for ahead of other programs, and accounted for.
+//!
+//! The thread sleeps until something arrives and then works for microseconds, but a fair scheduler may let it wait for tens
+//! of milliseconds where an engine shares its processors with it: vLLM's processes call `sched_yield` in a loop while they
+//! wait for each other (`SpinTimer` in `vllm/distributed/device_communicators/shm_broadcast.py`), and on Linux 6.18 each call
+//! moves the run queue's virtual time, at which a thread that wakes up is placed, ahead of the threads that compute.
+
+use std::io;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::gettid;
+use procfs::process::Process;
+use thread_priority::ThreadPriority;
+use thread_priority::unix::{
+    RealtimeThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
+};
+
+/// What the calling thread has had of the processors since it began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    /// Time in which it ran.
+    pub(super) cpu: Duration,
+    /// Time in which it was ready to run and another thread ran instead; `None` where the kernel does not count it.
+    pub(super) waited: Option<Duration>,
+}
+
+/// Asks for the lowest real-time priority, which is before every thread without one. `false` where that is not allowed: it
+/// takes `CAP_SYS_NICE` or a limit of real-time priorities (`ulimit -r`) above zero. Threads that are started later inherit
+/// it.
+pub(super) fn prefer() -> bool {
+    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
+    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).is_ok()
+}
+
+/// # Errors
+/// When the kernel does not count processor time.
+pub(super) fn usage() -> io::Result<Usage> {
+    let waited = || Process::myself()?.task_from_tid(gettid().as_raw())?.schedstat();
+    Ok(Usage {
+        cpu: clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into(),
+        waited: waited().ok().map(|schedstat| Duration::from_nanos(schedstat.run_delay)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_works_uses_processor_time() {
+        let before = usage().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while usage().unwrap().cpu == before.cpu {
+            assert!(Instant::now() < deadline, "no processor time was counted");
+        }
+        assert!(usage().unwrap().waited >= before.waited, "waiting is counted from the thread's begin");
+    }
+}
