@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use crate::config::Config;
 
 pub use measurement::{ClientReport, Direction, Distribution, Interval, Measurement, Speeds, Window};
-pub use outcome::{Failure, FailureKind, Outcome, Rejection};
+pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
 pub use telemetry::{SERVER_METRICS, SERVER_NAMES};
 
 /// The exact command line and the environment variables that were added to the tuner's own.

@@ -35,14 +35,43 @@ pub enum FailureKind {
     Spawn,
     /// The engine's argument parser or configuration refused the flags.
     InvalidArgument,
-    /// Device or host memory ran out, or the KV cache is too small for one request.
+    /// The engine has no way to do this here: a kernel, data type, quantization or block size that the device, the model or
+    /// another flag rules out.
+    Unsupported,
+    /// The model's files are not there, cannot be read, or may not be downloaded.
+    ModelUnavailable,
+    /// The device's memory ran out, at a moment that the log does not tell or while the weights were loaded.
     OutOfMemory,
+    /// The same in the trial run that measures how much memory a step takes.
+    OutOfMemoryProfile,
+    /// The same when the key/value cache was allocated.
+    OutOfMemoryKvCache,
+    /// The same when the sampler was tried with as many requests as may run at once.
+    OutOfMemorySampler,
+    /// The same while graphs were captured.
+    OutOfMemoryGraphs,
+    /// The same while requests were served.
+    OutOfMemoryLoad,
+    /// What is left for the key/value cache is nothing, or too little for one request.
+    NoKvMemory,
+    /// The host's memory ran out, or was about to: the kernel or the tuner ended the engine.
+    HostMemory,
+    /// Another process holds the device's memory.
+    DeviceBusy,
     /// Another process holds the port.
     PortInUse,
+    /// Processes or hosts could not talk to each other: collectives, name lookup, a download.
+    Network,
+    /// A disk is full, or too few files may be open.
+    Disk,
+    /// A signal ended the engine that neither the kernel's want of memory nor the tuner had sent.
+    Killed,
     /// The engine ended during start-up for another reason.
     StartupExit,
-    /// The engine was not ready before the start-up timeout.
+    /// The engine was not ready before the start-up timeout, although it was at work.
     StartupTimeout,
+    /// The engine lives and does nothing: no log, no processor time, no tokens.
+    Hang,
     /// Something answered on the port that is not the engine that was started, or it serves another model.
     WrongServer,
     /// The engine ended while it was under load.
@@ -53,14 +82,39 @@ pub enum FailureKind {
     ClientBound,
 }
 
+/// What a failure says something about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The configuration: launched again, it would fail again.
+    Configuration,
+    /// What the engine runs on. The configuration may be as good as any other, and is tried again.
+    Environment,
+    /// Either.
+    Unclear,
+}
+
 impl FailureKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 24] = [
         Self::Spawn,
         Self::InvalidArgument,
+        Self::Unsupported,
+        Self::ModelUnavailable,
         Self::OutOfMemory,
+        Self::OutOfMemoryProfile,
+        Self::OutOfMemoryKvCache,
+        Self::OutOfMemorySampler,
+        Self::OutOfMemoryGraphs,
+        Self::OutOfMemoryLoad,
+        Self::NoKvMemory,
+        Self::HostMemory,
+        Self::DeviceBusy,
         Self::PortInUse,
+        Self::Network,
+        Self::Disk,
+        Self::Killed,
         Self::StartupExit,
         Self::StartupTimeout,
+        Self::Hang,
         Self::WrongServer,
         Self::Crash,
         Self::RequestErrors,
@@ -73,14 +127,54 @@ impl FailureKind {
         match self {
             Self::Spawn => "spawn",
             Self::InvalidArgument => "invalid_argument",
+            Self::Unsupported => "unsupported",
+            Self::ModelUnavailable => "model_unavailable",
             Self::OutOfMemory => "out_of_memory",
+            Self::OutOfMemoryProfile => "out_of_memory_profile",
+            Self::OutOfMemoryKvCache => "out_of_memory_kv_cache",
+            Self::OutOfMemorySampler => "out_of_memory_sampler",
+            Self::OutOfMemoryGraphs => "out_of_memory_graphs",
+            Self::OutOfMemoryLoad => "out_of_memory_load",
+            Self::NoKvMemory => "no_kv_memory",
+            Self::HostMemory => "host_memory",
+            Self::DeviceBusy => "device_busy",
             Self::PortInUse => "port_in_use",
+            Self::Network => "network",
+            Self::Disk => "disk",
+            Self::Killed => "killed",
             Self::StartupExit => "startup_exit",
             Self::StartupTimeout => "startup_timeout",
+            Self::Hang => "hang",
             Self::WrongServer => "wrong_server",
             Self::Crash => "crash",
             Self::RequestErrors => "request_errors",
             Self::ClientBound => "client_bound",
+        }
+    }
+
+    /// Whether another launch of the same configuration could end otherwise.
+    #[must_use]
+    pub fn blame(self) -> Blame {
+        match self {
+            Self::InvalidArgument
+            | Self::Unsupported
+            | Self::OutOfMemory
+            | Self::OutOfMemoryProfile
+            | Self::OutOfMemoryKvCache
+            | Self::OutOfMemorySampler
+            | Self::OutOfMemoryGraphs
+            | Self::OutOfMemoryLoad
+            | Self::NoKvMemory
+            | Self::HostMemory
+            | Self::Hang
+            | Self::Crash
+            | Self::RequestErrors => Blame::Configuration,
+            Self::ModelUnavailable | Self::DeviceBusy | Self::PortInUse | Self::Network | Self::Disk | Self::Killed => {
+                Blame::Environment
+            }
+            Self::Spawn | Self::StartupExit | Self::StartupTimeout | Self::WrongServer | Self::ClientBound => {
+                Blame::Unclear
+            }
         }
     }
 
