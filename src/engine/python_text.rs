@@ -11,7 +11,6 @@ pub(super) fn fields(text: &str, separator: char) -> Vec<(String, String)> {
             (Some(_), _) if escaped => escaped = false,
             (Some(_), '\\') => escaped = true,
             (Some(open), _) if c == open => quote = None,
-            (Some(_), _) => {}
             // Quotes only begin a value or stand inside of brackets: an apostrophe does not.
             (None, '\'' | '"') if depth > 0 || current.trim().is_empty() => quote = Some(c),
             (None, '(' | '[' | '{' | '<') => depth += 1,
