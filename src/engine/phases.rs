@@ -82,8 +82,9 @@ const MARKS: [(&str, Option<StartPhase>, StartPhase); 31] = [
     ("non-default args: {", None, Configure),
     ("args: Namespace(", None, Configure),
     ("Resolved architecture: ", None, Configure),
-    ("Using max model len ", None, Configure),
-    // Close to the configuration's end, wherever chunks are on. Then the engine's process begins.
+    // Both come close to the configuration's end, the first since 0.10, the second where it is written at all. Then the
+    // engine's process starts, which says nothing before it has imported.
+    ("Using max model len ", None, Processes),
     ("Chunked prefill is enabled with max_num_batched_tokens=", None, Processes),
     ("Started engine process with PID ", None, Processes),
     ("Waiting for init message from front-end", None, Processes),
@@ -237,10 +238,7 @@ mod tests {
         let lines = [
             (18, "(APIServer pid=3) INFO 11-22 01:16:34 [api_utils.py:286] non-default args: {'max_num_seqs': 1}"),
             (18, "(APIServer pid=3) INFO 11-22 01:16:34 [model.py:733] Resolved architecture: Qwen2ForCausalLM"),
-            (
-                18,
-                "(APIServer pid=3) INFO [scheduler.py:307] Chunked prefill is enabled with max_num_batched_tokens=512.",
-            ),
+            (18, "(APIServer pid=3) INFO 11-22 01:16:34 [model.py:2152] Using max model len 1024"),
             (28, "(EngineCore pid=9) INFO 11-22 01:16:44 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with"),
             (
                 43,
