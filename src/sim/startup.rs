@@ -92,6 +92,8 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
         ),
     );
 
+    log.core("gpu_model_runner.py", format_args!("Starting to load model {}...", options.model));
+
     until(PROFILED).await;
     if let Some(finding) = findings.iter().find(|finding| finding.severity.rejects()) {
         return Err(Refusal::found(version, finding));

@@ -21,6 +21,7 @@ mod recorded_commands;
 mod resume;
 mod spaces;
 mod starts;
+mod startup;
 mod study;
 mod support;
 mod telemetry;
