@@ -1,20 +1,28 @@
-//! The end of a launch: TERM, a grace period, KILL, until none of its processes is left.
+//! The end of a launch: its stop command, TERM, a grace period, KILL, until none of its processes is left.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use procfs::process::Process;
+use nix::sys::signal::Signal;
 
-use super::{Marker, Server, process};
+use super::process::{self, Entry};
+use super::short::{run_short, run_unattended};
+use super::{Family, Owner, Server, orphan, port};
 
-/// Processes that survived KILL, which happens while the kernel waits for a device.
+/// What of a launch is still there after its end.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("processes {pids:?} of trial {marker} are still there {waited:?} after SIGKILL")]
-pub struct LeftBehind {
-    pub pids: Vec<i32>,
-    pub marker: String,
-    pub waited: Duration,
+pub enum LeftBehind {
+    /// Processes that survived KILL, which happens while the kernel waits for a device.
+    #[error("processes {pids:?} of trial {marker} are still there {waited:?} after SIGKILL")]
+    Processes { pids: Vec<i32>, marker: String, waited: Duration },
+    /// The stop command did not end what answers on the port.
+    #[error(
+        "port {port} still answers {waited:?} after trial {marker} was stopped: {}; the stop command {}",
+        holder.as_ref().map_or_else(|| "its holder cannot be seen".to_owned(), Owner::to_string),
+        failure.as_ref().map_or_else(|| "succeeded".to_owned(), |failure| format!("failed: {failure}"))
+    )]
+    Port { port: u16, marker: String, waited: Duration, holder: Option<Owner>, failure: Option<String> },
 }
 
 const POLL: Duration = Duration::from_millis(20);
@@ -28,12 +36,20 @@ const KILL_LIMIT: Duration = Duration::from_secs(20);
 /// How long an abandoned server may hold up who abandons it.
 const DROP_LIMIT: Duration = Duration::from_secs(2);
 
+/// What a stop command may take beyond the grace period. `docker stop` gives a container 10 s before it kills it.
+const STOP_COMMAND_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long a port may stay open once a stop command has returned: a container's proxy ends after the container.
+const PORT_LIMIT: Duration = Duration::from_secs(5);
+
 impl Server {
-    /// Ends every process of this launch.
+    /// Runs the stop command, where there is one, and ends every process of this launch. Then nothing of it listens on its
+    /// port any more. A stop command that fails is told in the log, and in the error where it matters.
     ///
     /// # Errors
-    /// When a process survives SIGKILL.
+    /// When a process survives SIGKILL, or a stop command leaves something behind that listens on the port.
     pub async fn stop(mut self, grace: Duration) -> Result<(), LeftBehind> {
+        let failure = self.run_stop_command(grace).await;
         let begin = Instant::now();
         let mut termed: Option<Instant> = None;
         while begin.elapsed() < grace {
@@ -54,19 +70,64 @@ impl Server {
                 break;
             }
             if killed.elapsed() > KILL_LIMIT {
-                let pids = members.iter().map(Process::pid).collect();
-                return Err(LeftBehind { pids, marker: self.marker.value(), waited: KILL_LIMIT });
+                self.stopped = true;
+                let pids = members.iter().map(|member| member.pid).collect();
+                return Err(LeftBehind::Processes { pids, marker: self.marker.value(), waited: KILL_LIMIT });
             }
             signal(&members, Signal::SIGKILL);
             self.reap_for(POLL).await;
         }
         // The leader is gone or a zombie: collect it.
         self.exited().await;
-        Ok(())
+        self.stopped = true;
+        let closed = self.closed(failure).await;
+        self.compact();
+        closed
     }
 
-    fn members(&self) -> Vec<Process> {
-        process::members(&[self.session], |marker| marker == self.marker.value().as_bytes())
+    /// Why the stop command failed, where it did. `None` as well where there is none.
+    async fn run_stop_command(&mut self, grace: Duration) -> Option<Option<String>> {
+        let (command, env) = self.stop_command.as_ref()?;
+        let failure = run_short(command, env, grace + STOP_COMMAND_LIMIT).await.err().map(|error| error.to_string());
+        self.stop_command = None;
+        if let Some(failure) = &failure {
+            self.log.note(&format!("the stop command failed: {failure}"));
+        }
+        Some(failure)
+    }
+
+    /// Waits until nobody listens on the port who did not before the launch. `stop_command`: how one ended, where there was
+    /// one.
+    ///
+    /// Without a stop command, whoever listens now is somebody else: the processes of the launch have ended. That is told and
+    /// no error, since the next launch takes another port.
+    async fn closed(&self, stop_command: Option<Option<String>>) -> Result<(), LeftBehind> {
+        let begin = Instant::now();
+        loop {
+            let mut listeners = port::listeners(self.port);
+            listeners.retain(|inode| !self.stale.contains(inode));
+            if listeners.is_empty() {
+                return Ok(());
+            }
+            if stop_command.is_some() && begin.elapsed() < PORT_LIMIT {
+                tokio::time::sleep(POLL).await;
+                continue;
+            }
+            let holder = Owner::of_socket(&listeners);
+            let Some(failure) = stop_command else {
+                let holder =
+                    holder.map_or_else(|| "a process that cannot be seen".to_owned(), |owner| owner.to_string());
+                self.log.note(&format!("port {} is now held by {holder}", self.port));
+                return Ok(());
+            };
+            let (port, marker, waited) = (self.port, self.marker.value(), PORT_LIMIT);
+            return Err(LeftBehind::Port { port, marker, waited, holder, failure });
+        }
+    }
+
+    /// The living processes of this launch.
+    pub(super) fn members(&self) -> Vec<Entry> {
+        self.family.members()
     }
 
     /// Passes the time, and collects the leader when it ends.
@@ -78,21 +139,35 @@ impl Server {
         };
         let _ = tokio::time::timeout(time, wait).await;
     }
+
+    fn compact(&self) {
+        if let Err(error) = self.log.compact() {
+            self.log.note(&format!("this log cannot be compacted: {error}"));
+        }
+    }
 }
 
 impl Drop for Server {
     /// The last resort when a trial is abandoned, by a second Ctrl-C or a panic for instance. It blocks for a moment:
-    /// what is forked between a look at the processes and the signal is seen by the next look.
+    /// what is forked between a look at the processes and the signal is seen by the next look. A stop command is started
+    /// and not waited for.
     fn drop(&mut self) {
-        kill_all(self.session, &self.marker);
+        if !self.stopped {
+            if let Some((command, env)) = &self.stop_command {
+                run_unattended(command, env);
+            }
+            kill_all(&self.family);
+            self.compact();
+        }
+        orphan::forget(&self.family);
     }
 }
 
 /// Kills every process of a launch, and blocks for a moment until none is left.
-pub(super) fn kill_all(session: i32, marker: &Marker) {
+pub(super) fn kill_all(family: &Arc<Family>) {
     let begin = Instant::now();
     while begin.elapsed() < DROP_LIMIT {
-        let members = process::members(&[session], |found| found == marker.value().as_bytes());
+        let members = family.members();
         if members.is_empty() {
             return;
         }
@@ -103,48 +178,73 @@ pub(super) fn kill_all(session: i32, marker: &Marker) {
 
 /// Ends what earlier, killed tuners left behind of a study, and returns how many processes that were.
 ///
+/// A process is ended that carries the study's marker, is of the session of one that does, or was started by such a one;
+/// and nobody else.
+///
 /// # Errors
 /// When a process survives SIGKILL.
 pub async fn sweep(study_prefix: &str) -> Result<usize, LeftBehind> {
-    let marked = |marker: &[u8]| marker.starts_with(study_prefix.as_bytes());
-    let sessions: Vec<_> =
-        process::members(&[], marked).iter().filter_map(|process| Some(process.stat().ok()?.session)).collect();
-    let left = || process::members(&sessions, marked);
-    let found = left().len();
+    let mut known: BTreeMap<i32, u64> = BTreeMap::new();
+    let mut ended = BTreeMap::new();
     let begin = Instant::now();
     loop {
-        let members = left();
+        let members = marked(study_prefix, &known);
         if members.is_empty() {
-            return Ok(found);
+            return Ok(ended.len());
         }
+        // Who was seen is ended, also when the marked process by which it was found is gone.
+        known = members.iter().map(|member| (member.pid, member.started)).collect();
+        ended.extend(known.clone());
         if begin.elapsed() > KILL_LIMIT {
-            let pids = members.iter().map(Process::pid).collect();
-            return Err(LeftBehind { pids, marker: study_prefix.to_owned(), waited: KILL_LIMIT });
+            let (pids, marker) = (known.into_keys().collect(), study_prefix.to_owned());
+            return Err(LeftBehind::Processes { pids, marker, waited: KILL_LIMIT });
         }
         signal(&members, Signal::SIGKILL);
         tokio::time::sleep(POLL).await;
     }
 }
 
-fn signal(processes: &[Process], signal: Signal) {
-    for process in processes {
-        // A process that has ended in the meantime is what is wanted.
-        let _ = kill(Pid::from_raw(process.pid()), signal);
+/// The living processes of a study's launches, whoever has launched them.
+fn marked(study_prefix: &str, known: &BTreeMap<i32, u64>) -> Vec<Entry> {
+    let entries = process::all();
+    let is_marked = |entry: &&Entry| entry.marker().is_some_and(|marker| marker.starts_with(study_prefix.as_bytes()));
+    let marked: Vec<_> = entries.iter().filter(|entry| !entry.dead).filter(is_marked).collect();
+    let begun = |session: i32| marked.iter().any(|entry| entry.session == session);
+    let own = orphan::session();
+    process::kin(&entries, |entry| {
+        known.get(&entry.pid) == Some(&entry.started)
+            || marked.contains(&entry)
+            || (entry.session != own && begun(entry.session))
+    })
+}
+
+fn signal(entries: &[Entry], signal: Signal) {
+    for entry in entries {
+        entry.signal(signal);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Spawn;
-    use std::collections::BTreeMap;
+    use crate::server::{Marker, Spawn, read_log};
     use std::path::Path;
 
-    fn launch(directory: &Path, script: &str, trial: u32) -> Server {
+    fn spawn(directory: &Path, script: &str, trial: u32) -> Spawn {
         let marker = Marker::new(&directory.join("test.db"), "stop", trial);
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let spawn = Spawn { command, env: BTreeMap::new(), log: directory.join("log"), marker, port: 1 };
-        Server::spawn(&spawn).unwrap()
+        let log = directory.join(format!("log-{trial}"));
+        Spawn { command, env: BTreeMap::new(), log, marker, port: 1, stop_command: None }
+    }
+
+    fn launch(directory: &Path, script: &str, trial: u32) -> Server {
+        Server::spawn(&spawn(directory, script, trial)).unwrap()
+    }
+
+    /// The number that the script has printed behind `word`.
+    fn number(server: &Server, word: &str) -> i32 {
+        let text = server.log_text();
+        text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok()).unwrap()
     }
 
     async fn until(server: &Server, text: &str) {
@@ -197,5 +297,160 @@ mod tests {
         assert_eq!(sweep(&prefix("sto")).await, Ok(0));
         assert_eq!(sweep(&prefix("stop")).await, Ok(1));
         server.stop(Duration::ZERO).await.unwrap();
+    }
+
+    /// Starts a daemon as daemons start: forked twice, in a session of its own, without environment. Prints its number.
+    const DAEMON: &str = "(env -i setsid sh -c 'echo daemon $$; while :; do sleep 0.05; done' &) ; ";
+
+    #[tokio::test]
+    async fn a_daemon_that_has_left_session_environment_and_parents_is_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let server = launch(directory.path(), &format!("{DAEMON} echo up; exec sleep 600"), 5);
+        until(&server, "up").await;
+        until(&server, "daemon").await;
+        let daemon = Entry::read(number(&server, "daemon")).unwrap();
+        assert_eq!((daemon.parent, daemon.session), (process::own(), daemon.pid), "the kernel gave it to the tuner");
+        assert_eq!(daemon.marker(), None);
+        server.stop(Duration::from_secs(5)).await.unwrap();
+        let now = Entry::read(daemon.pid);
+        assert!(now.is_none_or(|now| now.dead || now.started != daemon.started), "{now:?}");
+    }
+
+    #[tokio::test]
+    async fn who_was_seen_once_is_ended_whatever_it_does_afterwards() {
+        let directory = tempfile::tempdir().unwrap();
+        // Its output goes elsewhere too, after a look at the processes.
+        let quiet = directory.path().join("quiet");
+        let script = format!(
+            "env -i sh -c 'echo early $$; while [ ! -e {0} ]; do sleep 0.01; done; exec setsid sleep 600 >{0} 2>&1' & \
+             echo up; wait",
+            quiet.display()
+        );
+        let server = launch(directory.path(), &script, 6);
+        until(&server, "early").await;
+        let early = number(&server, "early");
+        assert!(server.processes().pids().contains(&early));
+        std::fs::write(&quiet, "").unwrap();
+        let begin = Instant::now();
+        let escaped = loop {
+            // `setsid` forks where it would have to leave a group that it leads.
+            match server.members().into_iter().find(|member| member.session != server.session) {
+                Some(member) => break member,
+                None => assert!(begin.elapsed() < Duration::from_secs(10), "nobody left the session"),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        server.stop(Duration::from_secs(5)).await.unwrap();
+        assert!(Entry::read(escaped.pid).is_none_or(|now| now.dead || now.started != escaped.started));
+    }
+
+    #[tokio::test]
+    async fn zombies_that_come_to_the_tuner_are_collected() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = "(setsid sh -c 'echo orphan $$; sleep 0.2' &) ; echo up; exec sleep 600";
+        let server = launch(directory.path(), script, 7);
+        until(&server, "orphan").await;
+        let orphan = number(&server, "orphan");
+        let begin = Instant::now();
+        while Entry::read(orphan).is_some_and(|entry| entry.parent == process::own()) {
+            assert!(begin.elapsed() < Duration::from_secs(10), "the orphan stays a zombie");
+            assert!(!server.processes().pids().is_empty());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        server.stop(Duration::ZERO).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn two_servers_do_not_touch_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = format!("{DAEMON} setsid sleep 600 & echo up; wait");
+        let (one, two) = (launch(directory.path(), &script, 8), launch(directory.path(), &script, 9));
+        for server in [&one, &two] {
+            until(server, "up").await;
+            until(server, "daemon").await;
+        }
+        let daemons = [number(&one, "daemon"), number(&two, "daemon")];
+        let of = |server: &Server| server.members().iter().map(|member| member.pid).collect::<Vec<_>>();
+        let (ones, twos) = (of(&one), of(&two));
+        assert!(ones.contains(&daemons[0]) && twos.contains(&daemons[1]), "{daemons:?} {ones:?} {twos:?}");
+        assert!(ones.iter().all(|pid| !twos.contains(pid)));
+        one.stop(Duration::from_secs(5)).await.unwrap();
+        let still = |pid: &i32| Entry::read(*pid).is_some_and(|entry| !entry.dead);
+        assert!(!ones.iter().any(still), "the first is gone");
+        assert!(still(&daemons[1]) && still(&two.session), "the second lives");
+        two.stop(Duration::from_secs(5)).await.unwrap();
+        assert!(!twos.iter().any(still));
+    }
+
+    #[tokio::test]
+    async fn a_stop_command_is_run_first_and_its_failure_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let with = |script: &str, trial| {
+            let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+            let env = BTreeMap::from([("FLAG".to_owned(), directory.path().join("flag").display().to_string())]);
+            // Only the stop command ends it within the grace period.
+            let engine = "trap '' TERM; echo up; while [ ! -e $FLAG ]; do sleep 0.01; done; echo stopped";
+            let spawn = spawn(directory.path(), engine, trial);
+            Spawn { stop_command: Some(command), env, ..spawn }
+        };
+        let good = with("touch $FLAG; echo done", 10);
+        let server = Server::spawn(&good).unwrap();
+        until(&server, "up").await;
+        server.stop(Duration::from_secs(20)).await.unwrap();
+        assert_eq!(read_log(&good.log), "up\nstopped\n");
+
+        std::fs::remove_file(directory.path().join("flag")).unwrap();
+        let bad = with("echo 'no such container' >&2; exit 1", 11);
+        let server = Server::spawn(&bad).unwrap();
+        until(&server, "up").await;
+        server.stop(Duration::from_millis(50)).await.unwrap();
+        let told = "[setpoint: the stop command failed: \"sh\" ended with exit code 1: no such container]\n";
+        assert_eq!(read_log(&bad.log), format!("up\n{told}"));
+    }
+
+    #[tokio::test]
+    async fn a_port_that_others_hold_is_told_and_an_error_only_where_the_stop_command_should_have_closed_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let listen = || std::net::TcpListener::bind((crate::server::HOST, 0)).unwrap();
+        let stale = listen();
+        let port = stale.local_addr().unwrap().port();
+        let before = Spawn { port, ..spawn(directory.path(), "echo up; exec sleep 600", 12) };
+        Server::spawn(&before).unwrap().stop(Duration::from_secs(5)).await.unwrap();
+        assert!(!read_log(&before.log).contains("port"), "it was there before");
+        drop(stale);
+
+        let late = Spawn { port, ..spawn(directory.path(), "exec sleep 600", 13) };
+        let server = Server::spawn(&late).unwrap();
+        let other = std::net::TcpListener::bind((crate::server::HOST, port)).unwrap();
+        server.stop(Duration::from_secs(5)).await.unwrap();
+        let told = format!("[setpoint: port {port} is now held by process {} (", std::process::id());
+        assert!(read_log(&late.log).starts_with(&told), "{}", read_log(&late.log));
+        drop(other);
+
+        let stopped = Spawn { port, stop_command: Some(vec!["true".to_owned()]), ..late };
+        let server = Server::spawn(&stopped).unwrap();
+        let _container = std::net::TcpListener::bind((crate::server::HOST, port)).unwrap();
+        let error = server.stop(Duration::from_secs(5)).await.unwrap_err();
+        assert!(matches!(&error, LeftBehind::Port { holder: Some(_), failure: None, .. }), "{error:?}");
+        assert!(error.to_string().ends_with("not started by setpoint; the stop command succeeded"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_log_that_an_engine_floods_stays_bounded_while_nobody_asks() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = "echo first; yes 'a line of the flood' | head -c 80000000; echo last; exec sleep 600";
+        let server = launch(directory.path(), script, 14);
+        until(&server, "last").await;
+        let path = directory.path().join("log-14");
+        let allocated = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512;
+        let begin = Instant::now();
+        while allocated() > 18 << 20 {
+            assert!(begin.elapsed() < Duration::from_secs(10), "{} bytes on disk", allocated());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        server.stop(Duration::from_secs(5)).await.unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.len() < 9 << 20 && text.starts_with("first\n") && text.ends_with("last\n"));
+        assert!(text.contains("bytes are left out here]"));
     }
 }

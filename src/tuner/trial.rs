@@ -138,7 +138,8 @@ impl Tuner<'_> {
     ) -> Result<Option<(Attempt, Option<LeftBehind>)>, TuneError> {
         (self.observer)(Event::Phase(Phase::Starting));
         let marker = Marker::new(self.store.path(), &self.job.name, number);
-        let spawn = Spawn { command, env: self.job.engine.env.clone(), log, marker, port };
+        let env = self.job.engine.env.clone();
+        let spawn = Spawn { command, env, log, marker, port, stop_command: None };
         let mut server = match Server::spawn(&spawn) {
             Ok(server) => server,
             Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),

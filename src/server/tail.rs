@@ -1,0 +1,116 @@
+//! Follows a log while it is written.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::log::{TAIL, read_at};
+
+/// Bytes that one look gives at most.
+const MOST_AT_ONCE: u64 = 1 << 20;
+
+// What is given always lies behind the hole of a bounded log.
+const _: () = assert!(MOST_AT_ONCE < TAIL);
+
+/// What was appended to a log since one last looked.
+#[derive(Debug)]
+pub struct LogTail {
+    path: PathBuf,
+    /// Kept open: the log is written anew once its launch has ended.
+    file: Option<File>,
+    position: u64,
+}
+
+impl LogTail {
+    /// Begins at the start of the file, which need not exist yet.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), file: None, position: 0 }
+    }
+
+    /// The whole lines that are new, at most 1 MiB: of a flood the end, and empty where there is nothing new or the file
+    /// cannot be read. A line ends as well where a progress bar goes back to its beginning (`\r`).
+    pub fn read_new(&mut self) -> String {
+        let bytes = self.read().unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Bytes that were appended in all: that this grows is a sign of life, whatever is said.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |file| file.len())
+    }
+
+    fn read(&mut self) -> std::io::Result<Vec<u8>> {
+        if self.file.is_none() {
+            self.file = Some(File::open(&self.path)?);
+        }
+        let Some(file) = &self.file else { return Ok(Vec::new()) };
+        let length = file.metadata()?.len();
+        // A log that was cut goes on where it ends now.
+        let from = if length < self.position { length } else { self.position };
+        let skipped = length - from > MOST_AT_ONCE;
+        let from = if skipped { length - MOST_AT_ONCE } else { from };
+        let mut bytes = read_at(file, from, length - from)?;
+        let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
+        match bytes.iter().rposition(is_end) {
+            Some(last) => {
+                self.position = length - (bytes.len() - last - 1) as u64;
+                bytes.truncate(last + 1);
+            }
+            // A line without an end is given as it is, rather than never.
+            None if skipped || bytes.len() as u64 == MOST_AT_ONCE => self.position = length,
+            None => {
+                self.position = from;
+                bytes.clear();
+            }
+        }
+        if skipped {
+            bytes.drain(..bytes.iter().position(is_end).map_or(0, |end| end + 1));
+        }
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_follower_gives_whole_lines_once_and_skips_ahead_in_a_flood() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let mut tail = LogTail::new(&path);
+        assert_eq!((tail.read_new().as_str(), tail.length()), ("", 0));
+        let mut log = File::create(&path).unwrap();
+        log.write_all(b"one\ntwo\nthr").unwrap();
+        assert_eq!(tail.read_new(), "one\ntwo\n");
+        assert_eq!((tail.read_new().as_str(), tail.length()), ("", 11));
+        log.write_all(b"ee\nloading: 10%\rloading: 20%").unwrap();
+        assert_eq!(tail.read_new(), "three\nloading: 10%\r");
+        log.write_all("\nnoise\n".repeat(1 << 18).as_bytes()).unwrap();
+        log.write_all(b"last\n").unwrap();
+        let flood = tail.read_new();
+        assert!(flood.len() as u64 <= MOST_AT_ONCE && flood.ends_with("noise\nlast\n"));
+        assert_eq!(tail.read_new(), "");
+        log.set_len(3).unwrap();
+        assert_eq!(tail.read_new(), "");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_given_twice(parts in prop::collection::vec("[a-c\n]{0,12}", 0..20)) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("log");
+            let mut log = File::create(&path).unwrap();
+            let (mut tail, mut given) = (LogTail::new(&path), String::new());
+            for part in &parts {
+                log.write_all(part.as_bytes()).unwrap();
+                given.push_str(&tail.read_new());
+            }
+            let whole = parts.concat();
+            prop_assert_eq!(given.as_str(), &whole[..whole.rfind('\n').map_or(0, |end| end + 1)]);
+        }
+    }
+}
