@@ -41,7 +41,7 @@ use process::Entry;
 pub use processes::Processes;
 pub use ready::{Ready, StartError};
 pub use short::output_of;
-pub use stop::{LeftBehind, sweep};
+pub use stop::{LeftBehind, sweep, sweep_with_logs};
 pub use tail::LogTail;
 
 /// Servers listen on the loopback interface only.

@@ -1,6 +1,7 @@
 //! The end of a launch: its stop command, TERM, a grace period, KILL, until none of its processes is left.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -184,11 +185,22 @@ pub(super) fn kill_all(family: &Arc<Family>) {
 /// # Errors
 /// When a process survives SIGKILL.
 pub async fn sweep(study_prefix: &str) -> Result<usize, LeftBehind> {
+    sweep_with_logs(study_prefix, |_| false).await
+}
+
+/// The same, and those as well whose output is appended to a file for which `is_log` holds: the study's logs, into which
+/// only a launch of it writes. They are all that tells of a process that has wiped its environment and lost its parents.
+///
+/// `is_log` gets absolute paths without symbolic links.
+///
+/// # Errors
+/// When a process survives SIGKILL.
+pub async fn sweep_with_logs(study_prefix: &str, is_log: impl Fn(&Path) -> bool) -> Result<usize, LeftBehind> {
     let mut known: BTreeMap<i32, u64> = BTreeMap::new();
     let mut ended = BTreeMap::new();
     let begin = Instant::now();
     loop {
-        let members = marked(study_prefix, &known);
+        let members = marked(study_prefix, &is_log, &known);
         if members.is_empty() {
             return Ok(ended.len());
         }
@@ -205,12 +217,15 @@ pub async fn sweep(study_prefix: &str) -> Result<usize, LeftBehind> {
 }
 
 /// The living processes of a study's launches, whoever has launched them.
-fn marked(study_prefix: &str, known: &BTreeMap<i32, u64>) -> Vec<Entry> {
+fn marked(study_prefix: &str, is_log: &impl Fn(&Path) -> bool, known: &BTreeMap<i32, u64>) -> Vec<Entry> {
     let entries = process::all();
-    let is_marked = |entry: &&Entry| entry.marker().is_some_and(|marker| marker.starts_with(study_prefix.as_bytes()));
+    let own = orphan::session();
+    let is_marked = |entry: &&Entry| {
+        entry.marker().is_some_and(|marker| marker.starts_with(study_prefix.as_bytes()))
+            || (entry.session != own && entry.appends_to(is_log))
+    };
     let marked: Vec<_> = entries.iter().filter(|entry| !entry.dead).filter(is_marked).collect();
     let begun = |session: i32| marked.iter().any(|entry| entry.session == session);
-    let own = orphan::session();
     process::kin(&entries, |entry| {
         known.get(&entry.pid) == Some(&entry.started)
             || marked.contains(&entry)
@@ -228,7 +243,6 @@ fn signal(entries: &[Entry], signal: Signal) {
 mod tests {
     use super::*;
     use crate::server::{Marker, Spawn, read_log};
-    use std::path::Path;
 
     fn spawn(directory: &Path, script: &str, trial: u32) -> Spawn {
         let marker = Marker::new(&directory.join("test.db"), "stop", trial);
@@ -342,6 +356,26 @@ mod tests {
         };
         server.stop(Duration::from_secs(5)).await.unwrap();
         assert!(Entry::read(escaped.pid).is_none_or(|now| now.dead || now.started != escaped.started));
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_only_writes_to_a_log_of_the_study_is_swept() {
+        let directory = tempfile::tempdir().unwrap();
+        let server = launch(directory.path(), &format!("{DAEMON} echo up; exec sleep 600"), 15);
+        until(&server, "up").await;
+        until(&server, "daemon").await;
+        let daemon = Entry::read(number(&server, "daemon")).unwrap();
+        let log = directory.path().canonicalize().unwrap().join("log-15");
+        // A reader of the log is nobody's business.
+        let follow = format!("exec tail -f {} >/dev/null 2>&1", log.display());
+        let reader = launch(directory.path(), &follow, 16);
+        let nobody = Marker::study_prefix(&directory.path().join("test.db"), "no such study");
+        // The leader writes to the log as well.
+        assert!(sweep_with_logs(&nobody, |path| path == log).await.unwrap() >= 2);
+        assert!(Entry::read(daemon.pid).is_none_or(|now| now.dead || now.started != daemon.started));
+        assert!(!reader.members().is_empty());
+        reader.stop(Duration::from_secs(5)).await.unwrap();
+        server.stop(Duration::ZERO).await.unwrap();
     }
 
     #[tokio::test]
