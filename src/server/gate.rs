@@ -115,7 +115,7 @@ impl Baseline {
                 let devices = fuller.iter().map(|(before, now)| held(before, now, Owner::of)).collect();
                 return Err(StillHeld { waited: limit, devices });
             }
-            tokio::time::sleep(self.poll.min(limit - waited)).await;
+            tokio::time::sleep(self.poll.min(limit.saturating_sub(waited))).await;
         }
     }
 }
@@ -213,7 +213,7 @@ mod tests {
     proptest! {
         #[test]
         fn only_more_than_the_tolerance_keeps_the_gate_shut(total in GIB..200 * GIB, before in 0..100 * GIB, now in 0..100 * GIB) {
-            let at = |used| vec![DeviceMemory { used, total, ..device("GPU-1", 0, &[]) }];
+            let at = |used| vec![DeviceMemory { total, used, ..device("GPU-1", 0, &[]) }];
             let shut = !fuller(&at(before), &at(now)).is_empty();
             prop_assert_eq!(shut, now > before + tolerance(total));
             prop_assert!(tolerance(total) >= 256 << 20);

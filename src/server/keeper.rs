@@ -16,7 +16,7 @@ const FLOODED_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A look reads the whole of `/proc`. Engines start their processes in the first minutes; later, a look would only take
 /// processor time from what is measured.
-const YOUNG: Duration = Duration::from_secs(120);
+const YOUNG: Duration = Duration::from_mins(2);
 const OLD_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Ends when dropped.

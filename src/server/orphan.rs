@@ -9,13 +9,13 @@
 //!
 //! - the tuner is not process 1, to which the kernel gives everybody's orphans;
 //! - it had no children when it asked: a shell may have started some before it became the tuner (`exec`);
-//! - the process is not of the tuner's own session, in which short commands run, and carries no marker: short commands have
-//!   one of their own, and what else is marked is found by its marker.
+//! - the process is not of the tuner's own session, in which nothing is started, and carries no marker: what is marked is
+//!   found by its marker.
 //!
 //! Which launch it belongs to, its log says: what an engine starts has its output there. A process without it belongs to a
 //! launch that lives and is older than the process; while there are several, it is left until one remains.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::prctl::set_child_subreaper;
@@ -30,25 +30,14 @@ use super::process::{self, Entry};
 pub(super) struct Children {
     /// Whether the kernel was asked for orphans, and whether all of them are certain to be ours.
     asked: Option<bool>,
-    /// Launches and helpers that live, by the number of their first process.
+    /// Launches, helpers and short commands that live, by the number of their first process, for which somebody waits
+    /// elsewhere. Whoever starts one holds the lock until it is here.
     families: BTreeMap<i32, Arc<Family>>,
-    /// First processes that are waited for elsewhere. Whoever starts one holds the lock until its number is here.
-    direct: BTreeSet<i32>,
 }
 
 impl Children {
-    /// A short command, whoever waits for it.
-    pub(super) fn begin(&mut self, pid: i32) {
-        self.direct.insert(pid);
-    }
-
-    pub(super) fn end(&mut self, pid: i32) {
-        self.direct.remove(&pid);
-    }
-
-    /// A family is known for as long as it may have processes.
+    /// A family is known for as long as somebody waits for it.
     pub(super) fn register(&mut self, family: &Arc<Family>) {
-        self.begin(family.leader.pid);
         self.families.insert(family.leader.pid, Arc::clone(family));
     }
 }
@@ -73,7 +62,6 @@ pub(super) fn forget(family: &Arc<Family>) {
     // Its number may be another one's by now.
     if children.families.get(&family.leader.pid).is_some_and(|known| Arc::ptr_eq(known, family)) {
         children.families.remove(&family.leader.pid);
-        children.end(family.leader.pid);
     }
 }
 
@@ -84,7 +72,7 @@ pub(super) fn adopted(entries: &[Entry], family: &Arc<Family>) -> Vec<Entry> {
     let session = session();
     let orphans = entries
         .iter()
-        .filter(|entry| entry.parent == own && entry.session != session && !children.direct.contains(&entry.pid));
+        .filter(|entry| entry.parent == own && entry.session != session && !children.families.contains_key(&entry.pid));
     let (dead, living): (Vec<Entry>, Vec<_>) = orphans.partition(|entry| entry.dead);
     for entry in dead {
         // Nobody else waits for it: it was not among those that the tuner has started.

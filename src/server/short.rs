@@ -2,15 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::process::Command;
 
-use super::{Marker, describe_exit, orphan};
+use super::{Family, Marker, describe_exit, orphan, start, stop};
 
-/// Marks what a short command starts as no launch's.
-const SHORT: &str = "a short command";
+/// Tells what a short command starts from what launches start, and from what others do.
+fn marker() -> Marker {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Marker::helper(Path::new("/"), "a short command", &format!("{}-{number}", std::process::id()))
+}
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ShortError {
@@ -24,7 +31,8 @@ pub(super) enum ShortError {
     Failed { program: String, status: String, errors: String },
 }
 
-/// The standard output of a command that succeeds within `limit`. Dropping the future kills it.
+/// The standard output of a command that succeeds within `limit`. Where it does not end, or the future is dropped, it is
+/// killed with everything that it has started; what a command leaves running that has ended is left to it.
 pub(super) async fn run_short(
     command: &[String],
     env: &BTreeMap<String, String>,
@@ -34,21 +42,13 @@ pub(super) async fn run_short(
     let program = program.clone();
     let failed = |source| ShortError::Program { program: program.clone(), source };
     let mut command = Command::new(&program);
-    command.args(arguments).envs(env).env(Marker::VARIABLE, SHORT).kill_on_drop(true);
+    command.args(arguments).envs(env);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let (child, _known) = {
-        let mut children = orphan::children();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "this is the place; the process is killed when it outlives the limit"
-        )]
-        let child = command.spawn().map_err(failed)?;
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(-1);
-        children.begin(pid);
-        (child, Known(pid))
-    };
+    let (child, family) = start(&mut command, marker(), None).map_err(failed)?;
+    let mut running = Running { family, ended: false };
     let output = tokio::time::timeout(limit, child.wait_with_output()).await;
     let output = output.map_err(|_| ShortError::TooLong { program: program.clone(), limit })?.map_err(failed)?;
+    running.ended = true;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
@@ -58,11 +58,17 @@ pub(super) async fn run_short(
 }
 
 /// A short command that is waited for.
-struct Known(i32);
+struct Running {
+    family: Arc<Family>,
+    ended: bool,
+}
 
-impl Drop for Known {
+impl Drop for Running {
     fn drop(&mut self) {
-        orphan::children().end(self.0);
+        if !self.ended {
+            stop::kill_all(&self.family);
+        }
+        orphan::forget(&self.family);
     }
 }
 
@@ -75,24 +81,21 @@ pub async fn output_of(command: &[String], limit: Duration) -> Option<String> {
 pub(super) fn run_unattended(command: &[String], env: &BTreeMap<String, String>) {
     let [program, arguments @ ..] = command else { return };
     let mut command = std::process::Command::new(program);
-    command.args(arguments).envs(env).env(Marker::VARIABLE, SHORT);
+    command.args(arguments).envs(env).env(Marker::VARIABLE, marker().value());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: `setsid` is async-signal-safe and touches no memory of the parent.
     #[expect(unsafe_code, reason = "the terminal's signals reach the whole session")]
     unsafe {
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(std::io::Error::from));
     }
-    #[expect(
-        clippy::disallowed_methods,
-        clippy::zombie_processes,
-        reason = "it ends by itself; who is left collects it"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "it ends by itself; who is left collects it")]
     let _ = command.spawn();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::process;
 
     async fn shell(script: &str, limit: Duration) -> Result<String, String> {
         let command = ["sh", "-c", script].map(str::to_owned);
@@ -106,8 +109,15 @@ mod tests {
         assert_eq!(shell("echo $WHO", long).await, Ok("ada".to_owned()));
         let failed = shell("echo first >&2; echo 'no such container' >&2; exit 1", long).await;
         assert_eq!(failed, Err("\"sh\" ended with exit code 1: no such container".to_owned()));
-        let slow = shell("sleep 600", Duration::from_millis(50)).await;
+        let slow = shell("sleep 600 & sleep 600; :", Duration::from_millis(50)).await;
         assert_eq!(slow, Err("\"sh\" took longer than 50ms".to_owned()));
+        let prefix = Marker::study_prefix(Path::new("/"), "a short command");
+        let mine = format!("{prefix}{}-", std::process::id());
+        let with_a_child = |entry: &process::Entry| {
+            entry.marker().is_some_and(|marker| marker.starts_with(mine.as_bytes()))
+                && std::fs::read_to_string(format!("/proc/{}/cmdline", entry.pid)).is_ok_and(|it| it.contains("600"))
+        };
+        assert!(!process::all().iter().any(with_a_child), "its children are ended with it");
         let absent = run_short(&["/none/such".to_owned()], &BTreeMap::new(), long).await.map_err(|e| e.to_string());
         assert!(absent.unwrap_err().starts_with("cannot run \"/none/such\""));
         assert_eq!(output_of(&[], long).await, None);

@@ -50,7 +50,7 @@ impl Server {
     /// # Errors
     /// When a process survives SIGKILL, or a stop command leaves something behind that listens on the port.
     pub async fn stop(mut self, grace: Duration) -> Result<(), LeftBehind> {
-        let failure = self.run_stop_command(grace).await;
+        let stop_command = self.run_stop_command(grace).await;
         let begin = Instant::now();
         let mut termed: Option<Instant> = None;
         while begin.elapsed() < grace {
@@ -81,20 +81,21 @@ impl Server {
         // The leader is gone or a zombie: collect it.
         self.exited().await;
         self.stopped = true;
-        let closed = self.closed(failure).await;
+        let closed = self.closed(stop_command).await;
         self.compact();
         closed
     }
 
-    /// Why the stop command failed, where it did. `None` as well where there is none.
-    async fn run_stop_command(&mut self, grace: Duration) -> Option<Option<String>> {
+    /// How the stop command ended, where there is one.
+    async fn run_stop_command(&mut self, grace: Duration) -> Option<Result<(), String>> {
         let (command, env) = self.stop_command.as_ref()?;
-        let failure = run_short(command, env, grace + STOP_COMMAND_LIMIT).await.err().map(|error| error.to_string());
+        let ran = run_short(command, env, grace + STOP_COMMAND_LIMIT).await;
         self.stop_command = None;
-        if let Some(failure) = &failure {
+        let ended = ran.map(drop).map_err(|error| error.to_string());
+        if let Err(failure) = &ended {
             self.log.note(&format!("the stop command failed: {failure}"));
         }
-        Some(failure)
+        Some(ended)
     }
 
     /// Waits until nobody listens on the port who did not before the launch. `stop_command`: how one ended, where there was
@@ -102,7 +103,7 @@ impl Server {
     ///
     /// Without a stop command, whoever listens now is somebody else: the processes of the launch have ended. That is told and
     /// no error, since the next launch takes another port.
-    async fn closed(&self, stop_command: Option<Option<String>>) -> Result<(), LeftBehind> {
+    async fn closed(&self, stop_command: Option<Result<(), String>>) -> Result<(), LeftBehind> {
         let begin = Instant::now();
         loop {
             let mut listeners = port::listeners(self.port);
@@ -115,14 +116,14 @@ impl Server {
                 continue;
             }
             let holder = Owner::of_socket(&listeners);
-            let Some(failure) = stop_command else {
+            let Some(ended) = stop_command else {
                 let holder =
                     holder.map_or_else(|| "a process that cannot be seen".to_owned(), |owner| owner.to_string());
                 self.log.note(&format!("port {} is now held by {holder}", self.port));
                 return Ok(());
             };
             let (port, marker, waited) = (self.port, self.marker.value(), PORT_LIMIT);
-            return Err(LeftBehind::Port { port, marker, waited, holder, failure });
+            return Err(LeftBehind::Port { port, marker, waited, holder, failure: ended.err() });
         }
     }
 
@@ -440,6 +441,22 @@ mod tests {
         server.stop(Duration::from_millis(50)).await.unwrap();
         let told = "[setpoint: the stop command failed: \"sh\" ended with exit code 1: no such container]\n";
         assert_eq!(read_log(&bad.log), format!("up\n{told}"));
+    }
+
+    #[tokio::test]
+    async fn the_stop_command_of_an_abandoned_server_is_run_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let flag = directory.path().join("flag");
+        let command = vec!["touch".to_owned(), flag.display().to_string()];
+        let spawn = Spawn { stop_command: Some(command), ..spawn(directory.path(), "echo up; exec sleep 600", 17) };
+        let server = Server::spawn(&spawn).unwrap();
+        until(&server, "up").await;
+        drop(server);
+        let begin = Instant::now();
+        while !flag.exists() {
+            assert!(begin.elapsed() < Duration::from_secs(10), "it was never run");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(20);
 
 /// How long a launch waits for memory that somebody holds. After that it is tried: an engine that finds too little memory
 /// says so, and that is not held against its configuration.
-const HELD_LIMIT: Duration = Duration::from_secs(300);
+const HELD_LIMIT: Duration = Duration::from_mins(5);
 
 impl Tuner<'_> {
     /// The level before a launch; `None` where the engine computes on no GPU of this machine.
