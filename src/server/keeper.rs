@@ -9,14 +9,16 @@ use tokio::task::JoinHandle;
 use super::family::Family;
 use super::log::Log;
 
-const INTERVAL: Duration = Duration::from_millis(500);
+/// How often the log's size is asked for: one system call.
+const INTERVAL: Duration = Duration::from_millis(100);
 
-/// While the engine floods its log.
+/// The same while the engine floods it.
 const FLOODED_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A look reads the whole of `/proc`. Engines start their processes in the first minutes; later, a look would only take
 /// processor time from what is measured.
 const YOUNG: Duration = Duration::from_mins(2);
+const YOUNG_INTERVAL: Duration = Duration::from_millis(500);
 const OLD_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Ends when dropped.
@@ -39,7 +41,7 @@ async fn keep(log: Arc<Log>, family: Arc<Family>) {
     let begin = Instant::now();
     let (mut looked, mut told): (Option<Instant>, bool) = (None, false);
     loop {
-        let interval = if begin.elapsed() < YOUNG { INTERVAL } else { OLD_INTERVAL };
+        let interval = if begin.elapsed() < YOUNG { YOUNG_INTERVAL } else { OLD_INTERVAL };
         let look = looked.is_none_or(|last| last.elapsed() >= interval);
         if look {
             looked = Some(Instant::now());
