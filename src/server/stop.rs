@@ -41,7 +41,7 @@ const DROP_LIMIT: Duration = Duration::from_secs(2);
 const STOP_COMMAND_LIMIT: Duration = Duration::from_secs(20);
 
 /// How long a port may stay open once a stop command has returned: a container's proxy ends after the container.
-const PORT_LIMIT: Duration = Duration::from_secs(5);
+const PORT_LIMIT: Duration = Duration::from_secs(3);
 
 impl Server {
     /// Runs the stop command, where there is one, and ends every process of this launch. Then nothing of it listens on its
