@@ -100,6 +100,8 @@ impl From<TuneError> for Failure {
                 .with_hint("wait for it, or end that process; it then keeps what it has measured"),
             TuneError::LeftBehind(_) => Self::unexpected(error.to_string())
                 .with_hint("the kernel holds them, for instance for a device that hangs; see `ps` and `dmesg`"),
+            TuneError::StillAnswers { .. } => Self::unexpected(error.to_string())
+                .with_hint("engine.stop_command did not end it, and it may hold the device: end it by hand"),
             TuneError::Log { .. } => Self::unexpected(error.to_string())
                 .with_hint("free some space and run the same command again: every stored trial is kept"),
             TuneError::Load(ref source) => {

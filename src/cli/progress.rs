@@ -162,6 +162,7 @@ impl Progress {
             Event::Swept { processes } => {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
+            Event::StopCommand { error } => Some(format!("engine.stop_command: {error}")),
             Event::Preflight { text } => Some(format!("no preflight: {text}")),
             Event::WrongRule(WrongRule { rule, config, message }) => {
                 let config = config.without(&self.fixed);
@@ -220,6 +221,7 @@ impl Progress {
                 json!({"event": "space", "remaining_share": removal.remaining_share(), "rules": rules})
             }
             Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
+            Event::StopCommand { error } => json!({"event": "note", "text": format!("engine.stop_command: {error}")}),
             Event::Preflight { text } => json!({"event": "note", "text": text}),
             Event::WrongRule(WrongRule { rule, config, message }) => {
                 json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
@@ -266,6 +268,7 @@ impl State {
             }
             Event::Space(_)
             | Event::Swept { .. }
+            | Event::StopCommand { .. }
             | Event::Preflight { .. }
             | Event::WrongRule(_)
             | Event::Void { .. }

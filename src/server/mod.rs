@@ -4,12 +4,15 @@
 //! The only place that starts or signals processes. Every process of a launch is recognised by its session or by the
 //! marker in its environment; nothing else is ever signalled.
 
+mod finish;
 mod marker;
+mod owed;
 mod pipe;
 mod port;
 mod process;
 mod processes;
 mod ready;
+mod reap;
 mod stop;
 
 use std::collections::BTreeMap;
@@ -20,11 +23,14 @@ use std::time::{Duration, Instant};
 
 use tokio::process::{Child, Command};
 
+pub use finish::finish;
 pub use marker::Marker;
+pub use owed::Owed;
 pub use pipe::{Pipe, PipeError};
-pub use port::free_port;
+pub use port::{answers, free_port};
 pub use processes::Processes;
 pub use ready::{Ready, StartError};
+pub use reap::{Leftover, Origin, Proof, end, leftovers, log_directory};
 pub use stop::{LeftBehind, sweep};
 
 /// Servers listen on the loopback interface only.
@@ -40,6 +46,10 @@ pub struct Spawn {
     pub log: PathBuf,
     pub marker: Marker,
     pub port: u16,
+    /// Ends what signals do not reach, and is run before them.
+    pub stop_command: Option<Vec<String>>,
+    /// Whether the port's listener may be a program that is not of the launch, such as that of a container or a tunnel.
+    pub forwarded: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +71,8 @@ pub struct Server {
     marker: Marker,
     port: u16,
     log: PathBuf,
+    stop_command: Option<Vec<String>>,
+    forwarded: bool,
     started: Instant,
     exited: Option<ExitStatus>,
 }
@@ -79,7 +91,9 @@ impl Server {
         let (child, session) =
             start(&mut command).map_err(|source| SpawnError::Program { program: program.clone(), source })?;
         let (marker, log) = (spawn.marker.clone(), spawn.log.clone());
-        Ok(Self { child, session, marker, port: spawn.port, log, started: Instant::now(), exited: None })
+        let (port, stop_command, forwarded) = (spawn.port, spawn.stop_command.clone(), spawn.forwarded);
+        let started = Instant::now();
+        Ok(Self { child, session, marker, port, log, stop_command, forwarded, started, exited: None })
     }
 
     #[must_use]

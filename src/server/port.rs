@@ -13,6 +13,9 @@ const RANGE: std::ops::Range<u16> = 20_000..32_000;
 
 const ATTEMPTS: usize = 200;
 
+/// On the loopback interface a connection comes about at once or not at all.
+const ANSWER_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// A port that nothing listens on now. The engine binds it later; whoever gets in between is noticed, because a
 /// server counts as ready only when the listener is one of its own processes.
 ///
@@ -29,6 +32,12 @@ pub fn free_port() -> std::io::Result<u16> {
         }
     }
     Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into()))
+}
+
+/// Whether something takes connections on this port.
+pub async fn answers(port: u16) -> bool {
+    let connection = tokio::net::TcpStream::connect((HOST, port));
+    tokio::time::timeout(ANSWER_LIMIT, connection).await.is_ok_and(|connection| connection.is_ok())
 }
 
 /// Inodes of the sockets that listen on this port, whatever the address.

@@ -34,6 +34,10 @@ impl Server {
     /// # Errors
     /// When a process survives SIGKILL.
     pub async fn stop(mut self, grace: Duration) -> Result<(), LeftBehind> {
+        if let Some(command) = self.stop_command.take() {
+            // Signals follow in any case; a launch that has already ended has nothing to stop.
+            let _ = super::finish(&command, grace).await;
+        }
         let begin = Instant::now();
         let mut termed: Option<Instant> = None;
         while begin.elapsed() < grace {
@@ -143,7 +147,15 @@ mod tests {
     fn launch(directory: &Path, script: &str, trial: u32) -> Server {
         let marker = Marker::new(&directory.join("test.db"), "stop", trial);
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let spawn = Spawn { command, env: BTreeMap::new(), log: directory.join("log"), marker, port: 1 };
+        let spawn = Spawn {
+            command,
+            env: BTreeMap::new(),
+            log: directory.join("log"),
+            marker,
+            port: 1,
+            stop_command: None,
+            forwarded: false,
+        };
         Server::spawn(&spawn).unwrap()
     }
 

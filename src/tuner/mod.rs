@@ -8,6 +8,7 @@ mod inquiry;
 mod lock;
 mod memory;
 mod prepare;
+mod reap;
 mod sample;
 mod trial;
 
@@ -34,9 +35,10 @@ pub use doubt::{WrongRule, wrong_rules};
 pub use estimate::{Estimate, Source, estimate};
 pub use event::{Ending, Event, Observer, Phase};
 pub use inquiry::{Inquiry, preflight_setup, question};
-pub use lock::{Lock, LockError};
+pub use lock::{Lock, LockError, holder};
 pub use memory::learned;
 pub use prepare::{Installed, detect};
+pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use trial::command_line;
 use trial::{Launched, asked};
 
@@ -64,6 +66,8 @@ pub enum TuneError {
     Lock(#[from] LockError),
     #[error(transparent)]
     LeftBehind(#[from] LeftBehind),
+    #[error("port {port} still answers {waited:?} after trial {trial} was stopped")]
+    StillAnswers { port: u16, trial: u32, waited: std::time::Duration },
     #[error("study {name:?} is in the database with another definition: {}", differences.join("; "))]
     Differs { name: String, differences: Vec<String> },
     #[error("cannot write the log {}: {source}", path.display())]
@@ -191,7 +195,7 @@ impl Tuner<'_> {
                 known = learned(self.job, &self.installed, self.store).await?;
             }
             if let Some(left_behind) = left_behind {
-                return Err(left_behind.into());
+                return Err(left_behind);
             }
             history.push(Past { proposed_by: proposed_by.to_owned(), config });
 

@@ -1,6 +1,6 @@
 //! One launch from spawn to outcome.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,12 @@ use tokio::sync::watch;
 
 use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
-use crate::engine::{LaunchSpec, diagnose};
+use crate::engine::{Filling, LaunchSpec, diagnose};
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
+use crate::server::{
+    HOST, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, answers, describe_exit, free_port,
+};
 use crate::store::{Begin, Study, now};
 use crate::telemetry::Story;
 use crate::trial::{Failure, FailureKind, Launch, Outcome, Trial};
@@ -50,7 +52,7 @@ pub(super) struct Launched {
     pub(super) trial: Trial,
     pub(super) story: Option<Story>,
     /// What could not be ended; the trial is stored first.
-    pub(super) left_behind: Option<LeftBehind>,
+    pub(super) left_behind: Option<TuneError>,
 }
 
 impl From<Trial> for Launched {
@@ -67,7 +69,10 @@ pub(super) async fn asked(stop: &mut watch::Receiver<Stop>, what: Stop) {
     }
 }
 
-/// The command line of a configuration; without a port, the engine's own default address is left to it.
+/// How long a forwarded port may answer after the launch has ended: whoever forwards it ends last.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The command line of a configuration; without a launch, placeholders stay and the address is the engine's own default.
 ///
 /// # Errors
 /// When the release does not have a flag of the configuration.
@@ -75,14 +80,14 @@ pub fn command_line(
     job: &Job,
     installed: &Installed,
     config: &Config,
-    port: Option<u16>,
+    filling: Option<&Filling>,
 ) -> Result<Vec<String>, FlagError> {
     let engine = &job.engine;
     let mut args = engine.args.clone();
     args.extend(engine.engine.version_args(installed.version));
     let (command, model) = (engine.command.as_slice(), job.model.argument.as_str());
-    let address = port.map(|port| (HOST, port));
-    LaunchSpec { command, model, config, args: &args, version: installed.version, address }.command_line()
+    let launch = filling.map(|filling| (HOST, filling));
+    LaunchSpec { command, model, config, args: &args, version: installed.version, launch }.command_line()
 }
 
 impl Tuner<'_> {
@@ -100,11 +105,12 @@ impl Tuner<'_> {
         let mut collisions = 0;
         let (launch, Attempt { outcome, ready, story }, left_behind) = loop {
             let port = free_port().map_err(TuneError::Port)?;
-            let command = command_line(self.job, &self.installed, config, Some(port))?;
-            let launch = Launch { command: command.clone(), env: self.job.launch_env() };
+            let filling = self.filling(number, port, &log);
+            let command = command_line(self.job, &self.installed, config, Some(&filling))?;
+            let launch = Launch { command: command.clone(), env: filling.values(self.job.launch_env()) };
             let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
             self.store.begin(study.id, &stored).await?;
-            let Some((attempt, left_behind)) = self.attempt(number, command, port, log.clone()).await? else {
+            let Some((attempt, left_behind)) = self.attempt(command, &filling).await? else {
                 return Ok(None);
             };
             // Somebody else was quicker: that says nothing about the configuration.
@@ -131,18 +137,29 @@ impl Tuner<'_> {
 
     async fn attempt(
         &mut self,
-        number: u32,
         command: Vec<String>,
-        port: u16,
-        log: PathBuf,
-    ) -> Result<Option<(Attempt, Option<LeftBehind>)>, TuneError> {
+        filling: &Filling,
+    ) -> Result<Option<(Attempt, Option<TuneError>)>, TuneError> {
         (self.observer)(Event::Phase(Phase::Starting));
-        let marker = Marker::new(self.store.path(), &self.job.name, number);
-        let spawn = Spawn { command, env: self.job.engine.env.clone(), log, marker, port };
+        let engine = &self.job.engine;
+        let stop_command = engine.stop_command.as_ref().map(|words| filling.words(words));
+        // Written down first: a tuner that is killed leaves it to the next one.
+        let owed = stop_command.as_deref().map(|command| Owed::write(&filling.log, command)).transpose();
+        let owed = owed.map_err(|source| TuneError::Log { path: filling.log.clone(), source })?;
+        let spawn = Spawn {
+            command,
+            env: filling.values(engine.env.clone()),
+            log: filling.log.clone(),
+            marker: Marker::new(self.store.path(), &self.job.name, filling.trial),
+            port: filling.port,
+            stop_command,
+            forwarded: engine.forwarded,
+        };
         let mut server = match Server::spawn(&spawn) {
             Ok(server) => server,
             Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
             Err(error) => {
+                owed.into_iter().for_each(Owed::settle);
                 let outcome = failed(FailureKind::Spawn, error.to_string());
                 return Ok(Some((Attempt::unready(outcome), None)));
             }
@@ -159,13 +176,42 @@ impl Tuner<'_> {
             biased;
             // Dropping the server kills it at once.
             () = asked(&mut stop, Stop::Now) => return Ok(None),
-            stopped = server.stop(grace) => stopped.err(),
+            stopped = server.stop(grace) => match stopped {
+                Ok(()) => self.still_answers(filling).await,
+                Err(left_behind) => Some(left_behind.into()),
+            },
         };
+        if let (None, Some(owed)) = (&stopped, owed) {
+            owed.settle();
+        }
         match (measured, stopped) {
             (Some(measured), left_behind) => Ok(Some((measured?, left_behind))),
-            (None, Some(left_behind)) => Err(left_behind.into()),
+            (None, Some(left_behind)) => Err(left_behind),
             (None, None) => Ok(None),
         }
+    }
+
+    /// What a launch fills into the words of the study.
+    fn filling(&self, trial: u32, port: u16, log: &Path) -> Filling {
+        // Two launches of a trial are two containers, of which the first may not yet be gone.
+        let (study, unique) = (&self.job.name, rand::random::<u32>());
+        let name = format!("setpoint-{study:.40}-{trial}-{unique:08x}");
+        let variables = self.job.engine.env.keys().cloned().chain([Marker::VARIABLE.to_owned()]).collect();
+        Filling { port, name, log: log.to_owned(), trial, variables }
+    }
+
+    /// Whether a forwarded port answers although the launch has ended: its engine is no process of ours, so nothing else
+    /// would tell that it still lives.
+    async fn still_answers(&self, filling: &Filling) -> Option<TuneError> {
+        let begin = Instant::now();
+        while self.job.engine.forwarded && answers(filling.port).await {
+            if begin.elapsed() > CLOSE_LIMIT {
+                let (port, trial) = (filling.port, filling.trial);
+                return Some(TuneError::StillAnswers { port, trial, waited: CLOSE_LIMIT });
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        None
     }
 
     /// From spawn to numbers, or to the reason why there are none.
