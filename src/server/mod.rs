@@ -27,7 +27,7 @@ pub use finish::finish;
 pub use marker::Marker;
 pub use owed::Owed;
 pub use pipe::{Pipe, PipeError};
-pub use port::{answers, free_port};
+pub use port::{RANGE as PORTS, answers, free_port};
 pub use processes::Processes;
 pub use ready::{Ready, StartError};
 pub use reap::{Leftover, Origin, Proof, end, leftovers, log_directory};
