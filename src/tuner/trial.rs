@@ -70,7 +70,7 @@ pub(super) async fn asked(stop: &mut watch::Receiver<Stop>, what: Stop) {
 }
 
 /// How long a forwarded port may answer after the launch has ended: whoever forwards it ends last.
-const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The command line of a configuration; without a launch, placeholders stay and the address is the engine's own default.
 ///
