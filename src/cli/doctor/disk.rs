@@ -14,14 +14,14 @@ const GIB: u64 = 1 << 30;
 
 pub(super) fn look(global: &Global) -> Vec<Finding> {
     let database = database_path(&global.db);
-    let mut findings = vec![space("disk", folder_of(&database), GIB, 5 * GIB, true)];
+    let mut findings = vec![space("disk", &folder_of(&database), GIB, 5 * GIB, true)];
     let logs = log_directory(&database, "");
     if logs.is_dir() {
-        findings.push(space("logs", logs, GIB, 5 * GIB, true));
+        findings.push(space("logs", &logs, GIB, 5 * GIB, true));
     }
     let shared = Path::new("/dev/shm");
     findings.push(if shared.is_dir() {
-        let mut finding = space("shared", shared.to_owned(), 0, GIB, true);
+        let mut finding = space("shared", shared, 0, GIB, true);
         if finding.state == State::Warn {
             // Docker gives 64 MiB unless told otherwise.
             finding.hint =
@@ -31,7 +31,7 @@ pub(super) fn look(global: &Global) -> Vec<Finding> {
     } else {
         Finding::warn("shared", "there is no /dev/shm", "engines with several processes need it")
     });
-    findings.extend(model_cache().map(|cache| space("models", cache, 0, 10 * GIB, false)));
+    findings.extend(model_cache().map(|cache| space("models", &cache, 0, 10 * GIB, false)));
     findings
 }
 
@@ -53,15 +53,15 @@ fn model_cache() -> Option<PathBuf> {
 }
 
 /// `least` bytes have to be free, `enough` should be.
-fn space(what: &'static str, folder: PathBuf, least: u64, enough: u64, written: bool) -> Finding {
+fn space(what: &'static str, folder: &Path, least: u64, enough: u64, written: bool) -> Finding {
     let shown = folder.display();
     if !folder.is_dir() {
         return Finding::fail(what, format!("{shown} does not exist"), "create it, or name another database with --db");
     }
-    if written && access(&folder, AccessFlags::W_OK).is_err() {
+    if written && access(folder, AccessFlags::W_OK).is_err() {
         return Finding::fail(what, format!("{shown} cannot be written"), "name another database with --db");
     }
-    match statvfs(&folder) {
+    match statvfs(folder) {
         Err(error) => Finding::warn(what, format!("{shown}: the space is not known: {error}"), "see `df`"),
         Ok(stat) => judged(what, &shown.to_string(), stat.blocks_available() * stat.fragment_size(), least, enough),
     }
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_there_is_named() {
-        let finding = space("database", PathBuf::from("/nonexistent"), 0, 0, true);
+        let finding = space("database", Path::new("/nonexistent"), 0, 0, true);
         assert_eq!((finding.state, finding.text.as_str()), (State::Fail, "/nonexistent does not exist"));
-        assert_eq!(space("database", std::env::temp_dir(), 0, 0, true).state, State::Ok);
+        assert_eq!(space("database", &std::env::temp_dir(), 0, 0, true).state, State::Ok);
     }
 }

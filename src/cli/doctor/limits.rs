@@ -18,15 +18,15 @@ const GIB: u64 = 1 << 30;
 
 pub(super) fn look() -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Ok(process) = Process::myself() {
-        if let Ok(limits) = process.limits() {
-            findings.push(files(value(limits.max_open_files.soft_limit)));
-            let group = std::fs::read_to_string("/sys/fs/cgroup/pids.max").ok();
-            let group = group.and_then(|text| text.trim().parse().ok());
-            findings.push(processes(value(limits.max_processes.soft_limit), group));
-            let capable = process.status().is_ok_and(|status| status.capeff & SYS_NICE != 0);
-            findings.push(priority(value(limits.max_realtime_priority.soft_limit), capable));
-        }
+    let process = Process::myself().ok();
+    if let Some(limits) = process.as_ref().and_then(|process| process.limits().ok()) {
+        findings.push(files(value(limits.max_open_files.soft_limit)));
+        let group = std::fs::read_to_string("/sys/fs/cgroup/pids.max").ok();
+        let group = group.and_then(|text| text.trim().parse().ok());
+        findings.push(processes(value(limits.max_processes.soft_limit), group));
+        let status = process.and_then(|process| process.status().ok());
+        let capable = status.is_some_and(|status| status.capeff & SYS_NICE != 0);
+        findings.push(priority(value(limits.max_realtime_priority.soft_limit), capable));
     }
     if let Ok(memory) = Meminfo::current() {
         findings.extend(memory_of(&memory));
