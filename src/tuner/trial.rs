@@ -12,7 +12,7 @@ use crate::engine::{Filling, LaunchSpec, diagnose};
 use crate::flag::FlagError;
 use crate::job::Job;
 use crate::server::{
-    HOST, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, answers, describe_exit, free_port,
+    HOST, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, answers, describe_exit, finish, free_port,
 };
 use crate::store::{Begin, Study, now};
 use crate::telemetry::Story;
@@ -175,7 +175,15 @@ impl Tuner<'_> {
         let stopped = tokio::select! {
             biased;
             // Dropping the server kills it at once.
-            () = asked(&mut stop, Stop::Now) => return Ok(None),
+            () = asked(&mut stop, Stop::Now) => {
+                // What the signals did not reach. Where it fails the next run does it.
+                if let Some(owed) = owed
+                    && finish(&owed.command, INTERRUPTED_GRACE).await.is_ok()
+                {
+                    owed.settle();
+                }
+                return Ok(None);
+            }
             stopped = server.stop(grace) => match stopped {
                 Ok(()) => self.still_answers(filling).await,
                 Err(left_behind) => Some(left_behind.into()),

@@ -196,16 +196,21 @@ fn an_engine_in_a_container_is_measured_and_ended_by_its_own_stop_command() {
     assert!(script.contains("--host 127.0.0.1"), "what is exported listens where its container is reached: {script}");
 }
 
-#[test]
-fn a_container_that_outlives_a_killed_tuner_is_ended_by_reap() {
-    let tools = Tools::new();
-    // At the simulated device's own speed a trial takes several seconds.
+/// A tuner that drives its load at a container, at the simulated device's own speed: for several seconds.
+fn under_load(tools: &Tools) -> Child {
     tools.study(IN_DOCKER, 1);
     let study = std::fs::read_to_string(tools.workplace.path("study.toml")).unwrap();
     let slow = study.replace("\"200\"", "\"0.2\"").replace("max-model-len = 2048", "max-num-seqs = 1");
     tools.workplace.write("study.toml", &slow);
-    let mut tuner = tools.workplace.start(&["tune", "study.toml", "--verbose"]);
+    let tuner = tools.workplace.start(&["tune", "study.toml", "--verbose"]);
     tools.workplace.wait_for("trial 0: warming up");
+    tuner
+}
+
+#[test]
+fn a_container_that_outlives_a_killed_tuner_is_ended_by_reap() {
+    let tools = Tools::new();
+    let mut tuner = under_load(&tools);
     signal(&tuner, Signal::SIGKILL);
     tuner.wait().unwrap();
     assert_eq!(tools.remote().len(), 1, "the container does not die with the tuner");
@@ -216,6 +221,45 @@ fn a_container_that_outlives_a_killed_tuner_is_ended_by_reap() {
     tools.assert_nothing_left();
     let again = tools.workplace.json(&["reap", "--format", "json"]);
     assert_eq!(again, serde_json::json!({"processes": [], "stop_commands": []}));
+}
+
+#[test]
+fn a_container_that_outlives_a_killed_tuner_is_ended_by_the_next_one() {
+    let tools = Tools::new();
+    let mut first = under_load(&tools);
+    signal(&first, Signal::SIGKILL);
+    first.wait().unwrap();
+    let before = tools.remote();
+    let mut second = under_load(&tools);
+    let after = tools.remote();
+    assert_eq!((tools.lines("stops").len(), after.len()), (1, 1));
+    assert_ne!(before, after);
+    // One signal ends the server in order, and the container with it.
+    signal(&second, Signal::SIGTERM);
+    assert_eq!(second.wait().unwrap().code(), Some(130));
+    assert_eq!(tools.lines("stops").len(), 2);
+    tools.assert_nothing_left();
+}
+
+#[test]
+fn a_second_signal_still_stops_the_container() {
+    let tools = Tools::new();
+    let mut tuner = under_load(&tools);
+    // The order of a stop command that hangs when it is first run, and works when it is run again.
+    let docker = std::fs::read_to_string(tools.workplace.path("docker")).unwrap();
+    let hang = "stop)\n    [ -e \"$state/hung\" ] || { touch \"$state/hung\"; sleep 60; }\n";
+    tools.workplace.write("docker.new", &docker.replace("stop)\n", hang));
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(tools.workplace.path("docker.new"), mode).unwrap();
+    std::fs::rename(tools.workplace.path("docker.new"), tools.workplace.path("docker")).unwrap();
+
+    signal(&tuner, Signal::SIGINT);
+    let hung = tools.workplace.path("state").join("hung");
+    wait_until(Duration::from_secs(10), "the first stop command", || hung.exists());
+    signal(&tuner, Signal::SIGINT);
+    assert_eq!(tuner.wait().unwrap().code(), Some(130));
+    tools.assert_nothing_left();
+    assert!(tools.workplace.json(&["reap", "--format", "json"])["stop_commands"].as_array().unwrap().is_empty());
 }
 
 #[test]
