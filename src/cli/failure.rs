@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use super::LogFormat;
 use crate::document::DocumentError;
+use crate::server::LeftBehind;
 use crate::store::StoreError;
-use crate::tuner::TuneError;
+use crate::tuner::{LockError, TuneError};
 
 /// Documented exit codes; clap exits with 2 for wrong usage.
 pub(super) const UNEXPECTED: u8 = 1;
@@ -78,6 +79,7 @@ impl From<StoreError> for Failure {
             | StoreError::CannotOpen(_)
             | StoreError::Newer { .. }
             | StoreError::NotADatabase { .. }
+            | StoreError::Damaged { .. }
             | StoreError::Corrupt { .. } => INVALID,
             StoreError::Full(_) | StoreError::Database { .. } => UNEXPECTED,
         };
@@ -96,10 +98,12 @@ impl From<TuneError> for Failure {
             }
             TuneError::Differs { .. } => Self::new(INVALID, error.to_string())
                 .with_hint("give the changed study another name, or another database with --db"),
-            TuneError::Lock(crate::tuner::LockError::Held { .. }) => Self::unexpected(error.to_string())
+            TuneError::Lock(LockError::Held { .. }) => Self::unexpected(error.to_string())
                 .with_hint("wait for it, or end that process; it then keeps what it has measured"),
-            TuneError::LeftBehind(_) => Self::unexpected(error.to_string())
+            TuneError::LeftBehind(LeftBehind::Processes { .. }) => Self::unexpected(error.to_string())
                 .with_hint("the kernel holds them, for instance for a device that hangs; see `ps` and `dmesg`"),
+            TuneError::LeftBehind(LeftBehind::Port { .. }) => Self::unexpected(error.to_string())
+                .with_hint("engine.stop_command did not end it, and it may hold the device: end it by hand"),
             TuneError::Log { .. } => Self::unexpected(error.to_string())
                 .with_hint("free some space and run the same command again: every stored trial is kept"),
             TuneError::Load(ref source) => {
@@ -108,6 +112,12 @@ impl From<TuneError> for Failure {
             }
             TuneError::Lock(_) | TuneError::Command(_) | TuneError::Port(_) => Self::unexpected(error.to_string()),
         }
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        TuneError::Lock(error).into()
     }
 }
 

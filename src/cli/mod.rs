@@ -2,17 +2,20 @@
 
 mod bench;
 mod check;
+mod doctor;
 mod export;
 mod failure;
 mod output;
 mod progress;
 mod query;
+mod reap;
 mod signal;
 mod sim;
 mod spaces;
 mod tune;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -92,6 +95,10 @@ enum Command {
     Best(query::Best),
     /// Write the winning configuration as something to run.
     Export(export::Export),
+    /// Say what is here and what would get in the way of a study; starts no server.
+    Doctor(doctor::Doctor),
+    /// Find and end servers that a killed run has left behind.
+    Reap(reap::Reap),
     /// The simulated engine.
     #[command(subcommand)]
     Sim(sim::Sim),
@@ -126,8 +133,16 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Show(show) => show.run(&cli.global).await,
         Command::Best(best) => best.run(&cli.global).await,
         Command::Export(export) => export.run(&cli.global).await,
+        Command::Doctor(doctor) => doctor.run(&cli.global).await,
+        Command::Reap(reap) => reap.run(&cli.global).await,
         Command::Sim(sim) => sim.run().await,
     }
+}
+
+/// A duration such as `90s` or `8h`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration: jiff::SignedDuration = text.parse().map_err(|_| "write it like 90s, 15m or 8h".to_owned())?;
+    Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
 }
 
 #[cfg(test)]

@@ -162,6 +162,7 @@ impl Progress {
             Event::Swept { processes } => {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
+            Event::StopCommand { error } => Some(format!("engine.stop_command: {error}")),
             Event::Preflight { text } => Some(format!("no preflight: {text}")),
             Event::Held { text } => Some(format!("device memory: {text}")),
             Event::WrongRule(WrongRule { rule, config, message }) => {
@@ -225,6 +226,7 @@ impl Progress {
                 json!({"event": "space", "remaining_share": removal.remaining_share(), "rules": rules})
             }
             Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
+            Event::StopCommand { error } => json!({"event": "note", "text": format!("engine.stop_command: {error}")}),
             Event::Preflight { text } => json!({"event": "note", "text": text}),
             Event::Held { text } => json!({"event": "held", "text": text}),
             Event::WrongRule(WrongRule { rule, config, message }) => {
@@ -273,6 +275,7 @@ impl State {
             }
             Event::Space(_)
             | Event::Swept { .. }
+            | Event::StopCommand { .. }
             | Event::Preflight { .. }
             | Event::Held { .. }
             | Event::WrongRule(_)

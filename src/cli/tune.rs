@@ -10,7 +10,7 @@ use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, NOT_VALID, NOTH
 use super::output::print;
 use super::progress::Progress;
 use super::query::{describe_gain, nothing_feasible};
-use super::{Global, LogFormat, signal};
+use super::{Global, LogFormat, parse_duration, signal};
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
 use crate::report::number;
@@ -48,11 +48,6 @@ const DRY_RUN_COMMANDS: usize = 5;
 /// What to do where the rules leave nothing.
 const SEE_CHECK: &str =
     "`setpoint check STUDY.toml` shows what each rule removes; widen the ranges, or fix other flags, that it names";
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration: jiff::SignedDuration = text.parse().map_err(|_| "write it like 90s, 15m or 8h".to_owned())?;
-    Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
-}
 
 impl Tune {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {

@@ -5,6 +5,7 @@
 mod diagnose;
 mod environment;
 mod phases;
+mod placeholder;
 mod python;
 mod python_text;
 mod resolved;
@@ -23,6 +24,7 @@ use crate::flag::FlagError;
 pub use diagnose::diagnose;
 pub use environment::{environment, is_variable};
 pub use phases::{StartPhase, Timeline};
+pub use placeholder::{Filling, PLACEHOLDERS, PlaceholderError, asks_for, check_command_word, check_word};
 pub use python::python_of;
 pub use resolved::{Resolved, differences, resolved};
 pub use startup::observe;
@@ -38,24 +40,40 @@ pub struct LaunchSpec<'a> {
     /// Arguments of the study that are passed on as they are.
     pub args: &'a [String],
     pub version: EngineVersion,
-    /// `None` in exported commands, which keep the engine's own default.
-    pub address: Option<(&'a str, u16)>,
+    /// The address to listen on, with what the launch fills into the study's words. `None` where nothing is launched:
+    /// placeholders then stay, and the address is the engine's own default.
+    pub launch: Option<(&'a str, &'a Filling)>,
 }
 
 impl LaunchSpec<'_> {
     /// `COMMAND MODEL [flags of the configuration] [args of the study] [--host --port]`.
     ///
+    /// A study that names `{port}` may say `--host` or `--port` in its own arguments, for instance `--host 0.0.0.0` within
+    /// a container; these are then not added.
+    ///
     /// # Errors
     /// When the release does not have a flag of the configuration.
     pub fn command_line(&self) -> Result<Vec<String>, FlagError> {
-        let mut line = self.command.to_vec();
+        let fill = |words: &[String]| self.launch.map_or_else(|| words.to_vec(), |(_, filling)| filling.words(words));
+        let mut line = fill(self.command);
         line.push(self.model.to_owned());
         line.extend(crate::flag::FlagTable::for_version(self.version).render(self.config)?);
-        line.extend_from_slice(self.args);
-        if let Some((host, port)) = self.address {
-            line.extend(["--host".to_owned(), host.to_owned(), "--port".to_owned(), port.to_string()]);
+        line.extend(fill(self.args));
+        if let Some((host, filling)) = self.launch {
+            let port = filling.port.to_string();
+            for (flag, value) in [("--host", host), ("--port", port.as_str())] {
+                if !self.says(flag) {
+                    line.extend([flag.to_owned(), value.to_owned()]);
+                }
+            }
         }
         Ok(line)
+    }
+
+    /// Whether the study itself says where the engine listens.
+    fn says(&self, flag: &str) -> bool {
+        let is = |word: &String| word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        self.args.iter().any(is) && self.command.iter().chain(self.args).any(|word| asks_for(word, "port"))
     }
 }
 
@@ -111,19 +129,54 @@ mod tests {
     fn flags_come_before_the_studys_own_arguments_and_the_address_last() {
         let command = ["vllm".to_owned(), "serve".to_owned()];
         let config = Config::new().with("max-num-seqs", 8_i64).with("enable-prefix-caching", false);
+        let filling = filling();
         let mut spec = LaunchSpec {
             command: &command,
             model: "m",
             config: &config,
             args: &["--enforce-eager".to_owned()],
             version: EngineVersion::new(0, 32, 0),
-            address: Some(("127.0.0.1", 8123)),
+            launch: Some(("127.0.0.1", &filling)),
         };
         let line = |spec: LaunchSpec<'_>| spec.command_line().unwrap().join(" ");
         let expected = "vllm serve m --no-enable-prefix-caching --max-num-seqs 8 --enforce-eager";
         assert_eq!(line(spec), format!("{expected} --host 127.0.0.1 --port 8123"));
-        spec.address = None;
+        spec.launch = None;
         assert_eq!(line(spec), expected);
+    }
+
+    #[test]
+    fn a_study_that_names_the_port_may_say_where_the_engine_listens() {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let (config, filling) = (Config::new(), filling());
+        let line = |command: &str, args: &str| {
+            let (command, args) = (words(command), words(args));
+            let spec = LaunchSpec {
+                command: &command,
+                model: "m",
+                config: &config,
+                args: &args,
+                version: EngineVersion::new(0, 32, 0),
+                launch: Some(("127.0.0.1", &filling)),
+            };
+            spec.command_line().unwrap().join(" ")
+        };
+        let docker = "docker run -p 127.0.0.1:{port}:{port} image";
+        let begin = "docker run -p 127.0.0.1:8123:8123 image m";
+        assert_eq!(line(docker, "--host 0.0.0.0"), format!("{begin} --host 0.0.0.0 --port 8123"));
+        assert_eq!(line(docker, "--host=::"), format!("{begin} --host=:: --port 8123"));
+        assert_eq!(line(docker, ""), format!("{begin} --host 127.0.0.1 --port 8123"));
+        let fixed = "docker run -p 127.0.0.1:{port}:8000 image";
+        let expected = "docker run -p 127.0.0.1:8123:8000 image m --host 0.0.0.0 --port 8000";
+        assert_eq!(line(fixed, "--host 0.0.0.0 --port 8000"), expected);
+        // Without the placeholder the last words count, as in the engine's own parser.
+        let expected = "vllm serve m --port 8000 --host 127.0.0.1 --port 8123";
+        assert_eq!(line("vllm serve", "--port 8000"), expected);
+    }
+
+    fn filling() -> Filling {
+        let (name, log) = ("n".to_owned(), PathBuf::from("/log"));
+        Filling { port: 8123, name, log, trial: 1, variables: Vec::new() }
     }
 
     #[test]

@@ -40,9 +40,13 @@ impl Winner<'_> {
     /// arguments decide.
     fn command(&self) -> &[String] {
         let command = self.scored.trial.launch.command.as_slice();
-        // The address is what a launch adds last: `--host H --port P`.
+        // The address is what a launch adds last: `--host H --port P`. It stays where a wrapper forwards that port.
         match command {
-            [kept @ .., host, _, port, _] if host == "--host" && port == "--port" => kept,
+            [kept @ .., host, _, port, number]
+                if host == "--host" && port == "--port" && !kept.iter().any(|word| word.contains(number)) =>
+            {
+                kept
+            }
             _ => command,
         }
     }

@@ -7,7 +7,7 @@ use super::device;
 use super::paths::Paths;
 use crate::config::Config;
 use crate::document::{DocumentError, Section};
-use crate::engine::{self, ENGINES, Engine};
+use crate::engine::{self, ENGINES, Engine, PlaceholderError, check_command_word, check_word};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagTable;
 use crate::trial::is_secret;
@@ -20,6 +20,10 @@ pub struct EngineJob {
     pub written_command: Option<Vec<String>>,
     /// Arguments that every launch gets as they are.
     pub args: Vec<String>,
+    /// What ends a launch that signals do not reach, run before them.
+    pub stop_command: Option<Vec<String>>,
+    /// Whether the port's listener may be a program that is not of the launch and hands on what it gets.
+    pub forwarded: bool,
     /// Variables of the study, which every launch gets.
     pub env: BTreeMap<String, String>,
     /// These over what the tuner's own environment has that engines heed: what a launch will find.
@@ -60,12 +64,20 @@ impl EngineJob {
                 section.error("command", format!("cannot be found out: {error}"), Some("state it".to_owned()))
             })?,
         };
-        let Some(program) = command.first_mut() else { return Err(section.error("command", "is empty", None)) };
-        if program.contains('/')
-            && let Some(path) = paths.find(program)
-        {
-            *program = path.to_string_lossy().into_owned();
+        find_program(section, "command", &mut command, paths)?;
+        let mut stop_command: Option<Vec<String>> = section.optional("stop_command")?;
+        if let Some(stop_command) = &mut stop_command {
+            find_program(section, "stop_command", stop_command, paths)?;
         }
+        let forwarded = match section.optional::<String>("listener")?.as_deref() {
+            None | Some("own") => false,
+            Some("forwarded") => true,
+            Some(other) => {
+                let problem = format!("{other:?} is not a kind of listener; there are \"own\" and \"forwarded\"");
+                let hint = "\"forwarded\" is for a container or a tunnel whose own program takes the port".to_owned();
+                return Err(section.error("listener", problem, Some(hint)));
+            }
+        };
         let version: Option<String> = section.optional("version")?;
         let version = version.map(|text| {
             text.parse().map_err(|error: crate::facts::VersionError| section.error("version", error.to_string(), None))
@@ -74,7 +86,7 @@ impl EngineJob {
         let args: Vec<String> = section.optional("args")?.unwrap_or_default();
         // `--api-key` of the engine, or `HF_TOKEN=...` behind `env`.
         let secret = |word: &&String| (word.starts_with('-') || word.contains('=')) && is_secret(word);
-        if let Some(word) = args.iter().chain(&command).find(secret) {
+        if let Some(word) = args.iter().chain(&command).chain(stop_command.iter().flatten()).find(secret) {
             let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();
             let name = word.split('=').next().unwrap_or(word);
             let problem = format!("`{name}` would be stored, and shown to every user of this machine");
@@ -84,11 +96,27 @@ impl EngineJob {
         if let Some(name) = env.keys().find(|name| !engine::is_variable(name)) {
             return Err(section.error("env", format!("{name:?} is not a variable that a shell could set"), None));
         }
+        let refused = |key, error: PlaceholderError| section.error(key, error.to_string(), Some(error.hint()));
+        command.iter().try_for_each(|word| check_command_word(word)).map_err(|error| refused("command", error))?;
+        let (stop_words, values) = (stop_command.iter().flatten(), env.values());
+        for (key, words) in [
+            ("args", args.iter().collect::<Vec<_>>()),
+            ("stop_command", stop_words.collect()),
+            ("env", values.collect()),
+        ] {
+            words.into_iter().try_for_each(|word| check_word(word)).map_err(|error| refused(key, error))?;
+        }
+        if forwarded && stop_command.is_none() {
+            let hint = "say how such a launch is ended, for instance [\"docker\", \"stop\", \"{name}\"]".to_owned();
+            return Err(section.error("stop_command", "is missing: listener is \"forwarded\"", Some(hint)));
+        }
         Ok(Self {
             engine,
             command,
             written_command,
             args,
+            stop_command,
+            forwarded,
             environment: engine::environment(&env),
             env,
             version: version.transpose()?,
@@ -110,10 +138,9 @@ impl EngineJob {
     /// Why the command cannot be run here, and what to do.
     #[must_use]
     pub fn missing_program(&self, file: &std::path::Path) -> Option<DocumentError> {
-        let program = self.command.first()?;
-        if engine::resolve_program(program).is_some() {
-            return None;
-        }
+        let words = [("engine.command", Some(&self.command)), ("engine.stop_command", self.stop_command.as_ref())];
+        let mut programs = words.into_iter().filter_map(|(key, words)| Some((key, words?.first()?)));
+        let (key, program) = programs.find(|(_, program)| engine::resolve_program(program).is_none())?;
         let (problem, hint) = if program.contains('/') {
             (format!("the program {program} does not exist"), "paths begin at the study file or the working directory")
         } else {
@@ -122,9 +149,20 @@ impl EngineJob {
         Some(DocumentError {
             file: file.to_owned(),
             line: None,
-            key: "engine.command".to_owned(),
+            key: key.to_owned(),
             problem,
             hint: Some(hint.to_owned()),
         })
     }
+}
+
+/// A program that the study names by a path is looked for beside the study too.
+fn find_program(section: &Section<'_>, key: &str, command: &mut [String], paths: &Paths) -> Result<(), DocumentError> {
+    let Some(program) = command.first_mut() else { return Err(section.error(key, "is empty", None)) };
+    if program.contains('/')
+        && let Some(path) = paths.find(program)
+    {
+        *program = path.to_string_lossy().into_owned();
+    }
+    Ok(())
 }

@@ -12,7 +12,7 @@ use crate::trial::Outcome;
 /// Characters that a configuration or reason may take in a table.
 const MOST_TEXT: usize = 90;
 
-fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
+pub(super) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header);
     for column in numbers {

@@ -10,12 +10,14 @@ mod keeper;
 mod log;
 mod marker;
 mod orphan;
+mod owed;
 mod owner;
 mod pipe;
 mod port;
 mod process;
 mod processes;
 mod ready;
+mod reap;
 mod short;
 mod stop;
 mod tail;
@@ -34,14 +36,16 @@ use keeper::Keeper;
 use log::Log;
 pub use log::read_log;
 pub use marker::Marker;
+pub use owed::Owed;
 pub use owner::Owner;
 pub use pipe::{Pipe, PipeError};
-pub use port::free_port;
+pub use port::{RANGE as PORTS, free_port};
 use process::Entry;
 pub use processes::Processes;
 pub use ready::{OnLine, Ready, StartError};
-pub use short::output_of;
-pub use stop::{LeftBehind, sweep, sweep_with_logs};
+pub use reap::{Leftover, Origin, Proof, end, leftovers, log_directory};
+pub use short::{finish, output_of};
+pub use stop::LeftBehind;
 pub use tail::LogTail;
 
 /// Servers listen on the loopback interface only.
@@ -59,6 +63,8 @@ pub struct Spawn {
     pub port: u16,
     /// Ends what no signal from here reaches, such as a container. Run first when the server is stopped, with `env`.
     pub stop_command: Option<Vec<String>>,
+    /// Whether the port's listener may be a program that is not of the launch, such as that of a container or a tunnel.
+    pub forwarded: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -75,14 +81,13 @@ pub enum SpawnError {
 #[derive(Debug)]
 pub struct Server {
     child: Child,
-    /// Process id of the leader, which is the session's and the process group's id as well.
-    session: i32,
     marker: Marker,
     port: u16,
     log: Arc<Log>,
     family: Arc<Family>,
     /// With the variables that it is run with; `None` once it has been run.
     stop_command: Option<(Vec<String>, BTreeMap<String, String>)>,
+    forwarded: bool,
     /// Sockets of others that listened on the port before this server was started.
     stale: Vec<u64>,
     started: Instant,
@@ -110,13 +115,13 @@ impl Server {
         let log = Arc::new(log);
         Ok(Self {
             child,
-            session: family.leader.pid,
             marker: spawn.marker.clone(),
             port: spawn.port,
             _keeper: Keeper::start(Arc::clone(&log), Arc::clone(&family)),
             log,
             family,
             stop_command: spawn.stop_command.clone().map(|command| (command, spawn.env.clone())),
+            forwarded: spawn.forwarded,
             stale,
             started: Instant::now(),
             exited: None,

@@ -9,7 +9,7 @@ use super::HOST;
 
 /// Below the range from which Linux takes ports for outgoing connections, so that none is taken by chance between
 /// the check here and the engine's own bind.
-const RANGE: std::ops::Range<u16> = 20_000..32_000;
+pub const RANGE: std::ops::Range<u16> = 20_000..32_000;
 
 const ATTEMPTS: usize = 200;
 

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
-use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use procfs::process::{FDTarget, Process, Stat, all_processes};
@@ -53,16 +51,6 @@ impl Entry {
         })
     }
 
-    /// Whether its standard output or standard error is appended to a file whose path satisfies `is_log`, as those of an
-    /// engine are.
-    pub(super) fn appends_to(&self, is_log: impl Fn(&Path) -> bool) -> bool {
-        ["1", "2"].iter().any(|descriptor| {
-            let at = |what: &str| PathBuf::from(format!("/proc/{}/{what}/{descriptor}", self.pid));
-            std::fs::read_link(at("fd")).is_ok_and(|file| is_log(&file))
-                && std::fs::read_to_string(at("fdinfo")).is_ok_and(|text| is_appending(&text))
-        })
-    }
-
     /// Signals the process, unless another one has its number by now.
     pub(super) fn signal(&self, signal: Signal) {
         if Self::read(self.pid).is_some_and(|now| now.started == self.started) {
@@ -70,12 +58,6 @@ impl Entry {
             let _ = kill(Pid::from_raw(self.pid), signal);
         }
     }
-}
-
-/// Reads a text of `/proc/PID/fdinfo` (`proc(5)`); the flags are octal.
-fn is_appending(text: &str) -> bool {
-    let flags = text.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
-    flags.is_some_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_APPEND))
 }
 
 /// All processes, the dead among them.
@@ -114,6 +96,7 @@ pub(super) fn kin(entries: &[Entry], is_root: impl Fn(&Entry) -> bool) -> Vec<En
 /// Processes, zombies left out, of these sessions or whose marker satisfies `matches`.
 ///
 /// Engines that set their process title overwrite their environment, so that neither criterion would do alone.
+#[cfg(test)]
 pub(super) fn members(sessions: &[i32], matches: impl Fn(&[u8]) -> bool) -> Vec<Process> {
     let Ok(processes) = all_processes() else { return Vec::new() };
     let own = own();
@@ -178,13 +161,6 @@ pub(super) mod tests {
         let dead = Entry { dead: true, ..entry(me + 1, me, me + 1, 10) };
         let entries = [dead, entry(me + 2, me + 1, me + 2, 11)];
         assert_eq!(pids(&kin(&entries, |entry| entry.session == me + 1)), [me + 2]);
-    }
-
-    #[test]
-    fn a_descriptor_that_appends_is_told_from_one_that_reads() {
-        assert!(is_appending("pos:\t0\nflags:\t0102001\nmnt_id:\t29\n"));
-        assert!(!is_appending("pos:\t0\nflags:\t0100000\nmnt_id:\t29\n"));
-        assert!(!is_appending("flags:\tnone\n") && !is_appending(""));
     }
 
     proptest! {

@@ -77,6 +77,15 @@ pub async fn output_of(command: &[String], limit: Duration) -> Option<String> {
     run_short(command, &BTreeMap::new(), limit).await.ok()
 }
 
+/// Runs a command that has to succeed within `limit`; later it is killed with all that it has started. Safe to cancel.
+///
+/// # Errors
+/// The command, how it ended, and what it said last.
+pub async fn finish(command: &[String], limit: Duration) -> Result<(), String> {
+    let ended = run_short(command, &BTreeMap::new(), limit).await;
+    ended.map(drop).map_err(|error| format!("`{}`: {error}", command.join(" ")))
+}
+
 /// Runs a command that nobody waits for, in a session of its own, so that it outlives a Ctrl-C and the tuner.
 pub(super) fn run_unattended(command: &[String], env: &BTreeMap<String, String>) {
     let [program, arguments @ ..] = command else { return };

@@ -1,13 +1,11 @@
 //! The end of a launch: its stop command, TERM, a grace period, KILL, until none of its processes is left.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::process::{self, Entry};
+use super::process::Entry;
 use super::short::{run_short, run_unattended};
 use super::{Family, Owner, Server, orphan, port};
 
@@ -176,62 +174,6 @@ pub(super) fn kill_all(family: &Arc<Family>) {
         signal(&members, Signal::SIGKILL);
         std::thread::sleep(POLL);
     }
-}
-
-/// Ends what earlier, killed tuners left behind of a study, and returns how many processes that were.
-///
-/// A process is ended that carries the study's marker, is of the session of one that does, or was started by such a one;
-/// and nobody else.
-///
-/// # Errors
-/// When a process survives SIGKILL.
-pub async fn sweep(study_prefix: &str) -> Result<usize, LeftBehind> {
-    sweep_with_logs(study_prefix, |_| false).await
-}
-
-/// The same, and those as well whose output is appended to a file for which `is_log` holds: the study's logs, into which
-/// only a launch of it writes. They are all that tells of a process that has wiped its environment and lost its parents.
-///
-/// `is_log` gets absolute paths without symbolic links.
-///
-/// # Errors
-/// When a process survives SIGKILL.
-pub async fn sweep_with_logs(study_prefix: &str, is_log: impl Fn(&Path) -> bool) -> Result<usize, LeftBehind> {
-    let mut known: BTreeMap<i32, u64> = BTreeMap::new();
-    let mut ended = BTreeMap::new();
-    let begin = Instant::now();
-    loop {
-        let members = marked(study_prefix, &is_log, &known);
-        if members.is_empty() {
-            return Ok(ended.len());
-        }
-        // Who was seen is ended, also when the marked process by which it was found is gone.
-        known = members.iter().map(|member| (member.pid, member.started)).collect();
-        ended.extend(known.clone());
-        if begin.elapsed() > KILL_LIMIT {
-            let (pids, marker) = (known.into_keys().collect(), study_prefix.to_owned());
-            return Err(LeftBehind::Processes { pids, marker, waited: KILL_LIMIT });
-        }
-        signal(&members, Signal::SIGKILL);
-        tokio::time::sleep(POLL).await;
-    }
-}
-
-/// The living processes of a study's launches, whoever has launched them.
-fn marked(study_prefix: &str, is_log: &impl Fn(&Path) -> bool, known: &BTreeMap<i32, u64>) -> Vec<Entry> {
-    let entries = process::all();
-    let own = orphan::session();
-    let is_marked = |entry: &&Entry| {
-        entry.marker().is_some_and(|marker| marker.starts_with(study_prefix.as_bytes()))
-            || (entry.session != own && entry.appends_to(is_log))
-    };
-    let marked: Vec<_> = entries.iter().filter(|entry| !entry.dead).filter(is_marked).collect();
-    let begun = |session: i32| marked.iter().any(|entry| entry.session == session);
-    process::kin(&entries, |entry| {
-        known.get(&entry.pid) == Some(&entry.started)
-            || marked.contains(&entry)
-            || (entry.session != own && begun(entry.session))
-    })
 }
 
 fn signal(entries: &[Entry], signal: Signal) {

@@ -1,5 +1,6 @@
 //! Studies and trials in one `SQLite` file, which other programs may read at any time.
 
+mod check;
 mod disagreement;
 mod open;
 mod ranking;
@@ -8,6 +9,7 @@ mod starts;
 mod startup;
 mod telemetry;
 
+pub use check::quick_check;
 pub use disagreement::Difference;
 pub use open::database_path;
 pub use ranking::Ranked;
@@ -35,6 +37,8 @@ pub enum StoreError {
     Newer { path: PathBuf, version: i64 },
     #[error("{} is not a setpoint database: {reason}", path.display())]
     NotADatabase { path: PathBuf, reason: String },
+    #[error("database {} is damaged: {reason}", path.display())]
+    Damaged { path: PathBuf, reason: String },
     #[error("database {} cannot be opened: it is a directory, or its directory is missing or closed", .0.display())]
     CannotOpen(PathBuf),
     #[error("database {}: the disk is full", .0.display())]
@@ -55,6 +59,9 @@ impl StoreError {
             Self::NotADatabase { .. } | Self::CannotOpen(_) => Some("name another file with --db".to_owned()),
             Self::Full(_) => {
                 Some("free some space and run the same command again: every stored trial is kept".to_owned())
+            }
+            Self::Damaged { .. } => {
+                Some("take its rows with `sqlite3 FILE .recover`, or name another with --db".to_owned())
             }
             Self::Database { .. } | Self::Corrupt { .. } => None,
         }

@@ -12,7 +12,7 @@ use super::{Store, StoreError};
 static MIGRATOR: Migrator = sqlx::migrate!();
 
 /// How long a writer waits for another one.
-const BUSY: Duration = Duration::from_secs(10);
+pub(super) const BUSY: Duration = Duration::from_secs(10);
 
 /// A path, or a `sqlite:` URL, as a path.
 #[must_use]
@@ -73,7 +73,7 @@ impl Store {
 
 /// Another program's database gets neither our tables nor our journal mode, and an empty file no tables where nothing is
 /// to be created. The outer error is the database's.
-async fn refuse_foreign(path: &Path, create: bool) -> Result<Result<(), StoreError>, sqlx::Error> {
+pub(super) async fn refuse_foreign(path: &Path, create: bool) -> Result<Result<(), StoreError>, sqlx::Error> {
     let options = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY);
     let mut connection = options.connect().await?;
     let query = "SELECT count(*), coalesce(sum(name = '_sqlx_migrations'), 0) FROM sqlite_master WHERE type = 'table'";
@@ -92,7 +92,7 @@ const SQLITE_FULL: i64 = 13;
 const SQLITE_CANTOPEN: i64 = 14;
 const SQLITE_NOTADB: i64 = 26;
 
-fn database_error(path: &Path, error: sqlx::Error) -> StoreError {
+pub(super) fn database_error(path: &Path, error: sqlx::Error) -> StoreError {
     let path = path.to_owned();
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     match code.and_then(|code| code.parse::<i64>().ok()).map(|code| code & 0xff) {

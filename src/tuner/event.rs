@@ -27,6 +27,10 @@ pub enum Event {
     Swept {
         processes: usize,
     },
+    /// The study's stop command did not do what it should.
+    StopCommand {
+        error: String,
+    },
     /// A configuration passed the rules and is about to be launched.
     Launch {
         number: u32,

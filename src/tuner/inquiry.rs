@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::{Event, Installed, TuneError, Tuner, command_line};
 use crate::config::Config;
+use crate::engine::Filling;
 use crate::flag::FlagError;
 use crate::job::{Job, Search};
 use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, Verdict, judge};
@@ -76,7 +77,10 @@ pub fn preflight_setup(job: &Job, installed: &Installed, database: &Path) -> Res
 pub fn question(job: &Job, installed: &Installed, config: &Config) -> Result<Vec<String>, FlagError> {
     let command = &job.engine.command;
     let begin = command.iter().position(|word| word == "serve").map_or(command.len(), |index| index + 1);
-    Ok(command_line(job, installed, config, None)?.split_off(begin))
+    let words = command_line(job, installed, config, None)?.split_off(begin);
+    // A port and a log such as a launch would have: the parser wants a number where `{port}` stands.
+    let (name, log) = ("setpoint".to_owned(), "/dev/null".into());
+    Ok(Filling { port: 8000, name, log, trial: 0, variables: Vec::new() }.words(&words))
 }
 
 impl Tuner<'_> {

@@ -33,14 +33,27 @@ impl Lock {
                 writeln!(file, "{}", std::process::id()).map_err(io)?;
                 Ok(Self { _file: file })
             }
-            Err((mut file, Errno::EWOULDBLOCK)) => {
-                let mut holder = String::new();
-                let _ = file.rewind().and_then(|()| file.read_to_string(&mut holder));
-                Err(LockError::Held { path: path.to_owned(), holder: holder.trim().to_owned() })
-            }
+            Err((file, Errno::EWOULDBLOCK)) => Err(LockError::Held { path: path.to_owned(), holder: named_in(file) }),
             Err((_, error)) => Err(io(error.into())),
         }
     }
+}
+
+/// The process that holds a lock, as it has named itself; `None` where nobody does.
+#[must_use]
+pub fn holder(path: &Path) -> Option<String> {
+    let file = File::open(path).ok()?;
+    // Shared, so that two who ask are not told of each other.
+    match Flock::lock(file, FlockArg::LockSharedNonblock) {
+        Err((file, Errno::EWOULDBLOCK)) => Some(named_in(file)),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+fn named_in(mut file: File) -> String {
+    let mut holder = String::new();
+    let _ = file.rewind().and_then(|()| file.read_to_string(&mut holder));
+    holder.trim().to_owned()
 }
 
 #[cfg(test)]
@@ -54,7 +67,9 @@ mod tests {
         let first = Lock::acquire(&path).unwrap();
         let error = Lock::acquire(&path).unwrap_err().to_string();
         assert!(error.contains(&format!("process {} holds", std::process::id())), "{error}");
+        assert_eq!(holder(&path), Some(std::process::id().to_string()));
         drop(first);
+        assert_eq!((holder(&path), holder(&directory.path().join("none"))), (None, None));
         Lock::acquire(&path).unwrap();
     }
 }

@@ -9,6 +9,7 @@ mod inquiry;
 mod lock;
 mod memory;
 mod prepare;
+mod reap;
 mod sample;
 mod trial;
 
@@ -35,9 +36,10 @@ pub use doubt::{WrongRule, wrong_rules};
 pub use estimate::{Estimate, Source, estimate};
 pub use event::{Ending, Event, Observer, Phase};
 pub use inquiry::{Inquiry, preflight_setup, question};
-pub use lock::{Lock, LockError};
+pub use lock::{Lock, LockError, holder};
 pub use memory::learned;
 pub use prepare::{Installed, detect};
+pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use trial::command_line;
 use trial::{Launched, asked};
 

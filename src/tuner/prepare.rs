@@ -1,14 +1,13 @@
 //! Before the first trial: the engine's release, the study's row, its lock, and what an earlier run left behind.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Event, Lock, LockError, TuneError, Tuner};
+use super::{Event, Lock, LockError, TuneError, Tuner, reap};
 use crate::facts::{Device, EngineVersion, Gpu, Host, HostLimits};
 use crate::flag::FlagTable;
 use crate::job::{Job, differences};
-use crate::server::{self, Marker};
+use crate::server::{self, Origin, Owed};
 use crate::store::Study;
 
 /// The engine as far as it can be known without a launch.
@@ -76,22 +75,21 @@ impl Tuner<'_> {
                 study
             }
         };
-        let logs = directory.canonicalize().unwrap_or(directory);
-        let is_trials = |name: &OsStr| name.as_encoded_bytes().starts_with(b"trial-");
-        let is_log = |path: &Path| path.parent() == Some(&logs) && path.file_name().is_some_and(is_trials);
-        let prefix = Marker::study_prefix(self.store.path(), &self.job.name);
-        let processes = server::sweep_with_logs(&prefix, is_log).await?;
+        for owed in Owed::of(&directory) {
+            if let Err(error) = owed.pay(reap::STOP_COMMAND_LIMIT).await {
+                (self.observer)(Event::StopCommand { error });
+            }
+        }
+        let of_study = |origin: &Origin| origin.study == self.job.name && origin.is_of(self.store.path());
+        let processes = server::end(of_study, Duration::ZERO).await?.len();
         if processes > 0 {
             (self.observer)(Event::Swept { processes });
         }
         Ok((study, lock))
     }
 
-    /// `DATABASE.logs/STUDY`, beside the database, absolute: it is stored with each trial.
+    /// It is stored with each trial.
     pub(super) fn log_directory(&self) -> PathBuf {
-        let mut name = self.store.path().as_os_str().to_owned();
-        name.push(".logs");
-        let directory = PathBuf::from(name).join(&self.job.name);
-        std::path::absolute(&directory).unwrap_or(directory)
+        server::log_directory(self.store.path(), &self.job.name)
     }
 }

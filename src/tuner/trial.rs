@@ -1,6 +1,6 @@
 //! One launch from spawn to outcome.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,12 @@ use tokio::sync::watch;
 
 use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
-use crate::engine::{LaunchSpec, Timeline, diagnose, differences, resolved};
+use crate::engine::{Filling, LaunchSpec, Timeline, diagnose, differences, resolved};
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
+use crate::server::{
+    HOST, LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, describe_exit, finish, free_port,
+};
 use crate::store::{Begin, Study, now};
 use crate::telemetry::Story;
 use crate::trial::{Failure, FailureKind, Launch, Outcome, PhaseTime, Startup, Trial};
@@ -70,7 +72,7 @@ pub(super) async fn asked(stop: &mut watch::Receiver<Stop>, what: Stop) {
     }
 }
 
-/// The command line of a configuration; without a port, the engine's own default address is left to it.
+/// The command line of a configuration; without a launch, placeholders stay and the address is the engine's own default.
 ///
 /// # Errors
 /// When the release does not have a flag of the configuration.
@@ -78,14 +80,14 @@ pub fn command_line(
     job: &Job,
     installed: &Installed,
     config: &Config,
-    port: Option<u16>,
+    filling: Option<&Filling>,
 ) -> Result<Vec<String>, FlagError> {
     let engine = &job.engine;
     let mut args = engine.args.clone();
     args.extend(engine.engine.version_args(installed.version));
     let (command, model) = (engine.command.as_slice(), job.model.argument.as_str());
-    let address = port.map(|port| (HOST, port));
-    LaunchSpec { command, model, config, args: &args, version: installed.version, address }.command_line()
+    let launch = filling.map(|filling| (HOST, filling));
+    LaunchSpec { command, model, config, args: &args, version: installed.version, launch }.command_line()
 }
 
 impl Tuner<'_> {
@@ -106,11 +108,12 @@ impl Tuner<'_> {
         let mut collisions = 0;
         let (launch, Attempt { outcome, ready, startup, story }, left_behind) = loop {
             let port = free_port().map_err(TuneError::Port)?;
-            let command = command_line(self.job, &self.installed, config, Some(port))?;
-            let launch = Launch { command: command.clone(), env: self.job.launch_env() };
+            let filling = self.filling(number, port, &log);
+            let command = command_line(self.job, &self.installed, config, Some(&filling))?;
+            let launch = Launch { command: command.clone(), env: filling.values(self.job.launch_env()) };
             let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
             self.store.begin(study.id, &stored).await?;
-            let Some((attempt, left_behind)) = self.attempt(number, config, command, port, log.clone()).await? else {
+            let Some((attempt, left_behind)) = self.attempt(config, command, &filling).await? else {
                 return Ok(None);
             };
             // Somebody else was quicker: that says nothing about the configuration.
@@ -137,21 +140,31 @@ impl Tuner<'_> {
 
     async fn attempt(
         &mut self,
-        number: u32,
         config: &Config,
         command: Vec<String>,
-        port: u16,
-        log: PathBuf,
+        filling: &Filling,
     ) -> Result<Option<(Attempt, Option<LeftBehind>)>, TuneError> {
         (self.observer)(Event::Phase(Phase::Starting));
-        let marker = Marker::new(self.store.path(), &self.job.name, number);
-        let env = self.job.engine.env.clone();
-        let spawn = Spawn { command, env, log, marker, port, stop_command: None };
         let baseline = self.memory_before();
+        let engine = &self.job.engine;
+        let stop_command = engine.stop_command.as_ref().map(|words| filling.words(words));
+        // Written down first: a tuner that is killed leaves it to the next one.
+        let owed = stop_command.as_deref().map(|command| Owed::write(&filling.log, command)).transpose();
+        let owed = owed.map_err(|source| TuneError::Log { path: filling.log.clone(), source })?;
+        let spawn = Spawn {
+            command,
+            env: filling.values(engine.env.clone()),
+            log: filling.log.clone(),
+            marker: Marker::new(self.store.path(), &self.job.name, filling.trial),
+            port: filling.port,
+            stop_command,
+            forwarded: engine.forwarded,
+        };
         let mut server = match Server::spawn(&spawn) {
             Ok(server) => server,
             Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
             Err(error) => {
+                owed.into_iter().for_each(Owed::settle);
                 let outcome = failed(FailureKind::Spawn, error.to_string());
                 return Ok(Some((Attempt::unready(outcome, None), None)));
             }
@@ -167,9 +180,20 @@ impl Tuner<'_> {
         let stopped = tokio::select! {
             biased;
             // Dropping the server kills it at once.
-            () = asked(&mut stop, Stop::Now) => return Ok(None),
+            () = asked(&mut stop, Stop::Now) => {
+                // What the signals did not reach. Where it fails the next run does it.
+                if let Some(owed) = owed
+                    && finish(&owed.command, INTERRUPTED_GRACE).await.is_ok()
+                {
+                    owed.settle();
+                }
+                return Ok(None);
+            }
             stopped = server.stop(grace) => stopped.err(),
         };
+        if let (None, Some(owed)) = (&stopped, owed) {
+            owed.settle();
+        }
         match (measured, stopped) {
             (Some(measured), left_behind) => {
                 if left_behind.is_none() {
@@ -180,6 +204,15 @@ impl Tuner<'_> {
             (None, Some(left_behind)) => Err(left_behind.into()),
             (None, None) => Ok(None),
         }
+    }
+
+    /// What a launch fills into the words of the study.
+    fn filling(&self, trial: u32, port: u16, log: &Path) -> Filling {
+        // Two launches of a trial are two containers, of which the first may not yet be gone.
+        let (study, unique) = (&self.job.name, rand::random::<u32>());
+        let name = format!("setpoint-{study:.40}-{trial}-{unique:08x}");
+        let variables = self.job.engine.env.keys().cloned().chain([Marker::VARIABLE.to_owned()]).collect();
+        Filling { port, name, log: log.to_owned(), trial, variables }
     }
 
     /// From spawn to numbers, or to the reason why there are none.

@@ -1,13 +1,17 @@
 //! Launches of small scripts that try to survive their end.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use super::*;
+use crate::server::process;
 use crate::server::{Marker, Spawn, read_log};
 
 fn spawn(directory: &Path, script: &str, trial: u32) -> Spawn {
     let marker = Marker::new(&directory.join("test.db"), "stop", trial);
     let command = ["sh", "-c", script].map(str::to_owned).to_vec();
     let log = directory.join(format!("log-{trial}"));
-    Spawn { command, env: BTreeMap::new(), log, marker, port: 1, stop_command: None }
+    Spawn { command, env: BTreeMap::new(), log, marker, port: 1, stop_command: None, forwarded: false }
 }
 
 fn launch(directory: &Path, script: &str, trial: u32) -> Server {
@@ -61,17 +65,6 @@ async fn an_abandoned_server_that_keeps_forking_is_ended_whole() {
     assert_eq!(process::members(&[], |m| m == marker.as_bytes()).len(), 0);
 }
 
-#[tokio::test]
-async fn a_sweep_finds_only_its_own_study() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = launch(directory.path(), "echo up; exec sleep 600", 3);
-    until(&server, "up").await;
-    let prefix = |study| Marker::study_prefix(&directory.path().join("test.db"), study);
-    assert_eq!(sweep(&prefix("sto")).await, Ok(0));
-    assert_eq!(sweep(&prefix("stop")).await, Ok(1));
-    server.stop(Duration::ZERO).await.unwrap();
-}
-
 /// Starts a daemon as daemons start: forked twice, in a session of its own, without environment. Prints its number.
 const DAEMON: &str = "(env -i setsid sh -c 'echo daemon $$; while :; do sleep 0.05; done' &) ; ";
 
@@ -107,7 +100,7 @@ async fn who_was_seen_once_is_ended_whatever_it_does_afterwards() {
     let begin = Instant::now();
     let escaped = loop {
         // `setsid` forks where it would have to leave a group that it leads.
-        match server.members().into_iter().find(|member| member.session != server.session) {
+        match server.members().into_iter().find(|member| member.session != server.family.leader.pid) {
             Some(member) => break member,
             None => assert!(begin.elapsed() < Duration::from_secs(10), "nobody left the session"),
         }
@@ -115,26 +108,6 @@ async fn who_was_seen_once_is_ended_whatever_it_does_afterwards() {
     };
     server.stop(Duration::from_secs(5)).await.unwrap();
     assert!(Entry::read(escaped.pid).is_none_or(|now| now.dead || now.started != escaped.started));
-}
-
-#[tokio::test]
-async fn a_daemon_that_only_writes_to_a_log_of_the_study_is_swept() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = launch(directory.path(), &format!("{DAEMON} echo up; exec sleep 600"), 15);
-    until(&server, "up").await;
-    until(&server, "daemon").await;
-    let daemon = Entry::read(number(&server, "daemon")).unwrap();
-    let log = directory.path().canonicalize().unwrap().join("log-15");
-    // A reader of the log is nobody's business.
-    let follow = format!("exec tail -f {} >/dev/null 2>&1", log.display());
-    let reader = launch(directory.path(), &follow, 16);
-    let nobody = Marker::study_prefix(&directory.path().join("test.db"), "no such study");
-    // The leader writes to the log as well.
-    assert!(sweep_with_logs(&nobody, |path| path == log).await.unwrap() >= 2);
-    assert!(Entry::read(daemon.pid).is_none_or(|now| now.dead || now.started != daemon.started));
-    assert!(!reader.members().is_empty());
-    reader.stop(Duration::from_secs(5)).await.unwrap();
-    server.stop(Duration::ZERO).await.unwrap();
 }
 
 #[tokio::test]
@@ -170,7 +143,7 @@ async fn two_servers_do_not_touch_each_other() {
     one.stop(Duration::from_secs(5)).await.unwrap();
     let still = |pid: &i32| Entry::read(*pid).is_some_and(|entry| !entry.dead);
     assert!(!ones.iter().any(still), "the first is gone");
-    assert!(still(&daemons[1]) && still(&two.session), "the second lives");
+    assert!(still(&daemons[1]) && still(&two.family.leader.pid), "the second lives");
     two.stop(Duration::from_secs(5)).await.unwrap();
     assert!(!twos.iter().any(still));
 }

@@ -1,0 +1,94 @@
+//! Space where trials write, and where engines do.
+
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access};
+
+use super::{Finding, State, gib};
+use crate::cli::Global;
+use crate::server::log_directory;
+use crate::store::database_path;
+
+const GIB: u64 = 1 << 30;
+
+pub(super) fn look(global: &Global) -> Vec<Finding> {
+    let database = database_path(&global.db);
+    let mut findings = vec![space("disk", &folder_of(&database), GIB, 5 * GIB, true)];
+    let logs = log_directory(&database, "");
+    if logs.is_dir() {
+        findings.push(space("logs", &logs, GIB, 5 * GIB, true));
+    }
+    let shared = Path::new("/dev/shm");
+    findings.push(if shared.is_dir() {
+        let mut finding = space("shared", shared, 0, GIB, true);
+        if finding.state == State::Warn {
+            // Docker gives 64 MiB unless told otherwise.
+            finding.hint =
+                Some("engines on several devices need more: `--ipc=host` or `--shm-size` of a container".into());
+        }
+        finding
+    } else {
+        Finding::warn("shared", "there is no /dev/shm", "engines with several processes need it")
+    });
+    findings.extend(model_cache().map(|cache| space("models", &cache, 0, 10 * GIB, false)));
+    findings
+}
+
+/// A file's folder, also where neither exists yet.
+fn folder_of(file: &Path) -> PathBuf {
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    absolute.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned)
+}
+
+/// Where downloaded models lie: `HF_HUB_CACHE`, `HF_HOME/hub`, `~/.cache/huggingface/hub`, as `huggingface_hub` has it.
+fn model_cache() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || {
+        let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+        variable("HF_HOME").or_else(|| Some(cache?.join("huggingface")))
+    };
+    let cache = variable("HF_HUB_CACHE").or_else(|| Some(home()?.join("hub")))?;
+    cache.is_dir().then_some(cache)
+}
+
+/// `least` bytes have to be free, `enough` should be.
+fn space(what: &'static str, folder: &Path, least: u64, enough: u64, written: bool) -> Finding {
+    let shown = folder.display();
+    if !folder.is_dir() {
+        return Finding::fail(what, format!("{shown} does not exist"), "create it, or name another database with --db");
+    }
+    if written && access(folder, AccessFlags::W_OK).is_err() {
+        return Finding::fail(what, format!("{shown} cannot be written"), "name another database with --db");
+    }
+    match statvfs(folder) {
+        Err(error) => Finding::warn(what, format!("{shown}: the space is not known: {error}"), "see `df`"),
+        Ok(stat) => judged(what, &shown.to_string(), stat.blocks_available() * stat.fragment_size(), least, enough),
+    }
+}
+
+fn judged(what: &'static str, shown: &str, free: u64, least: u64, enough: u64) -> Finding {
+    let text = format!("{shown}: {} free", gib(free));
+    if free < least {
+        return Finding::fail(what, text, format!("free at least {}", gib(least)));
+    }
+    Finding::expect(free >= enough, what, text, &format!("a night of trials should have {}", gib(enough)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_fails_and_a_tight_one_warns() {
+        let states = [GIB / 2, 2 * GIB, 50 * GIB].map(|free| judged("database", "/", free, GIB, 5 * GIB).state);
+        assert_eq!(states, [State::Fail, State::Warn, State::Ok]);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let finding = space("database", Path::new("/nonexistent"), 0, 0, true);
+        assert_eq!((finding.state, finding.text.as_str()), (State::Fail, "/nonexistent does not exist"));
+        assert_eq!(space("database", &std::env::temp_dir(), 0, 0, true).state, State::Ok);
+    }
+}

@@ -1,0 +1,108 @@
+//! The engine, its release, and whether its Python answers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::Finding;
+use crate::cli::Global;
+use crate::cli::output::note;
+use crate::engine::{self, resolve_program};
+use crate::job::Job;
+use crate::preflight::{Limits, Preflight, Setup};
+use crate::server::{Marker, output_of};
+use crate::tuner::{Installed, preflight_setup};
+
+/// Python starts and reads one metadata file.
+const PROBE_LIMIT: Duration = Duration::from_secs(20);
+
+pub(super) async fn look(study: Option<(&Job, &Installed)>, global: &Global) -> Vec<Finding> {
+    let (mut findings, setup) = match study {
+        Some((job, installed)) => of_study(job, installed),
+        None => of_path().await,
+    };
+    if let Some(setup) = setup {
+        note(global, "asking the installed vLLM, whose import takes some 10 s");
+        findings.push(asked(setup).await);
+    }
+    findings
+}
+
+fn of_study(job: &Job, installed: &Installed) -> (Vec<Finding>, Option<Setup>) {
+    let engine = &job.engine;
+    if let Some(error) = engine.missing_program(&job.file) {
+        let hint = error.hint.unwrap_or_default();
+        return (vec![Finding::fail("engine", format!("{}: {}", error.key, error.problem), hint)], None);
+    }
+    let (kind, command) = (engine.engine.kind(), engine.command.join(" "));
+    let version = if installed.assumed { "of an unknown release".to_owned() } else { installed.version.to_string() };
+    let mut findings = vec![Finding::expect(
+        !installed.assumed,
+        "engine",
+        format!("{kind} {version}: {command}"),
+        "state engine.version, so that flags are checked as that release has them",
+    )];
+    let setup = match preflight_setup(job, installed, Path::new("")) {
+        Ok(setup) => setup.map(|setup| Setup { marker: marker(), ..setup }),
+        Err(reason) => {
+            findings.push(Finding::ok("preflight", format!("none: {reason}")));
+            None
+        }
+    };
+    (findings, setup)
+}
+
+/// The `vllm` that a shell would start.
+async fn of_path() -> (Vec<Finding>, Option<Setup>) {
+    let command = ["vllm", "serve"].map(str::to_owned);
+    let Some(program) = resolve_program("vllm") else {
+        let hint = "activate its environment, or name a study: `setpoint doctor STUDY.toml`";
+        return (vec![Finding::warn("engine", "there is no `vllm` on the PATH", hint)], None);
+    };
+    let vllm = engine::find("vllm");
+    let version = match vllm.and_then(|vllm| vllm.version_probe(&command)) {
+        Some(probe) => output_of(&probe, PROBE_LIMIT).await,
+        None => None,
+    };
+    let finding = match version {
+        Some(version) => Finding::ok("engine", format!("vllm {version}: {}", program.display())),
+        None => Finding::warn(
+            "engine",
+            format!("{} does not say which release it is", program.display()),
+            "its Python has no package `vllm`, or is no Python of this machine",
+        ),
+    };
+    let python = vllm.and_then(|vllm| vllm.preflight_python(&command));
+    // A model that does not exist is refused without a look at the network, which is an answer too.
+    let setup = |python| Setup {
+        python,
+        env: BTreeMap::new(),
+        marker: marker(),
+        warm_up: vec!["/nonexistent".to_owned()],
+        limits: Limits::default(),
+    };
+    (vec![finding], python.map(setup))
+}
+
+async fn asked(setup: Setup) -> Finding {
+    let (python, begin) = (setup.python.clone(), Instant::now());
+    let preflight = Preflight::start(setup);
+    let ready = preflight.ready().await;
+    preflight.stop().await;
+    match ready {
+        Ok(installed) => {
+            let (version, device, seconds) = (&installed.version, &installed.device, begin.elapsed().as_secs());
+            Finding::ok("preflight", format!("{python} has vLLM {version} for {device}; it answered after {seconds} s"))
+        }
+        Err(error) => Finding::warn(
+            "preflight",
+            error.to_string(),
+            "the rules stand alone; reinstall vLLM there if it does not start either",
+        ),
+    }
+}
+
+/// A marker of this process alone, which belongs to no study.
+fn marker() -> Marker {
+    Marker::helper(Path::new(""), "", &format!("doctor-{}", std::process::id()))
+}

@@ -1,0 +1,119 @@
+//! What the kernel grants: files, processes, priority, memory, and a clock that is quick to read.
+
+use procfs::process::{LimitValue, Process};
+use procfs::{Current, Meminfo};
+
+use super::{Finding, State, gib};
+
+/// A server and a load of a thousand streams have a socket each.
+const FILES: u64 = 4096;
+
+/// vLLM starts a process for each device and a hundred threads in each.
+const PROCESSES: u64 = 4096;
+
+/// Bit of `CAP_SYS_NICE` (`linux/capability.h`).
+const SYS_NICE: u64 = 1 << 23;
+
+const GIB: u64 = 1 << 30;
+
+pub(super) fn look() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let process = Process::myself().ok();
+    if let Some(limits) = process.as_ref().and_then(|process| process.limits().ok()) {
+        findings.push(files(value(limits.max_open_files.soft_limit)));
+        let group = std::fs::read_to_string("/sys/fs/cgroup/pids.max").ok();
+        let group = group.and_then(|text| text.trim().parse().ok());
+        findings.push(processes(value(limits.max_processes.soft_limit), group));
+        let status = process.and_then(|process| process.status().ok());
+        let capable = status.is_some_and(|status| status.capeff & SYS_NICE != 0);
+        findings.push(priority(value(limits.max_realtime_priority.soft_limit), capable));
+    }
+    if let Ok(memory) = Meminfo::current() {
+        findings.extend(memory_of(&memory));
+    }
+    let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    findings.extend(source.ok().map(|source| clock(source.trim())));
+    findings
+}
+
+/// `None` where there is no limit.
+fn value(limit: LimitValue) -> Option<u64> {
+    if let LimitValue::Value(value) = limit { Some(value) } else { None }
+}
+
+fn files(limit: Option<u64>) -> Finding {
+    let Some(limit) = limit else { return Finding::ok("files", "as many open files as there can be") };
+    let hint = "raise it: `ulimit -n 65535`, or `LimitNOFILE=65535` in systemd";
+    Finding::expect(limit >= FILES, "files", format!("{limit} open files at most"), hint)
+}
+
+fn processes(limit: Option<u64>, group: Option<u64>) -> Finding {
+    let Some(least) = limit.into_iter().chain(group).min() else {
+        return Finding::ok("processes", "as many as there can be");
+    };
+    let hint = "raise it: `ulimit -u`, `TasksMax=` in systemd, `--pids-limit` of a container";
+    Finding::expect(least >= PROCESSES, "processes", format!("{least} processes and threads at most"), hint)
+}
+
+/// What the load generator asks for. Only the permission is looked at: nothing is set.
+fn priority(limit: Option<u64>, capable: bool) -> Finding {
+    let allowed = capable || limit.is_none_or(|limit| limit > 0);
+    let text = if allowed { "a real-time priority is allowed" } else { "no real-time priority is allowed" };
+    let hint = "where the engine shares processors with the load, allow one: `LimitRTPRIO=1` in systemd, \
+                `--ulimit rtprio=1` of a container";
+    Finding::expect(allowed, "priority", text, hint)
+}
+
+fn memory_of(memory: &Meminfo) -> Vec<Finding> {
+    let available = memory.mem_available.unwrap_or(memory.mem_free);
+    let text = format!("{} of {} available", gib(available), gib(memory.mem_total));
+    let hint = "end what takes it: an engine that loads weights needs several GiB of the host";
+    let used = memory.swap_total.saturating_sub(memory.swap_free);
+    let swap = match memory.swap_total {
+        0 => Finding::ok("swap", "none"),
+        total => Finding::expect(
+            used < total / 4,
+            "swap",
+            format!("{} of {} in use", gib(used), gib(total)),
+            "a host that swaps measures its disk: free some memory",
+        ),
+    };
+    vec![Finding::expect(available >= 4 * GIB, "memory", text, hint), swap]
+}
+
+/// Each token's arrival reads the clock; these sources take microseconds for it, and each a system call.
+fn clock(source: &str) -> Finding {
+    let slow = ["hpet", "acpi_pm", "jiffies", "xen"].contains(&source);
+    let state = if slow { State::Warn } else { State::Ok };
+    let hint =
+        slow.then(|| "reading it is slow: see `available_clocksource` beside it for tsc or kvm-clock".to_owned());
+    Finding { what: "clock", state, text: format!("the clock source is {source}"), hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_a_night_would_meet_are_warned_of() {
+        let states = |findings: [Finding; 3]| findings.map(|finding| finding.state);
+        assert_eq!(states([files(Some(1024)), files(Some(65_535)), files(None)]), [State::Warn, State::Ok, State::Ok]);
+        assert_eq!(
+            states([processes(Some(100_000), Some(512)), processes(Some(100_000), None), processes(None, None)]),
+            [State::Warn, State::Ok, State::Ok]
+        );
+        assert_eq!(
+            states([priority(Some(0), false), priority(Some(1), false), priority(Some(0), true)]),
+            [State::Warn, State::Ok, State::Ok]
+        );
+        assert_eq!(states(["hpet", "tsc", "kvm-clock"].map(clock)), [State::Warn, State::Ok, State::Ok]);
+    }
+
+    #[test]
+    fn this_machine_is_looked_at() {
+        let named: Vec<_> = look().iter().map(|finding| finding.what).collect();
+        for what in ["files", "processes", "priority", "memory", "swap"] {
+            assert!(named.contains(&what), "{named:?}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `doctor`: what is here, and what would get in the way of a night of trials. It starts no server and changes nothing.
+
+mod database;
+mod device;
+mod disk;
+mod engine;
+mod limits;
+mod network;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use super::failure::{Failure, UNEXPECTED};
+use super::output::{print, print_json};
+use super::{Format, Global};
+use crate::job::Job;
+use crate::tuner::detect;
+
+/// The exit code is 0 where nothing fails, and 1 otherwise; warnings do not count.
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// A study file: its engine, model and device are looked at. Without it, the `vllm` of the PATH is.
+    study: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Ok,
+    /// Something may get in the way.
+    Warn,
+    /// Nothing can be measured like this.
+    Fail,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Finding {
+    what: &'static str,
+    state: State,
+    text: String,
+    /// What to do.
+    hint: Option<String>,
+}
+
+impl Finding {
+    fn ok(what: &'static str, text: impl Into<String>) -> Self {
+        Self { what, state: State::Ok, text: text.into(), hint: None }
+    }
+
+    fn warn(what: &'static str, text: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { what, state: State::Warn, text: text.into(), hint: Some(hint.into()) }
+    }
+
+    fn fail(what: &'static str, text: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { what, state: State::Fail, text: text.into(), hint: Some(hint.into()) }
+    }
+
+    /// `ok`, or a warning with this hint.
+    fn expect(holds: bool, what: &'static str, text: impl Into<String>, hint: &str) -> Self {
+        if holds { Self::ok(what, text) } else { Self::warn(what, text, hint) }
+    }
+
+    /// `warn  files        1024 open files; hint`.
+    fn line(&self) -> String {
+        let (red, yellow, green) = (anstyle::AnsiColor::Red, anstyle::AnsiColor::Yellow, anstyle::AnsiColor::Green);
+        let colour = match self.state {
+            State::Ok => green.on_default(),
+            State::Warn => yellow.on_default().bold(),
+            State::Fail => red.on_default().bold(),
+        };
+        let (name, what, text) = (self.state.name(), self.what, &self.text);
+        let hint = self.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+        format!("{colour}{name:<4}{colour:#}  {what:<11}  {text}{hint}")
+    }
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+impl Doctor {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let job = self.study.as_deref().map(Job::read).transpose()?;
+        let installed = match &job {
+            Some(job) => Some(detect(job).await),
+            None => None,
+        };
+        let mut findings = engine::look(job.as_ref().zip(installed.as_ref()), global).await;
+        findings.extend(device::look(job.as_ref().zip(installed.as_ref())));
+        findings.extend(disk::look(global));
+        findings.extend(limits::look());
+        findings.extend(network::look());
+        findings.extend(database::look(global).await);
+        match self.format {
+            Format::Table => print(&findings.iter().map(Finding::line).collect::<Vec<_>>().join("\n"))?,
+            Format::Json => {
+                let one = |finding: &Finding| {
+                    let Finding { what, state, text, hint } = finding;
+                    json!({"check": what, "state": state.name(), "text": text, "hint": hint})
+                };
+                print_json(&findings.iter().map(one).collect())?;
+            }
+        }
+        let failed = findings.iter().filter(|finding| finding.state == State::Fail).count();
+        if failed == 0 { Ok(()) } else { Err(Failure::new(UNEXPECTED, format!("{failed} checks failed"))) }
+    }
+}
+
+/// Bytes for a person.
+#[expect(clippy::cast_precision_loss, reason = "one digit behind the point")]
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / (1_u64 << 30) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_one_line_with_its_hint() {
+        let plain = |finding: &Finding| anstream::adapter::strip_str(&finding.line()).to_string();
+        let low = Finding::expect(false, "files", "1024 open files", "raise it with `ulimit -n 65535`");
+        assert_eq!(plain(&low), "warn  files        1024 open files; raise it with `ulimit -n 65535`");
+        assert_eq!(plain(&Finding::ok("swap", "none")), "ok    swap         none");
+        assert!(State::Ok < State::Warn && State::Warn < State::Fail);
+    }
+}

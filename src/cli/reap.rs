@@ -1,0 +1,82 @@
+//! `reap`: finds and ends the servers that a killed tuner left behind.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::failure::{Failure, UNEXPECTED};
+use super::output::{note, print, print_json};
+use super::{Format, Global, parse_duration};
+use crate::report::{leftovers_json, leftovers_table};
+use crate::server::Origin;
+use crate::store::database_path;
+use crate::tuner::{Fate, Reaped, find, reap, study_folders};
+
+/// Only what `setpoint` has started is ever signalled, and nothing of a study that a living `tune` works on.
+#[derive(Debug, Args)]
+pub(super) struct Reap {
+    /// Of every database, not only of `--db`; so it is where that database does not exist.
+    #[arg(long)]
+    all: bool,
+    /// List them and end nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// How long a server may take to end before it is killed.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    grace: Duration,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+impl Reap {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let database = database_path(&global.db);
+        let of = of(global, self.all);
+        let reaped = if self.dry_run {
+            Reaped { processes: find(of), stop_commands: Vec::new() }
+        } else {
+            reap(of, &study_folders(&database), self.grace).await?
+        };
+        match self.format {
+            Format::Table if reaped.processes.is_empty() => {}
+            Format::Table => print(&leftovers_table(&reaped.processes))?,
+            Format::Json => print_json(&leftovers_json(&reaped))?,
+        }
+        for (command, ended) in &reaped.stop_commands {
+            match ended {
+                Ok(()) => note(global, &format!("ran the stop command `{}`", command.join(" "))),
+                Err(error) => note(global, &format!("a stop command that was still owed: {error}")),
+            }
+        }
+        note(global, &summary(&reaped, self.dry_run));
+        let survived = count(&reaped, |fate| *fate == Fate::Survived);
+        if survived == 0 {
+            return Ok(());
+        }
+        Err(Failure::new(UNEXPECTED, format!("{survived} processes survived SIGKILL"))
+            .with_hint("the kernel holds them, for instance for a device that hangs; see `ps` and `dmesg`"))
+    }
+}
+
+/// The launches that are asked about.
+pub(super) fn of(global: &Global, all: bool) -> impl Fn(&Origin) -> bool {
+    let database = database_path(&global.db);
+    let all = all || !database.exists();
+    move |origin| all || origin.is_of(&database)
+}
+
+fn count(reaped: &Reaped, is: impl Fn(&Fate) -> bool) -> usize {
+    reaped.processes.iter().filter(|found| is(&found.fate)).count()
+}
+
+fn summary(reaped: &Reaped, dry_run: bool) -> String {
+    let running = count(reaped, |fate| matches!(fate, Fate::Running(_)));
+    let kept = if running == 0 { String::new() } else { format!("; {running} of a running tuner, not touched") };
+    if dry_run {
+        return format!("{} processes left behind{kept}", count(reaped, |fate| *fate == Fate::LeftBehind));
+    }
+    match count(reaped, |fate| *fate == Fate::Ended) {
+        0 => format!("nothing was left behind{kept}"),
+        ended => format!("ended {ended} processes that a killed run had left behind{kept}"),
+    }
+}

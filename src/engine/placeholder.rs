@@ -1,0 +1,224 @@
+//! Words of a study into which a launch fills what only it knows: its port, its name, its log.
+//!
+//! Wrappers need them: `docker run --name {name} -p 127.0.0.1:{port}:{port} ...` and `docker stop {name}`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::document::nearest;
+
+/// Everything that may stand between braces.
+pub const PLACEHOLDERS: [&str; 5] = ["port", "name", "log", "trial", "env"];
+
+/// Stands for several words, so that it is a word of its own.
+const VARIABLES: &str = "env";
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum PlaceholderError {
+    #[error("`{{{name}}}` is not a placeholder; there are {}", PLACEHOLDERS.map(|known| format!("{{{known}}}")).join(", "))]
+    Unknown { name: String },
+    #[error("`{{env}}` stands for several words and cannot be a part of {0:?}")]
+    NotAlone(String),
+    #[error("`{{env}}` is for the words of a wrapper: it can only stand in `command`")]
+    NotHere,
+}
+
+impl PlaceholderError {
+    /// What to write instead.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unknown { name } => match nearest(name, PLACEHOLDERS) {
+                Some(near) => format!("did you mean `{{{near}}}`?"),
+                None => format!("write `{{{{{name}}}}}` where the braces are meant as they are"),
+            },
+            Self::NotAlone(_) => "make it a word of its own".to_owned(),
+            Self::NotHere => "the launch gets the variables of [engine.env] in any case".to_owned(),
+        }
+    }
+}
+
+/// What one launch fills in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filling {
+    pub port: u16,
+    /// Of this launch alone; letters, digits, `.`, `_` and `-`, as names of containers and jobs have them.
+    pub name: String,
+    /// Absolute.
+    pub log: PathBuf,
+    pub trial: u32,
+    /// Names of the variables that `{env}` hands on, as `-e NAME`: the wrapper takes the values from its own environment,
+    /// so that no secret gets into a command line.
+    pub variables: Vec<String>,
+}
+
+impl Filling {
+    /// Each word filled in; `{env}` becomes two words for each variable.
+    #[must_use]
+    pub fn words(&self, words: &[String]) -> Vec<String> {
+        let mut filled = Vec::with_capacity(words.len());
+        for word in words {
+            if pieces(word) == [Piece::Placeholder(VARIABLES)] {
+                filled.extend(self.variables.iter().flat_map(|name| ["-e".to_owned(), name.clone()]));
+            } else {
+                filled.push(self.text(word));
+            }
+        }
+        filled
+    }
+
+    /// The values of variables filled in.
+    #[must_use]
+    pub fn values(&self, variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        variables.into_iter().map(|(name, value)| (name, self.text(&value))).collect()
+    }
+
+    fn text(&self, word: &str) -> String {
+        let fill = |piece: Piece<'_>| match piece {
+            Piece::Text(text) => text.to_owned(),
+            Piece::Placeholder("port") => self.port.to_string(),
+            Piece::Placeholder("name") => self.name.clone(),
+            Piece::Placeholder("log") => self.log.display().to_string(),
+            Piece::Placeholder("trial") => self.trial.to_string(),
+            // Refused when the study was read.
+            Piece::Placeholder(other) => format!("{{{other}}}"),
+        };
+        pieces(word).into_iter().map(fill).collect()
+    }
+}
+
+/// Checks a word of `command`, where `{env}` may stand.
+///
+/// # Errors
+/// When a placeholder does not exist, or `{env}` is a part of a word.
+pub fn check_command_word(word: &str) -> Result<(), PlaceholderError> {
+    match pieces(word).as_slice() {
+        [Piece::Placeholder(VARIABLES)] => Ok(()),
+        pieces if pieces.contains(&Piece::Placeholder(VARIABLES)) => Err(PlaceholderError::NotAlone(word.to_owned())),
+        pieces => known(pieces),
+    }
+}
+
+/// Checks a word or value in which `{env}` has no meaning.
+///
+/// # Errors
+/// When a placeholder does not exist, or is `{env}`.
+pub fn check_word(word: &str) -> Result<(), PlaceholderError> {
+    let pieces = pieces(word);
+    if pieces.contains(&Piece::Placeholder(VARIABLES)) { Err(PlaceholderError::NotHere) } else { known(&pieces) }
+}
+
+/// Whether a word asks for this placeholder.
+#[must_use]
+pub fn asks_for(word: &str, name: &str) -> bool {
+    pieces(word).contains(&Piece::Placeholder(name))
+}
+
+fn known(pieces: &[Piece<'_>]) -> Result<(), PlaceholderError> {
+    let unknown = |piece: &Piece<'_>| match piece {
+        Piece::Placeholder(name) if !PLACEHOLDERS.contains(name) => Some((*name).to_owned()),
+        _ => None,
+    };
+    pieces.iter().find_map(unknown).map_or(Ok(()), |name| Err(PlaceholderError::Unknown { name }))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece<'w> {
+    Text(&'w str),
+    Placeholder(&'w str),
+}
+
+/// `{name}` with a name of small letters and `_` is a placeholder, `{{name}}` is the text `{name}`, and every other brace
+/// is itself: flags take JSON, in which these do not occur.
+fn pieces(word: &str) -> Vec<Piece<'_>> {
+    let mut found = Vec::new();
+    let (mut text, mut at) = (0, 0);
+    let name_at = |start: usize| {
+        let rest = &word[start..];
+        let length = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(rest.len());
+        (length > 0).then(|| &rest[..length])
+    };
+    while let Some(brace) = word[at..].find('{').map(|offset| at + offset) {
+        let doubled = word[brace..].starts_with("{{");
+        let inner = brace + if doubled { 2 } else { 1 };
+        let closing = if doubled { "}}" } else { "}" };
+        let Some(name) = name_at(inner).filter(|name| word[inner + name.len()..].starts_with(closing)) else {
+            at = brace + 1;
+            continue;
+        };
+        let end = inner + name.len() + closing.len();
+        if text < brace {
+            found.push(Piece::Text(&word[text..brace]));
+        }
+        found.push(if doubled { Piece::Text(&word[brace + 1..end - 1]) } else { Piece::Placeholder(name) });
+        (text, at) = (end, end);
+    }
+    if text < word.len() {
+        found.push(Piece::Text(&word[text..]));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn filling() -> Filling {
+        Filling {
+            port: 8123,
+            name: "setpoint-chat-3-0badcafe".to_owned(),
+            log: PathBuf::from("/data/trial-0003.log"),
+            trial: 3,
+            variables: vec!["HF_TOKEN".to_owned(), "SETPOINT_LAUNCH".to_owned()],
+        }
+    }
+
+    fn filled(line: &str) -> String {
+        filling().words(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ")
+    }
+
+    #[test]
+    fn a_launch_fills_in_what_only_it_knows() {
+        let line =
+            "docker run --name {name} {env} -p 127.0.0.1:{port}:{port} --label trial={trial} -v {log}:/log image";
+        let expected = "docker run --name setpoint-chat-3-0badcafe -e HF_TOKEN -e SETPOINT_LAUNCH -p \
+                        127.0.0.1:8123:8123 --label trial=3 -v /data/trial-0003.log:/log image";
+        assert_eq!(filled(line), expected);
+    }
+
+    #[test]
+    fn json_and_other_braces_stay_as_they_are_and_doubled_ones_are_literal() {
+        for word in ["{\"a\":{\"b\":1}}", "{}", "{", "}{", "${HOME}", "{{.Names}}", "{port", "{1}", "", "{}}{{"] {
+            assert_eq!((filled(word).as_str(), check_word(word)), (word, Ok(())), "{word}");
+        }
+        assert_eq!(filled("{{port}}={port}"), "{port}=8123");
+        assert_eq!(filled("{{{port}}}"), "{{port}}", "the outer braces are no doubled ones around a name");
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused_with_the_nearest_name() {
+        let error = check_word("--port={prot}").unwrap_err();
+        assert_eq!(error.to_string(), "`{prot}` is not a placeholder; there are {port}, {name}, {log}, {trial}, {env}");
+        assert_eq!(error.hint(), "did you mean `{port}`?");
+        let error = check_word("{something_else}").unwrap_err();
+        assert_eq!(error.hint(), "write `{{something_else}}` where the braces are meant as they are");
+        assert_eq!(check_word("{env}"), Err(PlaceholderError::NotHere));
+        assert_eq!(check_command_word("{env}"), Ok(()));
+        assert_eq!(check_command_word("x{env}"), Err(PlaceholderError::NotAlone("x{env}".to_owned())));
+        assert!(asks_for("a{port}", "port") && !asks_for("{{port}}", "port"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_word_is_the_sum_of_its_pieces(word in "[a-c{}_\"é]{0,24}") {
+            let joined: String = pieces(&word).iter().map(|piece| match piece {
+                Piece::Text(text) => (*text).to_owned(),
+                Piece::Placeholder(name) => format!("{{{name}}}"),
+            }).collect();
+            // Only the second brace of a doubled one is lost.
+            prop_assert!(word.len() - joined.len() <= 2 * word.matches("{{").count());
+            prop_assert_eq!(joined.replace(['{', '}'], ""), word.replace(['{', '}'], ""));
+        }
+    }
+}

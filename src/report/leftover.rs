@@ -1,0 +1,86 @@
+//! What killed tuners left behind.
+
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use super::table::table;
+use crate::server::Origin;
+use crate::tuner::{Fate, Found, Reaped};
+
+/// Characters of a name: engines take their whole command line for one.
+const MOST_NAME: usize = 40;
+
+/// One line a process.
+#[must_use]
+pub fn leftovers_table(processes: &[Found]) -> String {
+    let mut table = table(["pid", "name", "study", "trial", "age", "state", "database"], &[0, 3, 4]);
+    for Found { leftover, fate } in processes {
+        let state = match fate {
+            Fate::Running(holder) => format!("running (tuner {holder})"),
+            fate => fate_name(fate).to_owned(),
+        };
+        let origin = &leftover.origin;
+        table.add_row([
+            leftover.pid.to_string(),
+            leftover.name.chars().take(MOST_NAME).collect(),
+            origin.study.clone(),
+            origin.purpose.clone(),
+            age(leftover.age),
+            state,
+            origin.database.display().to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// `{"processes": [...], "stop_commands": [...]}`.
+#[must_use]
+pub fn leftovers_json(reaped: &Reaped) -> Json {
+    let stopped = |(command, ended): &(Vec<String>, Result<(), String>)| json!({"command": command, "ended": ended.is_ok(), "error": ended.as_ref().err()});
+    json!({
+        "processes": reaped.processes.iter().map(process).collect::<Vec<_>>(),
+        "stop_commands": reaped.stop_commands.iter().map(stopped).collect::<Vec<_>>(),
+    })
+}
+
+fn process(Found { leftover, fate }: &Found) -> Json {
+    let Origin { database, study, purpose } = &leftover.origin;
+    let holder = if let Fate::Running(holder) = fate { holder.parse::<u32>().ok() } else { None };
+    json!({
+        "pid": leftover.pid, "name": leftover.name, "study": study, "trial": purpose.parse::<u32>().ok(),
+        "purpose": purpose, "database": database.display().to_string(), "age_s": leftover.age.as_secs_f64(),
+        "state": fate_name(fate), "tuner": holder, "proof": leftover.proof.name(),
+    })
+}
+
+fn fate_name(fate: &Fate) -> &'static str {
+    match fate {
+        Fate::Running(_) => "running",
+        Fate::LeftBehind => "left behind",
+        Fate::Ended => "ended",
+        Fate::Survived => "survived",
+    }
+}
+
+/// Two units at most: `3 h 5 min`, `12 s`.
+fn age(age: Duration) -> String {
+    let seconds = age.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours @ 0..48, minutes, _) => format!("{hours} h {minutes} min"),
+        (hours, ..) => format!("{} days", hours / 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_has_two_units_at_most() {
+        let told = [0, 59, 61, 3_600, 11_105, 200_000].map(|seconds| age(Duration::from_secs(seconds)));
+        assert_eq!(told, ["0 s", "59 s", "1 min 1 s", "1 h 0 min", "3 h 5 min", "2 days"]);
+    }
+}

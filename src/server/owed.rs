@@ -1,0 +1,99 @@
+//! Stop commands that are still to be run: written down before a launch, so that they outlive a tuner that is killed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::finish;
+use super::reap::user;
+
+/// What the name of such a file ends with, beside the launch's log.
+const ENDING: &str = ".stop.json";
+
+/// A launch that signals may not reach, and the command that ends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owed {
+    file: PathBuf,
+    pub command: Vec<String>,
+}
+
+impl Owed {
+    /// Writes the command down beside the launch's log.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(log: &Path, command: &[String]) -> std::io::Result<Self> {
+        let mut file = log.with_extension("").into_os_string();
+        file.push(ENDING);
+        let file = PathBuf::from(file);
+        std::fs::write(&file, serde_json::json!(command).to_string())?;
+        Ok(Self { file, command: command.to_vec() })
+    }
+
+    /// The commands that are owed in a study's folder, in the order of their names. Files of other users are left alone:
+    /// they are no word of ours.
+    #[must_use]
+    pub fn of(directory: &Path) -> Vec<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let own = user();
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let read = |file: PathBuf| {
+            let is_ours = std::fs::symlink_metadata(&file).is_ok_and(|data| data.is_file() && Some(data.uid()) == own);
+            let named = file.file_name()?.to_str()?.ends_with(ENDING);
+            let text = std::fs::read_to_string(&file).ok().filter(|_| is_ours && named)?;
+            let command = serde_json::from_str(&text).ok().filter(|words: &Vec<String>| !words.is_empty())?;
+            Some(Self { file, command })
+        };
+        let mut owed: Vec<_> = entries.filter_map(|entry| read(entry.path())).collect();
+        owed.sort_by(|a, b| a.file.cmp(&b.file));
+        owed
+    }
+
+    /// Runs the command, and owes it no more: a stop command fails above all where there is nothing left to stop.
+    ///
+    /// # Errors
+    /// The command, and what it said.
+    pub async fn pay(self, limit: Duration) -> Result<(), String> {
+        let ended = finish(&self.command, limit).await;
+        self.settle();
+        ended
+    }
+
+    /// Owes it no more: the launch has ended in order.
+    pub fn settle(self) {
+        // What cannot be removed is run once more, which does no harm.
+        let _ = std::fs::remove_file(self.file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_command_is_owed_until_it_has_been_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let done = directory.path().join("done");
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let command = words(&format!("touch {}", done.display()));
+        Owed::write(&directory.path().join("trial-0003.log"), &command).unwrap();
+        let failing = ["sh", "-c", "echo no such container >&2; exit 1"].map(str::to_owned);
+        Owed::write(&directory.path().join("trial-0004.log"), &failing).unwrap();
+        std::fs::write(directory.path().join("trial-0005.stop.json"), "half a li").unwrap();
+        std::fs::write(directory.path().join("trial-0003.log"), "[\"rm\"]").unwrap();
+
+        let owed = Owed::of(directory.path());
+        assert_eq!(owed.iter().map(|owed| owed.command.clone()).collect::<Vec<_>>(), [command, failing.to_vec()]);
+        let mut owed = owed.into_iter();
+        assert_eq!(owed.next().unwrap().pay(Duration::from_secs(10)).await, Ok(()));
+        assert!(done.exists());
+        let error = owed.next().unwrap().pay(Duration::from_secs(10)).await.unwrap_err();
+        assert!(error.contains("exit code 1") && error.contains("no such container"), "{error}");
+        assert_eq!(Owed::of(directory.path()), []);
+    }
+
+    #[tokio::test]
+    async fn a_command_that_hangs_is_given_up() {
+        let error = finish(&["sleep", "600"].map(str::to_owned), Duration::from_millis(50)).await.unwrap_err();
+        assert!(error.contains("sleep 600") && error.contains("50ms"), "{error}");
+    }
+}

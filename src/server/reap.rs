@@ -1,0 +1,322 @@
+//! Processes that launches of a killed tuner left behind, found by proof and ended.
+//!
+//! A tuner that was killed remembers nothing, so each process has to prove by itself that it is of a launch:
+//!
+//! - **Marker.** Its environment names database, study and trial. Engines that set a process title overwrite their
+//!   environment (vLLM does), so this alone misses the processes that hold the device.
+//! - **Log.** Its standard output or error is the file of a trial in `DATABASE.logs/STUDY/`, where the tuner's lock lies.
+//!   That survives a title, a cleared environment and `setsid`.
+//! - **Kin.** It descends from a process with a proof.
+//! - **Session.** It shares a session with a process that has a proof, where the session is the launch's own. A session
+//!   id alone would be no proof: numbers are used again. But the kernel gives a number to no new process while any
+//!   process has it as its session (`free_pid` in `kernel/pid.c` waits for the last of them), so as long as a proven
+//!   process lives in a session, everything in that session goes back to one call of `setsid`. Session ids are therefore
+//!   taken from living proven processes at each look and remembered by nobody. That call was a launch's own where the
+//!   leader is proven or gone and there is no terminal: a shell in which somebody has only repeated a marker keeps its
+//!   session.
+//!
+//! A process that was proven once is known again by its id and start time, which no two processes share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use procfs::process::{FDPermissions, FDTarget, Process, all_processes};
+use procfs::{Current, Uptime};
+
+use super::{LeftBehind, Marker};
+
+const POLL: Duration = Duration::from_millis(20);
+
+/// As in [`Server::stop`](super::Server::stop): vLLM ignores a TERM that comes while it loads; a second one works.
+const REPEAT_TERM: Duration = Duration::from_secs(3);
+
+/// How long KILL may take: memory of a large process is returned page by page.
+const KILL_LIMIT: Duration = Duration::from_secs(20);
+
+/// What a process was started for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    pub database: PathBuf,
+    pub study: String,
+    /// A trial's number, or what else it does for the study, for instance `preflight`.
+    pub purpose: String,
+}
+
+impl Origin {
+    /// Reads the value of a marker.
+    #[must_use]
+    pub fn from_marker(value: &str) -> Option<Self> {
+        // Only the database may hold the sign itself.
+        let mut parts = value.rsplitn(3, '|');
+        let (purpose, study, database) = (parts.next()?, parts.next()?, parts.next()?);
+        let whole = ![purpose, study, database].contains(&"");
+        whole.then(|| Self { database: database.into(), study: study.to_owned(), purpose: purpose.to_owned() })
+    }
+
+    /// Reads the path of a log: `DATABASE.logs/STUDY/trial-0007.log`.
+    #[must_use]
+    pub fn from_log(path: &Path) -> Option<Self> {
+        let number = path.file_name()?.to_str()?.strip_prefix("trial-")?.strip_suffix(".log")?;
+        let number: u32 = number.parse().ok()?;
+        let study = path.parent()?;
+        let logs = study.parent()?.as_os_str().as_bytes();
+        let database = PathBuf::from(OsStr::from_bytes(logs.strip_suffix(b".logs")?));
+        Some(Self { database, study: study.file_name()?.to_str()?.to_owned(), purpose: number.to_string() })
+    }
+
+    /// Whether it is of a study of this database.
+    #[must_use]
+    pub fn is_of(&self, database: &Path) -> bool {
+        self.database == resolved(database)
+    }
+
+    /// Where the study's lock and logs lie.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        log_directory(&self.database, &self.study)
+    }
+}
+
+/// The database under the path that the kernel shows of what lies beside it: without links on the way there.
+fn resolved(database: &Path) -> PathBuf {
+    let absolute = std::path::absolute(database).unwrap_or_else(|_| database.to_owned());
+    let parent = absolute.parent().and_then(|parent| parent.canonicalize().ok());
+    match (parent, absolute.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => absolute,
+    }
+}
+
+/// `DATABASE.logs/STUDY`, beside the database, absolute.
+#[must_use]
+pub fn log_directory(database: &Path, study: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".logs");
+    let directory = PathBuf::from(name).join(study);
+    std::path::absolute(&directory).unwrap_or(directory)
+}
+
+/// How a process is known to be of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Proof {
+    Marker,
+    Log,
+    Kin,
+    Session,
+    /// It had another proof before.
+    Seen,
+}
+
+impl Proof {
+    /// The name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Marker => "marker",
+            Self::Log => "log",
+            Self::Kin => "kin",
+            Self::Session => "session",
+            Self::Seen => "seen",
+        }
+    }
+}
+
+/// A living process of a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    pub pid: i32,
+    /// The process's title, or the name of its program.
+    pub name: String,
+    pub origin: Origin,
+    pub proof: Proof,
+    /// Since its start; zero where the clock cannot be read.
+    pub age: Duration,
+    /// In ticks since the machine's start.
+    started: u64,
+}
+
+/// Living processes of this user that belong to launches which `of` accepts, whether their tuner lives or not, by id.
+/// Reads the whole of `/proc`. This process and those that it descends from are never among them.
+#[must_use]
+pub fn leftovers(of: impl Fn(&Origin) -> bool) -> Vec<Leftover> {
+    look(&BTreeMap::new(), of)
+}
+
+/// Processes that were proven before, by id and start time.
+type Known = BTreeMap<(i32, u64), Origin>;
+
+fn look(known: &Known, of: impl Fn(&Origin) -> bool) -> Vec<Leftover> {
+    let all = snapshot();
+    let uptime = Uptime::current().map_or(0.0, |uptime| uptime.uptime);
+    let ticks = procfs::ticks_per_second().max(1);
+    let own = i32::try_from(std::process::id()).unwrap_or(-1);
+    let proven = proven(&all, known, own).into_iter().filter(|(_, (origin, _))| of(origin));
+    let leftover = |(index, (origin, proof)): (usize, (Origin, Proof))| {
+        let seen = &all[index];
+        #[expect(clippy::cast_precision_loss, reason = "ticks since the start of the machine")]
+        let age = uptime - seen.started as f64 / ticks as f64;
+        let age = Duration::try_from_secs_f64(age).unwrap_or_default();
+        Leftover { pid: seen.pid, name: seen.name.clone(), origin, proof, age, started: seen.started }
+    };
+    proven.map(leftover).collect()
+}
+
+/// Ends every process of the launches that `of` accepts: TERM, repeated, then KILL after `grace`. The caller holds the
+/// locks of their studies, so that no tuner starts a launch meanwhile. Returns who was ended.
+///
+/// # Errors
+/// When a process survives SIGKILL.
+pub async fn end(of: impl Fn(&Origin) -> bool, grace: Duration) -> Result<Vec<Leftover>, LeftBehind> {
+    let (mut ended, mut known) = (Vec::new(), Known::new());
+    let (begin, mut termed) = (Instant::now(), None::<Instant>);
+    loop {
+        let left = look(&known, &of);
+        if left.is_empty() {
+            return Ok(ended);
+        }
+        for leftover in &left {
+            if known.insert((leftover.pid, leftover.started), leftover.origin.clone()).is_none() {
+                ended.push(leftover.clone());
+            }
+        }
+        if begin.elapsed() > grace + KILL_LIMIT {
+            let (pids, marker) = (left.iter().map(|leftover| leftover.pid).collect(), left[0].origin.study.clone());
+            return Err(LeftBehind::Processes { pids, marker, waited: KILL_LIMIT });
+        }
+        if begin.elapsed() >= grace {
+            signal(&left, Signal::SIGKILL);
+        } else if termed.is_none_or(|last| last.elapsed() >= REPEAT_TERM) {
+            signal(&left, Signal::SIGTERM);
+            termed = Some(Instant::now());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Signals processes that are still those that were seen.
+fn signal(leftovers: &[Leftover], signal: Signal) {
+    for leftover in leftovers {
+        let started = Process::new(leftover.pid).and_then(|process| process.stat()).map(|stat| stat.starttime);
+        if started.is_ok_and(|started| started == leftover.started) {
+            // A process that has ended in the meantime is what is wanted.
+            let _ = kill(Pid::from_raw(leftover.pid), signal);
+        }
+    }
+}
+
+/// One living process of this user.
+#[derive(Clone, Debug)]
+struct Seen {
+    pid: i32,
+    parent: i32,
+    session: i32,
+    started: u64,
+    has_terminal: bool,
+    name: String,
+    /// What its environment or its output proves.
+    own_proof: Option<(Origin, Proof)>,
+}
+
+/// Whose processes and files are ours.
+pub(super) fn user() -> Option<u32> {
+    Process::myself().and_then(|process| process.uid()).ok()
+}
+
+fn snapshot() -> Vec<Seen> {
+    let user = user();
+    let read = |process: Process| {
+        let stat = process.stat().ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))?;
+        if process.uid().ok() != user {
+            return None;
+        }
+        let own_proof =
+            marked(&process).map(|of| (of, Proof::Marker)).or_else(|| logging(&process).map(|of| (of, Proof::Log)));
+        // A title is written over the arguments.
+        let title = process.cmdline().unwrap_or_default().first().map(|word| word.trim().to_owned());
+        Some(Seen {
+            pid: stat.pid,
+            parent: stat.ppid,
+            session: stat.session,
+            started: stat.starttime,
+            has_terminal: stat.tty_nr != 0,
+            name: title.filter(|title| !title.is_empty()).unwrap_or(stat.comm),
+            own_proof,
+        })
+    };
+    all_processes().into_iter().flatten().flatten().filter_map(read).collect()
+}
+
+fn marked(process: &Process) -> Option<Origin> {
+    let environment = process.environ().ok()?;
+    let origin = Origin::from_marker(environment.get(OsStr::new(Marker::VARIABLE))?.to_str()?)?;
+    Some(Origin { database: resolved(&origin.database), ..origin })
+}
+
+/// The launch whose log this process writes its output to.
+fn logging(process: &Process) -> Option<Origin> {
+    let of = |descriptor| {
+        let info = process.fd_from_fd(descriptor).ok()?;
+        let FDTarget::Path(path) = &info.target else { return None };
+        let path = path.to_str()?;
+        // Whoever follows a log only reads it.
+        let is_written = info.mode().contains(FDPermissions::WRITE);
+        let origin = Origin::from_log(Path::new(path.strip_suffix(" (deleted)").unwrap_or(path)));
+        // The tuner puts its lock there before it starts anything; anybody may call a folder so.
+        origin.filter(|origin| is_written && origin.directory().join("lock").exists())
+    };
+    of(1).or_else(|| of(2))
+}
+
+/// Which of the processes belong to a launch, by their place.
+fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (Origin, Proof)> {
+    let place: BTreeMap<i32, usize> = all.iter().enumerate().map(|(index, seen)| (seen.pid, index)).collect();
+    let mut excluded = BTreeSet::new();
+    let mut ancestor = Some(own);
+    while let Some(pid) = ancestor.filter(|pid| excluded.insert(*pid)) {
+        ancestor = place.get(&pid).map(|index| all[*index].parent);
+    }
+    let own_session = place.get(&own).map(|index| all[*index].session);
+    let mut found: BTreeMap<usize, (Origin, Proof)> = BTreeMap::new();
+    for (index, seen) in all.iter().enumerate().filter(|(_, seen)| !excluded.contains(&seen.pid)) {
+        let before = || known.get(&(seen.pid, seen.started)).map(|launch| (launch.clone(), Proof::Seen));
+        found.extend(seen.own_proof.clone().or_else(before).map(|proof| (index, proof)));
+    }
+    loop {
+        // A leader that is gone cannot be asked; one of another user is not there either, but cannot be ours.
+        let is_own = |session: i32| match place.get(&session) {
+            Some(leader) => found.contains_key(leader),
+            None => Process::new(session).is_err(),
+        };
+        let sessions: BTreeMap<i32, &Origin> = found
+            .iter()
+            .filter(|(index, _)| !all[**index].has_terminal && Some(all[**index].session) != own_session)
+            .filter(|(index, _)| is_own(all[**index].session))
+            .map(|(index, (launch, _))| (all[*index].session, launch))
+            .collect();
+        let mut more = Vec::new();
+        for (index, seen) in all.iter().enumerate() {
+            if found.contains_key(&index) || excluded.contains(&seen.pid) {
+                continue;
+            }
+            let parent = place.get(&seen.parent).and_then(|parent| found.get(parent));
+            if let Some((launch, _)) = parent {
+                more.push((index, (launch.clone(), Proof::Kin)));
+            } else if let Some(launch) = sessions.get(&seen.session) {
+                more.push((index, ((*launch).clone(), Proof::Session)));
+            }
+        }
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+#[cfg(test)]
+#[path = "reap_tests.rs"]
+mod tests;

@@ -1,0 +1,168 @@
+//! Tests of finding and ending what was left behind.
+
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn launch(trial: &str) -> Origin {
+    Origin { database: PathBuf::from("/data/a.db"), study: "chat".to_owned(), purpose: trial.to_owned() }
+}
+
+fn seen(pid: i32, parent: i32, session: i32, own_proof: Option<Proof>) -> Seen {
+    let own_proof = own_proof.map(|proof| (launch("1"), proof));
+    Seen { pid, parent, session, started: 7, has_terminal: false, name: format!("p{pid}"), own_proof }
+}
+
+/// Far above the largest process id of Linux, so that no such process exists.
+const FREE: i32 = 1 << 24;
+
+fn found(all: &[Seen], known: &Known) -> Vec<(i32, Proof)> {
+    proven(all, known, FREE + 99).into_iter().map(|(index, (_, proof))| (all[index].pid - FREE, proof)).collect()
+}
+
+fn process(pid: i32, parent: i32, session: i32, proof: Option<Proof>) -> Seen {
+    seen(FREE + pid, FREE + parent, FREE + session, proof)
+}
+
+#[test]
+fn markers_and_logs_name_the_launch() {
+    assert_eq!(Origin::from_marker("/data/a|b.db|chat|12"), {
+        Some(Origin { database: "/data/a|b.db".into(), ..launch("12") })
+    });
+    assert_eq!(Origin::from_marker("/data/a.db|chat|preflight"), Some(launch("preflight")));
+    for wrong in ["", "|", "||", "chat|1", "|chat|1", "/data/a.db||1", "/data/a.db|chat|"] {
+        assert_eq!(Origin::from_marker(wrong), None, "{wrong}");
+    }
+    assert_eq!(Origin::from_log(Path::new("/data/a.db.logs/chat/trial-0012.log")), Some(launch("12")));
+    for wrong in ["/data/a.db.logs/chat/notes.log", "/data/logs/chat/trial-0012.log", "/trial-1.log", "trial-1.log"] {
+        assert_eq!(Origin::from_log(Path::new(wrong)), None, "{wrong}");
+    }
+    assert_eq!(launch("1").directory(), Path::new("/data/a.db.logs/chat"));
+}
+
+#[test]
+fn a_proof_covers_kin_and_the_rest_of_its_session() {
+    let all = [
+        process(1, 0, 1, Some(Proof::Log)),
+        process(2, 1, 1, None),
+        process(3, 2, 3, None),
+        // Its parent is gone; its session is the launch's.
+        process(4, 0, 1, None),
+        process(5, 0, 5, None),
+    ];
+    let expected = [(1, Proof::Log), (2, Proof::Kin), (3, Proof::Kin), (4, Proof::Session)];
+    assert_eq!(found(&all, &Known::new()), expected);
+    // Where the leader is gone, what is left of its session is still one launch's.
+    let orphans = [process(7, 0, 6, Some(Proof::Marker)), process(8, 0, 6, None)];
+    assert_eq!(found(&orphans, &Known::new()), [(7, Proof::Marker), (8, Proof::Session)]);
+}
+
+#[test]
+fn a_session_whose_leader_is_somebody_else_is_not_taken() {
+    let all = [process(1, 0, 1, None), process(2, 1, 1, Some(Proof::Marker)), process(3, 1, 1, None)];
+    assert_eq!(found(&all, &Known::new()), [(2, Proof::Marker)]);
+    let mut terminal = [process(7, 0, 6, Some(Proof::Marker)), process(8, 0, 6, None)];
+    terminal[0].has_terminal = true;
+    assert_eq!(found(&terminal, &Known::new()), [(7, Proof::Marker)]);
+}
+
+#[test]
+fn who_asks_and_whom_it_descends_from_are_never_found() {
+    let all = [process(1, 0, 1, Some(Proof::Marker)), process(99, 1, 1, Some(Proof::Marker)), process(3, 1, 1, None)];
+    assert_eq!(found(&all, &Known::new()), []);
+}
+
+#[test]
+fn what_was_proven_is_known_again_by_its_start_and_not_by_its_number() {
+    let known = |started| Known::from([((FREE + 2, started), launch("1"))]);
+    let all = [process(2, 0, 6, None), process(3, 0, 6, None)];
+    assert_eq!(found(&all, &known(7)), [(2, Proof::Seen), (3, Proof::Session)]);
+    assert_eq!(found(&all, &known(6)), []);
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_found_without_a_proof_among_its_ancestors_or_in_its_session(
+        shape in prop::collection::vec((0..12_i32, 0..12_i32, prop::option::weighted(0.2, Just(Proof::Marker)), any::<bool>()), 0..12)
+    ) {
+        let all: Vec<Seen> = shape.iter().enumerate().map(|(index, (parent, session, proof, terminal))| {
+            let pid = i32::try_from(index).unwrap();
+            let mut seen = process(pid, *parent, *session, *proof);
+            seen.has_terminal = *terminal;
+            seen
+        }).collect();
+        let proven = proven(&all, &Known::new(), FREE + 99);
+        for (index, (_, proof)) in &proven {
+            let seen = &all[*index];
+            let others = || proven.keys().filter(|other| *other != index).map(|other| &all[*other]);
+            let holds = match proof {
+                Proof::Marker => seen.own_proof.is_some(),
+                Proof::Kin => others().any(|other| other.pid == seen.parent),
+                Proof::Session => others().any(|other| other.session == seen.session && !other.has_terminal),
+                Proof::Log | Proof::Seen => false,
+            };
+            prop_assert!(holds, "{seen:?} by {proof:?}");
+        }
+        let marked = all.iter().enumerate().filter(|(_, seen)| seen.own_proof.is_some());
+        for (index, _) in marked {
+            prop_assert!(proven.contains_key(&index));
+        }
+    }
+}
+
+/// A child of the test that is killed with it.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a script without a marker, with its output in a file.
+#[expect(clippy::disallowed_methods, reason = "ended by the guard")]
+fn script(text: &str, out: File) -> Ended {
+    let mut command = Command::new("setsid");
+    command.args(["env", "-i", "PATH=/usr/bin:/bin", "sh", "-c", text]).stdin(Stdio::null());
+    Ended(command.stdout(out).stderr(Stdio::null()).spawn().unwrap())
+}
+
+fn wait_for(path: &Path, text: &str) {
+    let begin = Instant::now();
+    while !std::fs::read_to_string(path).is_ok_and(|read| read.contains(text)) {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the script never wrote {text:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[tokio::test]
+async fn a_process_without_marker_is_known_by_its_log_and_ended_with_a_child_that_has_no_proof_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().canonicalize().unwrap().join("a.db");
+    let logs = log_directory(&database, "chat");
+    std::fs::create_dir_all(&logs).unwrap();
+    let log = logs.join("trial-0002.log");
+    let text = "trap '' TERM; sleep 600 >/dev/null & echo up; while :; do sleep 0.1; done";
+    let mut running = script(text, File::create(&log).unwrap());
+    let other = script("echo up; exec sleep 600", File::create(directory.path().join("trial-0002.log")).unwrap());
+    wait_for(&log, "up");
+    let ours = |of: &Origin| of.is_of(&database);
+    assert_eq!(leftovers(ours), [], "without the lock of a tuner the folder is nobody's");
+
+    std::fs::write(logs.join("lock"), "1\n").unwrap();
+    let left = leftovers(ours);
+    assert!(left.iter().all(|left| left.origin.study == "chat" && left.origin.purpose == "2"), "{left:?}");
+    let proofs: BTreeSet<_> = left.iter().map(|left| left.proof).collect();
+    assert!(proofs.contains(&Proof::Log) && proofs.contains(&Proof::Kin), "{left:?}");
+
+    let ended = end(ours, Duration::from_millis(200)).await.unwrap();
+    assert!(ended.len() >= left.len());
+    assert_eq!(leftovers(ours), []);
+    assert!(!running.0.wait().unwrap().success());
+    let others = i32::try_from(other.0.id()).unwrap();
+    assert!(Process::new(others).unwrap().is_alive(), "a log elsewhere proves nothing");
+}

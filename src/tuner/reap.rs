@@ -1,0 +1,116 @@
+//! What killed tuners left behind: found, told from what a living tuner works with, and ended.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Lock, LockError, holder};
+use crate::server::{self, Leftover, Origin, Owed};
+
+/// How long a stop command may take: a container gets ten seconds of grace from `docker stop`.
+pub(super) const STOP_COMMAND_LIMIT: Duration = Duration::from_secs(30);
+
+/// What becomes of a process that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// A living tuner, the process of this id, works with it: it is not touched.
+    Running(String),
+    /// No tuner works with it.
+    LeftBehind,
+    Ended,
+    /// It survived SIGKILL.
+    Survived,
+}
+
+/// A process of a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub leftover: Leftover,
+    pub fate: Fate,
+}
+
+/// What was found and done.
+#[derive(Debug, Default)]
+pub struct Reaped {
+    pub processes: Vec<Found>,
+    /// Stop commands that a killed tuner still owed, and what came of them.
+    pub stop_commands: Vec<(Vec<String>, Result<(), String>)>,
+}
+
+/// The processes of launches that `of` accepts, and whether a tuner works with them. Touches nothing.
+#[must_use]
+pub fn find(of: impl Fn(&Origin) -> bool) -> Vec<Found> {
+    let mut holders: BTreeMap<PathBuf, Option<String>> = BTreeMap::new();
+    let fate = |leftover: Leftover| {
+        let directory = leftover.origin.directory();
+        let held = holders.entry(directory).or_insert_with_key(|directory| holder(&directory.join("lock")));
+        Found { fate: held.clone().map_or(Fate::LeftBehind, Fate::Running), leftover }
+    };
+    server::leftovers(of).into_iter().map(fate).collect()
+}
+
+/// Ends the processes of launches that `of` accepts and no tuner works with, and runs the stop commands that are owed to
+/// them; `folders` are further folders of studies where such commands may lie. A study's lock is held meanwhile, so that
+/// no tuner takes it up.
+///
+/// # Errors
+/// When a lock can neither be taken nor is held.
+pub async fn reap(of: impl Fn(&Origin) -> bool, folders: &[PathBuf], grace: Duration) -> Result<Reaped, LockError> {
+    let mut reaped = Reaped::default();
+    let found = server::leftovers(&of);
+    let mut studies: BTreeMap<PathBuf, Vec<Leftover>> =
+        folders.iter().map(|folder| (folder.clone(), Vec::new())).collect();
+    for leftover in found {
+        studies.entry(leftover.origin.directory()).or_default().push(leftover);
+    }
+    for (directory, leftovers) in studies {
+        let all = |fate: &Fate| leftovers.iter().map(|leftover| (leftover.clone(), fate.clone())).collect::<Vec<_>>();
+        // Where the folder is gone, so is everything that a tuner would need.
+        let lock = directory.is_dir().then(|| Lock::acquire(&directory.join("lock"))).transpose();
+        let _lock = match lock {
+            Err(LockError::Held { holder, .. }) => {
+                let running = all(&Fate::Running(holder));
+                reaped.processes.extend(running.into_iter().map(|(leftover, fate)| Found { leftover, fate }));
+                continue;
+            }
+            lock => lock?,
+        };
+        for owed in Owed::of(&directory) {
+            let command = owed.command.clone();
+            reaped.stop_commands.push((command, owed.pay(STOP_COMMAND_LIMIT).await));
+        }
+        let of_study = |origin: &Origin| origin.directory() == directory && of(origin);
+        let ended = match server::end(of_study, grace).await {
+            // What a stop command had already ended was found at first all the same.
+            Ok(ended) => merged(all(&Fate::Ended), ended, |_| Fate::Ended),
+            // Whoever is still there has survived KILL.
+            Err(_) => {
+                let left = server::leftovers(of_study);
+                let fate = |pid| if left.iter().any(|left| left.pid == pid) { Fate::Survived } else { Fate::Ended };
+                merged(all(&Fate::Ended), left.clone(), fate)
+            }
+        };
+        reaped.processes.extend(ended);
+    }
+    Ok(reaped)
+}
+
+/// What was found at first and what was found later, each once.
+fn merged(first: Vec<(Leftover, Fate)>, later: Vec<Leftover>, fate: impl Fn(i32) -> Fate) -> Vec<Found> {
+    let mut by_pid: BTreeMap<i32, Found> = BTreeMap::new();
+    for leftover in first.into_iter().map(|(leftover, _)| leftover).chain(later) {
+        let fate = fate(leftover.pid);
+        by_pid.insert(leftover.pid, Found { leftover, fate });
+    }
+    by_pid.into_values().collect()
+}
+
+/// The folders of all studies of a database.
+#[must_use]
+pub fn study_folders(database: &Path) -> Vec<PathBuf> {
+    let logs = server::log_directory(database, "");
+    let entries = std::fs::read_dir(logs).into_iter().flatten().flatten();
+    let mut folders: Vec<_> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
