@@ -1,7 +1,6 @@
 //! Short commands: run to their end, or ended at a limit.
 
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -84,21 +83,6 @@ pub async fn output_of(command: &[String], limit: Duration) -> Option<String> {
 pub async fn finish(command: &[String], limit: Duration) -> Result<(), String> {
     let ended = run_short(command, &BTreeMap::new(), limit).await;
     ended.map(drop).map_err(|error| format!("`{}`: {error}", command.join(" ")))
-}
-
-/// Runs a command that nobody waits for, in a session of its own, so that it outlives a Ctrl-C and the tuner.
-pub(super) fn run_unattended(command: &[String], env: &BTreeMap<String, String>) {
-    let [program, arguments @ ..] = command else { return };
-    let mut command = std::process::Command::new(program);
-    command.args(arguments).envs(env).env(Marker::VARIABLE, marker().value());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // SAFETY: `setsid` is async-signal-safe and touches no memory of the parent.
-    #[expect(unsafe_code, reason = "the terminal's signals reach the whole session")]
-    unsafe {
-        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(std::io::Error::from));
-    }
-    #[expect(clippy::disallowed_methods, reason = "it ends by itself; who is left collects it")]
-    let _ = command.spawn();
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::process::Entry;
-use super::short::{run_short, run_unattended};
+use super::short::run_short;
 use super::{Family, Owner, Server, orphan, port};
 
 /// What of a launch is still there after its end.
@@ -149,13 +149,10 @@ impl Server {
 
 impl Drop for Server {
     /// The last resort when a trial is abandoned, by a second Ctrl-C or a panic for instance. It blocks for a moment:
-    /// what is forked between a look at the processes and the signal is seen by the next look. A stop command is started
-    /// and not waited for.
+    /// what is forked between a look at the processes and the signal is seen by the next look. A stop command is left to
+    /// the caller, who owes it ([`Owed`](super::Owed)).
     fn drop(&mut self) {
         if !self.stopped {
-            if let Some((command, env)) = &self.stop_command {
-                run_unattended(command, env);
-            }
             kill_all(&self.family);
             self.compact();
         }

@@ -175,22 +175,6 @@ async fn a_stop_command_is_run_first_and_its_failure_is_told() {
 }
 
 #[tokio::test]
-async fn the_stop_command_of_an_abandoned_server_is_run_and_not_waited_for() {
-    let directory = tempfile::tempdir().unwrap();
-    let flag = directory.path().join("flag");
-    let command = vec!["touch".to_owned(), flag.display().to_string()];
-    let spawn = Spawn { stop_command: Some(command), ..spawn(directory.path(), "echo up; exec sleep 600", 17) };
-    let server = Server::spawn(&spawn).unwrap();
-    until(&server, "up").await;
-    drop(server);
-    let begin = Instant::now();
-    while !flag.exists() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "it was never run");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-#[tokio::test]
 async fn a_port_that_others_hold_is_told_and_an_error_only_where_the_stop_command_should_have_closed_it() {
     let directory = tempfile::tempdir().unwrap();
     let listen = || std::net::TcpListener::bind((crate::server::HOST, 0)).unwrap();
