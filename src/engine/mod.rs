@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagError;
 
-pub use diagnose::diagnose;
+pub use diagnose::{Evidence, Exit, diagnose};
 pub use environment::{environment, is_variable};
 pub use python::python_of;
 pub use startup::observe;

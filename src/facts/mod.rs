@@ -4,10 +4,12 @@ mod device;
 mod gpu;
 mod host;
 mod model;
+mod oom;
 mod version;
 
 pub use device::{Device, Gpu};
 pub use gpu::{GpuError, visible_devices};
 pub use host::{Host, HostLimits};
 pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};
+pub use oom::OomKills;
 pub use version::{EngineVersion, VersionError};

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 
 use tokio::process::{Child, Command};
 
+use crate::engine::Exit;
+use crate::facts::OomKills;
+
 pub use marker::Marker;
 pub use pipe::{Pipe, PipeError};
 pub use port::free_port;
@@ -63,6 +66,8 @@ pub struct Server {
     log: PathBuf,
     started: Instant,
     exited: Option<ExitStatus>,
+    /// When it was started.
+    oom_kills: OomKills,
 }
 
 impl Server {
@@ -73,13 +78,14 @@ impl Server {
         let out = File::create(&spawn.log).map_err(log)?;
         let err = out.try_clone().map_err(log)?;
         let [program, arguments @ ..] = spawn.command.as_slice() else { return Err(SpawnError::NoProgram) };
+        let oom_kills = OomKills::read();
         let mut command = Command::new(program);
         command.args(arguments).envs(&spawn.env).env(Marker::VARIABLE, spawn.marker.value());
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         let (child, session) =
             start(&mut command).map_err(|source| SpawnError::Program { program: program.clone(), source })?;
         let (marker, log) = (spawn.marker.clone(), spawn.log.clone());
-        Ok(Self { child, session, marker, port: spawn.port, log, started: Instant::now(), exited: None })
+        Ok(Self { child, session, marker, port: spawn.port, log, started: Instant::now(), exited: None, oom_kills })
     }
 
     #[must_use]
@@ -96,6 +102,12 @@ impl Server {
         let status = self.child.wait().await.unwrap_or_default();
         self.exited = Some(status);
         status
+    }
+
+    /// How many processes the kernel has killed for want of memory since the launch, ours or others.
+    #[must_use]
+    pub fn oom_kills(&self) -> u64 {
+        OomKills::read().since(self.oom_kills)
     }
 
     /// The beginning and the end of what the engine has logged so far.
@@ -121,12 +133,7 @@ fn start(command: &mut Command) -> std::io::Result<(Child, i32)> {
 /// An exit status in words.
 #[must_use]
 pub fn describe_exit(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "unknown exit status".to_owned(),
-    }
+    Exit::from(status).to_string()
 }
 
 /// The text of a log, or its two ends where it is long; empty where it cannot be read.

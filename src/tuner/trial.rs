@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
-use crate::engine::{LaunchSpec, diagnose};
+use crate::engine::{Evidence, LaunchSpec, diagnose};
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
+use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, free_port};
 use crate::store::{Begin, Study, now};
 use crate::telemetry::Story;
 use crate::trial::{Failure, FailureKind, Launch, Outcome, Trial};
@@ -200,7 +200,7 @@ pub(super) fn failed(kind: FailureKind, message: String) -> Outcome {
 
 fn start_failure(server: &Server, error: StartError) -> Failure {
     match error {
-        StartError::Exited(status) => diagnose(&server.log_text(), &describe_exit(status), FailureKind::StartupExit),
+        StartError::Exited(status) => ended(server, status, false),
         StartError::Timeout(limit) => {
             let last = server.log_text().lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
             let last = last.unwrap_or_else(|| "nothing".to_owned());
@@ -214,9 +214,10 @@ fn start_failure(server: &Server, error: StartError) -> Failure {
 
 /// An engine that ends under load has failed, whatever its exit code.
 pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
-    let failure = diagnose(&server.log_text(), &describe_exit(status), FailureKind::Crash);
-    match failure.kind {
-        FailureKind::OutOfMemory | FailureKind::Crash => failure,
-        _ => Failure { kind: FailureKind::Crash, ..failure },
-    }
+    ended(server, status, true)
+}
+
+fn ended(server: &Server, status: ExitStatus, under_load: bool) -> Failure {
+    let (exit, oom_kills) = (Some(status.into()), server.oom_kills());
+    diagnose(&Evidence { log: &server.log_text(), exit, under_load, oom_kills, ended_by_tuner: false })
 }
