@@ -1,6 +1,7 @@
 //! Studies and trials in one `SQLite` file, which other programs may read at any time.
 
 mod disagreement;
+mod incident;
 mod open;
 mod ranking;
 mod rows;
@@ -8,6 +9,7 @@ mod starts;
 mod telemetry;
 
 pub use disagreement::Difference;
+pub use incident::Incident;
 pub use open::database_path;
 pub use ranking::Ranked;
 pub use starts::{Start, StartKey};

@@ -8,6 +8,7 @@ mod inquiry;
 mod lock;
 mod memory;
 mod prepare;
+mod retry;
 mod sample;
 mod trial;
 
@@ -37,6 +38,8 @@ pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError};
 pub use memory::learned;
 pub use prepare::{Installed, detect};
+pub use retry::Pause;
+use retry::{Patience, Tried};
 pub use trial::command_line;
 use trial::{Launched, asked};
 
@@ -141,6 +144,7 @@ impl Tuner<'_> {
         let stop = self.stop.clone();
         let mut known = learned(self.job, &self.installed, self.store).await?;
         let (mut rejected_in_row, mut failed_starts) = (0, FailedStarts::default());
+        let mut patience = Patience::default();
         let ending = loop {
             if *stop.borrow() > Stop::No {
                 break Ending::Interrupted;
@@ -179,9 +183,13 @@ impl Tuner<'_> {
             } else {
                 rejected_in_row = 0;
                 (self.observer)(Event::Launch { number, proposed_by, config: config.clone() });
-                match self.launch(&study, number, proposed_by, &config).await? {
-                    Some(launched) => launched,
-                    None => break Ending::Interrupted,
+                match self.launch(&study, number, proposed_by, &config, &mut patience).await? {
+                    Tried::Done(launched) => *launched,
+                    Tried::Interrupted => break Ending::Interrupted,
+                    Tried::Paused(pause) => {
+                        (self.observer)(Event::Paused(pause.clone()));
+                        break Ending::Paused(pause);
+                    }
                 }
             };
             let score = self.job.objective.score(&trial.outcome);

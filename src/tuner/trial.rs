@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::retry::{Patience, Tried};
 use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{Evidence, LaunchSpec, diagnose};
@@ -86,47 +87,49 @@ pub fn command_line(
 }
 
 impl Tuner<'_> {
-    /// Launches a configuration and measures it; `None` when it was interrupted and is to be tried again.
+    /// Launches a configuration and measures it. Where its environment fails it is launched again, or the study pauses: then,
+    /// as when it is interrupted, the trial has no outcome and is to be tried again.
     pub(super) async fn launch(
         &mut self,
         study: &Study,
         number: u32,
         proposed_by: &str,
         config: &Config,
-    ) -> Result<Option<Launched>, TuneError> {
-        let begin = Instant::now();
-        let started_at = now();
+        patience: &mut Patience,
+    ) -> Result<Tried, TuneError> {
         let log = self.log_directory().join(format!("trial-{number:04}.log"));
         let mut collisions = 0;
-        let (launch, Attempt { outcome, ready, story }, left_behind) = loop {
+        loop {
+            let (begin, started_at) = (Instant::now(), now());
             let port = free_port().map_err(TuneError::Port)?;
             let command = command_line(self.job, &self.installed, config, Some(port))?;
             let launch = Launch { command: command.clone(), env: self.job.launch_env() };
             let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
             self.store.begin(study.id, &stored).await?;
             let Some((attempt, left_behind)) = self.attempt(number, command, port, log.clone()).await? else {
-                return Ok(None);
+                return Ok(Tried::Interrupted);
             };
-            // Somebody else was quicker: that says nothing about the configuration.
-            if attempt.failed_with(FailureKind::PortInUse) && left_behind.is_none() && collisions < MOST_COLLISIONS {
-                collisions += 1;
-                continue;
+            // Somebody else was quicker: another port may do at once.
+            let again_at_once = attempt.failed_with(FailureKind::PortInUse) && collisions < MOST_COLLISIONS;
+            collisions = if again_at_once { collisions + 1 } else { 0 };
+            let Attempt { outcome, ready, story } = attempt;
+            let trial = Trial {
+                number,
+                proposed_by: proposed_by.to_owned(),
+                config: config.clone(),
+                launch,
+                started_at,
+                startup_s: ready.as_ref().map(|ready| ready.startup.as_secs_f64()),
+                elapsed_s: begin.elapsed().as_secs_f64(),
+                engine_version: ready.and_then(|ready| ready.version),
+                log: Some(log.clone()),
+                outcome,
+            };
+            let launched = Launched { trial, story, left_behind };
+            if let Some(tried) = self.settle(study, patience, launched, again_at_once).await? {
+                return Ok(tried);
             }
-            break (launch, attempt, left_behind);
-        };
-        let trial = Trial {
-            number,
-            proposed_by: proposed_by.to_owned(),
-            config: config.clone(),
-            launch,
-            started_at,
-            startup_s: ready.as_ref().map(|ready| ready.startup.as_secs_f64()),
-            elapsed_s: begin.elapsed().as_secs_f64(),
-            engine_version: ready.and_then(|ready| ready.version),
-            log: Some(log),
-            outcome,
-        };
-        Ok(Some(Launched { trial, story, left_behind }))
+        }
     }
 
     async fn attempt(

@@ -9,6 +9,7 @@ mod check;
 mod exercise;
 mod hardware;
 mod help;
+mod incidents;
 mod late_starts;
 mod memory_model;
 mod model_shapes;

@@ -244,9 +244,9 @@ fn too_little_free(told: &str) -> FailureKind {
 fn child_code(told: &str) -> Option<i32> {
     const BEFORE: [&str; 2] = ["exit code: ", "Failed core proc(s): {"];
     let (_, codes) = BEFORE.iter().find_map(|before| told.split_once(before))?;
-    let numbers = codes.split(|c: char| !(c.is_ascii_digit() || c == '-')).filter_map(|text| text.parse().ok());
-    // Names of processes hold numbers too.
-    numbers.clone().find(|code| *code < 0).or_else(|| numbers.clone().last())
+    let leading = |text: &str| text.split(|c: char| !(c.is_ascii_digit() || c == '-')).next()?.parse().ok();
+    let numbers: Vec<i32> = codes.split(": ").filter_map(leading).collect();
+    numbers.iter().find(|code| **code < 0).or(numbers.first()).copied()
 }
 
 fn processes(count: u64) -> String {

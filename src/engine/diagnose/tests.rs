@@ -254,6 +254,8 @@ fn the_death_of_a_child_is_read_from_the_words_of_its_parent() {
     assert_eq!(kind(starting(&core("{'EngineCore_DP0': -9}"))), K::Killed);
     assert_eq!(kind(starting(&core("{'EngineCore_DP0': 1}"))), K::StartupExit);
     assert_eq!(kind(starting(&core("{}"))), K::StartupExit);
+    assert_eq!(kind(starting(&core("{'Core-1': 1, 'Core-2': -15}"))), K::Killed);
+    assert_eq!(kind(starting(&core("{'Core-1': 1, 'Core-9': 1}"))), K::StartupExit);
     // No exception of its own: it had no time for one.
     let silent = "INFO:     Application startup complete.\n\
                   ERROR 11-20 [c.py:1] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.\n\
