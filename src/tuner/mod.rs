@@ -12,6 +12,7 @@ mod retry;
 mod sample;
 mod trial;
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -38,8 +39,8 @@ pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError};
 pub use memory::learned;
 pub use prepare::{Installed, detect};
+use retry::Patience;
 pub use retry::Pause;
-use retry::{Patience, Tried};
 pub use trial::command_line;
 use trial::{Launched, asked};
 
@@ -143,8 +144,7 @@ impl Tuner<'_> {
 
         let stop = self.stop.clone();
         let mut known = learned(self.job, &self.installed, self.store).await?;
-        let (mut rejected_in_row, mut failed_starts) = (0, FailedStarts::default());
-        let mut patience = Patience::default();
+        let (mut rejected_in_row, mut failed_starts, mut patience) = (0, FailedStarts::default(), Patience::default());
         let ending = loop {
             if *stop.borrow() > Stop::No {
                 break Ending::Interrupted;
@@ -184,12 +184,8 @@ impl Tuner<'_> {
                 rejected_in_row = 0;
                 (self.observer)(Event::Launch { number, proposed_by, config: config.clone() });
                 match self.launch(&study, number, proposed_by, &config, &mut patience).await? {
-                    Tried::Done(launched) => *launched,
-                    Tried::Interrupted => break Ending::Interrupted,
-                    Tried::Paused(pause) => {
-                        (self.observer)(Event::Paused(pause.clone()));
-                        break Ending::Paused(pause);
-                    }
+                    ControlFlow::Continue(launched) => launched,
+                    ControlFlow::Break(ending) => break ending,
                 }
             };
             let score = self.job.objective.score(&trial.outcome);

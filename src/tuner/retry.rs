@@ -1,11 +1,12 @@
 //! Launches that failed for a reason of their environment: kept, launched again after a wait, and a pause of the study where
 //! that does not help. What is broken at night is broken for every configuration.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::trial::{Launched, asked};
-use super::{Event, Stop, TuneError, Tuner};
+use super::{Ending, Event, Stop, TuneError, Tuner};
 use crate::store::{Incident, Study, now};
 use crate::trial::{Blame, Failure, FailureKind, Outcome};
 
@@ -14,13 +15,6 @@ const MOST_FAILURES: u32 = 3;
 
 /// Each wait is so many times as long as the one before.
 const LONGER: u32 = 5;
-
-/// What came of the launches of one trial.
-pub(super) enum Tried {
-    Done(Box<Launched>),
-    Interrupted,
-    Paused(Box<Pause>),
-}
 
 /// Failures of the environment since the last outcome of a launch.
 #[derive(Debug, Default)]
@@ -69,10 +63,10 @@ impl Tuner<'_> {
         patience: &mut Patience,
         launched: Launched,
         again_at_once: bool,
-    ) -> Result<Option<Tried>, TuneError> {
+    ) -> Result<Option<ControlFlow<Ending, Launched>>, TuneError> {
         let Some(failure) = incident(&launched.trial.outcome) else {
             patience.restore();
-            return Ok(Some(Tried::Done(Box::new(launched))));
+            return Ok(Some(ControlFlow::Continue(launched)));
         };
         let incident = self.keep_incident(study, launched.trial.number, failure, launched.trial.log.as_deref()).await?;
         if let Some(left_behind) = launched.left_behind {
@@ -83,14 +77,15 @@ impl Tuner<'_> {
         let Some(wait) = wait else {
             let since = patience.since.clone().unwrap_or_else(now);
             let hint = self.remedy(incident.failure.kind);
-            let pause = Pause { failures: patience.failures, since, last: incident, hint };
-            return Ok(Some(Tried::Paused(Box::new(pause))));
+            let pause = Box::new(Pause { failures: patience.failures, since, last: incident, hint });
+            (self.observer)(Event::Paused(pause.clone()));
+            return Ok(Some(ControlFlow::Break(Ending::Paused(pause))));
         };
         (self.observer)(Event::Retry { incident: Box::new(incident), wait });
         let mut stop = self.stop.clone();
         Ok(tokio::select! {
             biased;
-            () = asked(&mut stop, Stop::Gently) => Some(Tried::Interrupted),
+            () = asked(&mut stop, Stop::Gently) => Some(ControlFlow::Break(Ending::Interrupted)),
             () = tokio::time::sleep(wait) => None,
         })
     }

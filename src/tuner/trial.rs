@@ -1,13 +1,14 @@
 //! One launch from spawn to outcome.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::retry::{Patience, Tried};
-use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
+use super::retry::Patience;
+use super::{Ending, Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{Evidence, LaunchSpec, diagnose};
 use crate::flag::FlagError;
@@ -96,7 +97,7 @@ impl Tuner<'_> {
         proposed_by: &str,
         config: &Config,
         patience: &mut Patience,
-    ) -> Result<Tried, TuneError> {
+    ) -> Result<ControlFlow<Ending, Launched>, TuneError> {
         let log = self.log_directory().join(format!("trial-{number:04}.log"));
         let mut collisions = 0;
         loop {
@@ -107,7 +108,7 @@ impl Tuner<'_> {
             let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
             self.store.begin(study.id, &stored).await?;
             let Some((attempt, left_behind)) = self.attempt(number, command, port, log.clone()).await? else {
-                return Ok(Tried::Interrupted);
+                return Ok(ControlFlow::Break(Ending::Interrupted));
             };
             // Somebody else was quicker: another port may do at once.
             let again_at_once = attempt.failed_with(FailureKind::PortInUse) && collisions < MOST_COLLISIONS;

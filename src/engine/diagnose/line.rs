@@ -97,8 +97,8 @@ impl<'a> Line<'a> {
         let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
         let last = name.rsplit('.').next().unwrap_or(name);
         // One word alone is the name of an exception without a message, or just a word.
-        let suffices = |end: &&str| last.ends_with(*end) && (message.len() > name.len() || last != "error");
-        (is_name && EXCEPTIONS.iter().any(|end| suffices(&end))).then_some(name)
+        let suffices = |end: &&str| last.ends_with(end) && (message.len() > name.len() || last != "error");
+        (is_name && EXCEPTIONS.iter().any(suffices)).then_some(name)
     }
 }
 

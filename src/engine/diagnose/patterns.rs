@@ -1,4 +1,4 @@
-//! What vLLM, PyTorch and their libraries say when something goes wrong, and what that is. Sources: their own texts,
+//! What vLLM, `PyTorch` and their libraries say when something goes wrong, and what that is. Sources: their own texts,
 //! releases of vLLM as in `flag`.
 
 use crate::trial::FailureKind;

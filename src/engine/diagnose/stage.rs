@@ -54,12 +54,12 @@ pub(super) fn of_memory(lines: &[Line<'_>], at: usize, under_load: bool) -> Fail
         return FailureKind::OutOfMemorySampler;
     }
     // Of the calls in the traceback the innermost that is known: the profile captures a graph to see what one takes.
-    let traceback = lines[..at].iter().rev().take_while(|line| line.is_indented());
+    let mut traceback = lines[..at].iter().rev().take_while(|line| line.is_indented());
     let known = |line: &Line<'_>| {
         let (_, function) = line.message().strip_prefix("File ")?.rsplit_once(", in ")?;
         FRAMES.iter().find(|(name, _)| *name == function).map(|(_, kind)| *kind)
     };
-    if let Some(kind) = traceback.filter_map(known).next() {
+    if let Some(kind) = traceback.find_map(known) {
         return kind;
     }
     let after = |line: &Line<'_>| LINES.iter().find(|(text, _)| line.message().contains(text)).map(|(_, kind)| *kind);

@@ -12,6 +12,11 @@ fn loaded(log: &str) -> Evidence<'_> {
     Evidence { under_load: true, ..starting(log) }
 }
 
+/// An engine that has ended under load as if it had been asked to.
+fn gone(log: &str) -> Evidence<'_> {
+    Evidence { exit: Some(Exit::Code(0)), ..loaded(log) }
+}
+
 fn kind(evidence: Evidence<'_>) -> K {
     diagnose(&evidence).kind
 }
@@ -241,9 +246,6 @@ fn the_death_of_a_child_is_read_from_the_words_of_its_parent() {
              RuntimeError: Executor failed.\n(APIServer pid=5) INFO:     Application shutdown complete."
         )
     };
-    fn gone(log: &str) -> Evidence<'_> {
-        Evidence { exit: Some(Exit::Code(0)), ..loaded(log) }
-    }
     assert_eq!(kind(gone(&worker("-9"))), K::Killed);
     assert_eq!(kind(Evidence { oom_kills: 2, ..gone(&worker("-9")) }), K::HostMemory);
     assert_eq!(kind(gone(&worker("-11"))), K::Crash);
