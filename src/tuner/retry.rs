@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::trial::{Launched, asked};
 use super::{Ending, Event, Stop, TuneError, Tuner};
 use crate::store::{Incident, Study, now};
-use crate::trial::{Blame, Failure, FailureKind, Outcome};
+use crate::trial::{Blame, Failure, FailureKind, Outcome, Trial};
 
 /// Launches in a row that may fail for a reason of the environment, over all trials, before the study pauses.
 const MOST_FAILURES: u32 = 3;
@@ -68,13 +68,19 @@ impl Tuner<'_> {
             patience.restore();
             return Ok(Some(ControlFlow::Continue(launched)));
         };
-        let incident = self.keep_incident(study, launched.trial.number, failure, launched.trial.log.as_deref()).await?;
+        let number = launched.trial.number;
+        let incident = self.keep_incident(study, number, failure, launched.trial.log.as_deref()).await?;
         if let Some(left_behind) = launched.left_behind {
             return Err(left_behind.into());
         }
         let wait =
             if again_at_once { Some(Duration::ZERO) } else { patience.lose(&incident.at, self.job.engine.retry_after) };
         let Some(wait) = wait else {
+            // An engine that crashes without a word looks killed. What has paused the study before is then its own fault.
+            if incident.failure.kind == FailureKind::Killed && incident.attempt >= 2 * MOST_FAILURES {
+                let trial = Trial { log: incident.log, ..launched.trial };
+                return Ok(Some(ControlFlow::Continue(Launched { trial, ..launched })));
+            }
             let since = patience.since.clone().unwrap_or_else(now);
             let hint = self.remedy(incident.failure.kind);
             let pause = Box::new(Pause { failures: patience.failures, since, last: incident, hint });
@@ -123,7 +129,9 @@ impl Tuner<'_> {
                 None => "free some space, inodes or open files (`df -h`, `df -i`, `ulimit -n`)".to_owned(),
             },
             FailureKind::Killed => {
-                "find out who ends it: `journalctl -k`, a limit of the scheduler or container, another user".to_owned()
+                "find out who ends it: `journalctl -k`, a limit of the scheduler or container, another \
+                                    user; where it is killed again and again the trial fails, and the study goes on"
+                    .to_owned()
             }
             _ => "see the log".to_owned(),
         };

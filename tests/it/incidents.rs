@@ -137,3 +137,18 @@ fn a_wait_for_the_environment_can_be_interrupted() {
     assert!(begin.elapsed() < Duration::from_secs(10));
     assert_eq!(running(&workplace), 1);
 }
+
+#[test]
+fn a_configuration_that_is_killed_in_every_run_fails_and_the_study_goes_on_with_the_next() {
+    // The defaults alone carry no --max-num-seqs.
+    let before = r#"case "$*" in *max-num-seqs*) ;; *) kill -9 $$;; esac"#;
+    let workplace = Workplace::with_study(&study_with(&engine(before), "trials = 2\nconfirm = 0"));
+    let paused = workplace.run(&["tune", "study.toml"]);
+    assert_eq!((paused.code, workplace.trials().len()), (Some(5), 0), "{}", paused.stderr);
+    let again = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    let trials = workplace.trials();
+    let states: Vec<_> = trials.iter().map(|trial| trial["state"].as_str().unwrap()).collect();
+    assert_eq!((states, &trials[0]["reason_code"]), (vec!["failed", "measured"], &"killed".into()));
+    assert!(trials[0]["log"].as_str().unwrap().ends_with("trial-0000.6.log"), "{}", trials[0]);
+}

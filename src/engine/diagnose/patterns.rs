@@ -142,8 +142,9 @@ pub(super) const WRAPPERS: [&str; 14] = [
 ];
 
 /// Wrappers around a process that has ended without a word, which is the way of signals: an exception would be in the log.
-/// That it could not be initialized is no such wrapper: there the exit codes of the processes follow.
-pub(super) const SILENT: [&str; 7] = [
+/// Where exit codes follow they decide; a process that was killed during the start of 0.32 leaves none in its braces.
+pub(super) const SILENT: [&str; 8] = [
+    "Failed core proc(s): {}",
     "WorkerProc initialization failed",
     "EngineDeadError",
     "Engine process failed to start",

@@ -255,7 +255,7 @@ fn the_death_of_a_child_is_read_from_the_words_of_its_parent() {
     };
     assert_eq!(kind(starting(&core("{'EngineCore_DP0': -9}"))), K::Killed);
     assert_eq!(kind(starting(&core("{'EngineCore_DP0': 1}"))), K::StartupExit);
-    assert_eq!(kind(starting(&core("{}"))), K::StartupExit);
+    assert_eq!(kind(starting(&core("{}"))), K::Killed);
     assert_eq!(kind(starting(&core("{'Core-1': 1, 'Core-2': -15}"))), K::Killed);
     assert_eq!(kind(starting(&core("{'Core-1': 1, 'Core-9': 1}"))), K::StartupExit);
     // No exception of its own: it had no time for one.
@@ -267,6 +267,26 @@ fn the_death_of_a_child_is_read_from_the_words_of_its_parent() {
     assert_eq!(kind(gone(&fatal)), K::Crash);
     let in_order = "INFO:     Application startup complete.\nINFO:     Application shutdown complete.";
     assert_eq!(kind(gone(in_order)), K::Killed);
+}
+
+/// Logs of vLLM 0.32 on a CPU, one of whose processes was killed, or which was asked to end; from there on, and cut.
+#[test]
+fn the_real_engine_that_somebody_kills_is_known_as_killed() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/failures");
+    for (file, under_load, code) in [
+        ("engine_core_killed_during_start", false, 1),
+        ("worker_killed_during_start", false, 1),
+        ("engine_core_killed_under_load", true, 0),
+        ("worker_killed_under_load", true, 0),
+        ("server_asked_to_end_under_load", true, 0),
+    ] {
+        let log = std::fs::read_to_string(directory.join(file).with_extension("log")).unwrap();
+        let evidence = Evidence { exit: Some(Exit::Code(code)), under_load, ..starting(&log) };
+        assert_eq!(kind(evidence), K::Killed, "{file}: {:?}", diagnose(&evidence));
+        let memory = kind(Evidence { oom_kills: 1, ..evidence });
+        let asked = file == "server_asked_to_end_under_load";
+        assert_eq!(memory, if asked { K::Killed } else { K::HostMemory }, "{file}");
+    }
 }
 
 #[test]
@@ -316,7 +336,8 @@ fn recorded_failures_get_their_labels() {
             "oom_under_load" => (true, K::OutOfMemoryLoad),
             "killed_after_start" => (true, K::Killed),
             "killed_during_start" => (false, K::Killed),
-            "init_failed_unknown" => (false, K::StartupExit),
+            // Nothing in the log tells it from a process that was killed.
+            "init_failed_unknown" => (false, K::Killed),
             other => panic!("an unknown label: {other}"),
         };
         let exit = Some(Exit::Code(i32::from(!under_load)));
