@@ -346,6 +346,33 @@ fn recorded_failures_get_their_labels() {
     }
 }
 
+#[test]
+fn recorded_refusals_are_the_configurations_own() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/vllm/cases-0.32.0.json");
+    let Ok(text) = std::fs::read_to_string(path) else {
+        let _ =
+            std::io::Write::write_all(&mut std::io::stderr(), b"skipped: the recorded refusals, which are not here\n");
+        return;
+    };
+    let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let refused = record["cases"].as_array().unwrap().iter().filter(|case| case["outcome"] != "accepted");
+    let mut unsupported = 0;
+    for case in refused {
+        let told = case["fragment"].as_str().unwrap();
+        let (code, log) = match (case["outcome"].as_str(), told.split_once(": ")) {
+            (Some("argparse_exit_2"), _) => (2, format!("usage: vllm serve\nvllm serve: error: {told}")),
+            (_, Some((class, told))) if class.ends_with("Config") => {
+                (1, format!("pydantic_core._pydantic_core.ValidationError: 1 validation error for {class}\n  {told}"))
+            }
+            _ => (1, format!("  File \"/vllm/config/x.py\", line 1, in f\nValueError: {told}")),
+        };
+        let failure = diagnose(&Evidence { exit: Some(Exit::Code(code)), ..starting(&log) });
+        assert!(matches!(failure.kind, K::InvalidArgument | K::Unsupported), "{log}: {failure:?}");
+        unsupported += i32::from(failure.kind == K::Unsupported);
+    }
+    assert!(unsupported >= 4, "{unsupported}");
+}
+
 proptest! {
     #[test]
     fn any_log_and_any_end_have_a_cause_in_one_line(
