@@ -72,7 +72,7 @@ mod tests {
 
     fn incident(number: u32, attempt: u32, kind: FailureKind) -> Incident {
         let failure = Failure { kind, message: format!("{number}.{attempt}") };
-        Incident { number, attempt, at: super::super::now(), failure, log: Some(PathBuf::from("/logs/a.1.log")) }
+        Incident { number, attempt, at: crate::store::now(), failure, log: Some(PathBuf::from("/logs/a.1.log")) }
     }
 
     #[tokio::test]

@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn only_failures_of_the_environment_are_incidents() {
         for kind in FailureKind::ALL {
-            let outcome = super::super::trial::failed(kind, String::new());
+            let outcome = crate::tuner::trial::failed(kind, String::new());
             assert_eq!(incident(&outcome).is_some(), kind.blame() == Blame::Environment, "{kind}");
         }
     }

@@ -335,9 +335,8 @@ fn recorded_failures_get_their_labels() {
         let (under_load, expected) = match entry["label"].as_str().unwrap() {
             "oom_under_load" => (true, K::OutOfMemoryLoad),
             "killed_after_start" => (true, K::Killed),
-            "killed_during_start" => (false, K::Killed),
-            // Nothing in the log tells it from a process that was killed.
-            "init_failed_unknown" => (false, K::Killed),
+            // Nothing in the log tells the second from a process that was killed.
+            "killed_during_start" | "init_failed_unknown" => (false, K::Killed),
             other => panic!("an unknown label: {other}"),
         };
         let exit = Some(Exit::Code(i32::from(!under_load)));
