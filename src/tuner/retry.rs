@@ -207,6 +207,11 @@ mod tests {
     }
 
     #[test]
+    fn a_place_without_blocks_or_without_existence_is_not_called_full() {
+        assert_eq!(scarce(&[PathBuf::from("/proc"), PathBuf::from("/no/such/place")]), None);
+    }
+
+    #[test]
     fn only_failures_of_the_environment_are_incidents() {
         for kind in FailureKind::ALL {
             let outcome = crate::tuner::trial::failed(kind, String::new());
