@@ -10,9 +10,9 @@ use serde_json::json;
 use super::Global;
 use crate::config::Config;
 use crate::job::Job;
-use crate::report::number;
+use crate::report::{self, number};
 use crate::rule::Removed;
-use crate::store::Scored;
+use crate::store::{Incident, Scored};
 use crate::trial::Outcome;
 use crate::tuner::{CONFIRMATION, Ending, Event, Phase, WrongRule};
 
@@ -183,9 +183,20 @@ impl Progress {
                 "trial {}: measuring again, the load generator was the bottleneck: {reasons}",
                 state.number
             )),
+            Event::Retry { incident, wait } => {
+                let Incident { number, failure, .. } = &**incident;
+                let when = if wait.is_zero() { "at once".to_owned() } else { format!("in {}", fine(*wait)) };
+                Some(format!(
+                    "trial {number}: not its fault, {}: {}; launching again {when}",
+                    failure.kind, failure.message
+                ))
+            }
             Event::Phase(phase) if self.verbose => Some(format!("trial {}: {phase}", state.number)),
-            // The error that follows an interruption says it.
-            Event::Phase(_) | Event::Progress { .. } | Event::End(Ending::Interrupted) => None,
+            // The error that follows an interruption or a pause says it.
+            Event::Phase(_)
+            | Event::Progress { .. }
+            | Event::Paused(_)
+            | Event::End(Ending::Interrupted | Ending::Paused(_)) => None,
             Event::Trial { trial, improves, .. } => self.trial_line(trial, *improves),
             Event::End(ending) => Some(format!("done: {ending}")),
         }
@@ -238,6 +249,19 @@ impl Progress {
             Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
             Event::Differs { differences } => json!({"event": "differs", "differences": differences}),
             Event::Void { reasons } => json!({"event": "void", "reasons": reasons}),
+            Event::Retry { incident, wait } => {
+                let mut json = report::incident_json(incident);
+                json["event"] = "retry".into();
+                json["wait_s"] = wait.as_secs_f64().into();
+                json
+            }
+            Event::Paused(pause) => json!({
+                "event": "pause",
+                "failures": pause.failures,
+                "since": pause.since,
+                "last": report::incident_json(&pause.last),
+                "hint": pause.hint,
+            }),
             Event::Progress { .. } if !self.verbose => return None,
             Event::Progress { done, total } => json!({"event": "progress", "done": done, "total": total}),
             Event::Trial { trial, improves, .. } => json!({
@@ -281,6 +305,8 @@ impl State {
             | Event::WrongRule(_)
             | Event::Differs { .. }
             | Event::Void { .. }
+            | Event::Retry { .. }
+            | Event::Paused(_)
             | Event::Progress { .. }
             | Event::End(_) => {}
         }
@@ -309,6 +335,11 @@ pub(super) fn coarse(duration: Duration) -> String {
         seconds @ 90..5400 => format!("{} min", seconds.div_ceil(60)),
         _ => format!("{:.1} h", duration.as_secs_f64() / 3600.0),
     }
+}
+
+/// `0.5 s` or `10 s`, and longer times coarsely.
+fn fine(duration: Duration) -> String {
+    if duration < Duration::from_secs(10) { format!("{} s", number(duration.as_secs_f64())) } else { coarse(duration) }
 }
 
 #[cfg(test)]

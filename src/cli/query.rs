@@ -108,17 +108,20 @@ impl Show {
         let study = self.which.find(&store).await?;
         let scored = find_trial(&store, &study, self.trial).await?;
         let startup = store.startup(&study, self.trial).await?;
+        let incidents = store.incidents(&study, Some(self.trial)).await?;
         let story = store.telemetry(&study, self.trial).await?;
         match self.format {
             Format::Table => {
                 let start = startup.as_ref().map(report::startup_text).unwrap_or_default();
                 let server = story.as_ref().map(report::telemetry_text).unwrap_or_default();
-                print(&format!("{}{start}{server}", report::show_text(&study, &scored)))
+                let incidents = report::incidents_text(&incidents);
+                print(&format!("{}{incidents}{start}{server}", report::show_text(&study, &scored)))
             }
             Format::Json => {
                 let mut json = report::trial_json(&study, &scored);
                 json["startup"] = serde_json::to_value(&startup).unwrap_or_default();
                 json["telemetry"] = story.as_ref().map_or(Json::Null, report::telemetry_json);
+                json["incidents"] = incidents.iter().map(report::incident_json).collect();
                 print_json(&json)
             }
         }
@@ -127,10 +130,17 @@ impl Show {
 
 /// A trial that must be there.
 pub(super) async fn find_trial(store: &Store, study: &Study, number: u32) -> Result<Scored, Failure> {
-    store.trial(study, number).await?.ok_or_else(|| {
-        Failure::new(INVALID, format!("study {:?} has no finished trial {number}", study.name))
-            .with_hint("`setpoint trials` lists them")
-    })
+    if let Some(scored) = store.trial(study, number).await? {
+        return Ok(scored);
+    }
+    let missing = Failure::new(INVALID, format!("study {:?} has no finished trial {number}", study.name));
+    // What a paused study waits with has incidents and nothing else yet.
+    let incidents = store.incidents(study, Some(number)).await?;
+    Err(missing.with_hint(if incidents.is_empty() {
+        "`setpoint trials` lists them".to_owned()
+    } else {
+        format!("it is to be launched again after\n{}", report::incidents_text(&incidents).trim_end())
+    }))
 }
 
 impl Best {

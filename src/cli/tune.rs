@@ -1,5 +1,6 @@
 //! `tune`: runs a study, or goes on with it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
 use crate::report::number;
 use crate::sampler::{self, Past};
-use crate::store::{Difference, Ranked, Store, Study};
+use crate::store::{Difference, Incident, Ranked, Store, Study};
 use crate::trial::FailureKind;
 use crate::tuner::{Ending, Inquiry, Stop, TuneError, Tuner, detect, preflight_setup};
 
@@ -106,6 +107,7 @@ impl Tune {
         match summary.ending {
             // What was found so far has been printed; the exit code says that it is not all.
             Ending::Interrupted => Err(Failure::new(INTERRUPTED, Ending::Interrupted.to_string())),
+            Ending::Paused(pause) => Err(Failure::new(ENGINE_NEVER_HEALTHY, pause.to_string()).with_hint(pause.hint)),
             ending @ Ending::EngineBroken { .. } => Err(Failure::new(ENGINE_NEVER_HEALTHY, ending.to_string())
                 .with_hint("`setpoint trials` shows each failure, `setpoint show N` the log's place")),
             ending @ Ending::NothingValid { .. } => {
@@ -143,6 +145,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         format!("best: trial {}, {}", best.first.trial.number, value(&best)),
         format!("  {}", best.first.trial.config),
     ];
+    lines.extend(describe_incidents(&store.incidents(study, None).await?));
     if let Some(baseline) = &baseline {
         let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
         lines.push(format!("engine's defaults: {}{limits}", value(baseline)));
@@ -157,6 +160,19 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         study.name
     ));
     print(&lines.join("\n"))
+}
+
+/// Launches that were made again count nowhere else.
+fn describe_incidents(incidents: &[Incident]) -> Option<String> {
+    let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
+    for incident in incidents {
+        *kinds.entry(incident.failure.kind).or_default() += 1;
+    }
+    let kinds: Vec<_> = kinds.into_iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let launches = if incidents.len() == 1 { "launch" } else { "launches" };
+    let text =
+        format!("{} more {launches} failed for reasons of the environment: {}", incidents.len(), kinds.join(", "));
+    (!incidents.is_empty()).then_some(text)
 }
 
 /// Where rules and engine differ, a rule has to be mended.

@@ -5,6 +5,7 @@ mod device_memory;
 mod gpu;
 mod host;
 mod model;
+mod oom;
 mod version;
 
 pub use device::{Device, Gpu};
@@ -12,4 +13,5 @@ pub use device_memory::{DeviceMemory, DeviceMemoryReader, Holder};
 pub use gpu::{GpuError, visible_devices};
 pub use host::{Host, HostLimits};
 pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};
+pub use oom::OomKills;
 pub use version::{EngineVersion, VersionError};

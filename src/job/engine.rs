@@ -37,6 +37,8 @@ pub struct EngineJob {
     pub startup_timeout: Duration,
     /// How long a server may take to end after TERM.
     pub stop_timeout: Duration,
+    /// How long to wait before the same trial is launched again when its environment has failed, at first.
+    pub retry_after: Duration,
 }
 
 impl std::fmt::Debug for EngineJob {
@@ -124,6 +126,7 @@ impl EngineJob {
             preflight: section.optional("preflight")?.unwrap_or(true),
             startup_timeout: section.optional("startup_timeout")?.unwrap_or(Duration::from_mins(15)),
             stop_timeout: section.optional("stop_timeout")?.unwrap_or(Duration::from_secs(30)),
+            retry_after: section.optional("retry_after")?.unwrap_or(Duration::from_secs(10)),
         })
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::objective::Score;
-use crate::store::{Counts, Ranked, Scored, Study};
+use crate::store::{Counts, Incident, Ranked, Scored, Study};
 use crate::trial::Outcome;
 
 /// One study with its counts.
@@ -54,6 +54,19 @@ pub fn trial_json(study: &Study, scored: &Scored) -> Json {
             Score::Infeasible { violation, .. } => Some(violation),
             Score::Feasible { .. } => Some(0.0),
         },
+    })
+}
+
+/// A launch that failed for a reason of its environment.
+#[must_use]
+pub fn incident_json(incident: &Incident) -> Json {
+    json!({
+        "trial": incident.number,
+        "attempt": incident.attempt,
+        "at": incident.at,
+        "kind": incident.failure.kind.name(),
+        "message": incident.failure.message,
+        "log": incident.log,
     })
 }
 

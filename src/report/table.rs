@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::objective::{Objective, Score};
 use crate::space::SpaceFile;
-use crate::store::{Counts, Ranked, Scored, Study};
+use crate::store::{Counts, Incident, Ranked, Scored, Study};
 use crate::trial::Outcome;
 
 /// Characters that a configuration or reason may take in a table.
@@ -163,6 +163,17 @@ pub fn show_text(study: &Study, scored: &Scored) -> String {
         }
     }
     text
+}
+
+/// Launches of a trial that failed for a reason of their environment, a line each; as a part of [`show_text`].
+#[must_use]
+pub fn incidents_text(incidents: &[Incident]) -> String {
+    incidents.iter().fold(String::new(), |mut text, incident| {
+        let Incident { attempt, at, failure, log, .. } = incident;
+        let log = log.as_ref().map(|log| format!(" (log {})", log.display())).unwrap_or_default();
+        let _ = writeln!(text, "{:<24}{attempt}, {at}, {}: {}{log}", "incident", failure.kind, failure.message);
+        text
+    })
 }
 
 fn state(scored: &Scored) -> &'static str {

@@ -30,6 +30,8 @@ use std::time::Instant;
 
 use tokio::process::{Child, Command};
 
+use crate::engine::Exit;
+use crate::facts::OomKills;
 use family::Family;
 pub use gate::{Baseline, Held, StillHeld};
 use keeper::Keeper;
@@ -95,6 +97,8 @@ pub struct Server {
     /// Whether [`Server::stop`] has done what it can.
     stopped: bool,
     _keeper: Keeper,
+    /// When it was started.
+    oom_kills: OomKills,
 }
 
 impl Server {
@@ -106,6 +110,7 @@ impl Server {
         let out = log.writer().map_err(log_failed)?;
         let err = log.writer().map_err(log_failed)?;
         let [program, arguments @ ..] = spawn.command.as_slice() else { return Err(SpawnError::NoProgram) };
+        let oom_kills = OomKills::read();
         let mut command = Command::new(program);
         command.args(arguments).envs(&spawn.env);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
@@ -126,6 +131,7 @@ impl Server {
             started: Instant::now(),
             exited: None,
             stopped: false,
+            oom_kills,
         })
     }
 
@@ -143,6 +149,12 @@ impl Server {
         let status = self.child.wait().await.unwrap_or_default();
         self.exited = Some(status);
         status
+    }
+
+    /// How many processes the kernel has killed for want of memory since the launch, ours or others.
+    #[must_use]
+    pub fn oom_kills(&self) -> u64 {
+        OomKills::read().since(self.oom_kills)
     }
 
     /// The beginning and the end of what the engine has logged so far.
@@ -180,10 +192,5 @@ fn start(command: &mut Command, marker: Marker, log: Option<(u64, u64)>) -> std:
 /// An exit status in words.
 #[must_use]
 pub fn describe_exit(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "unknown exit status".to_owned(),
-    }
+    Exit::from(status).to_string()
 }

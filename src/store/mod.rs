@@ -2,6 +2,7 @@
 
 mod check;
 mod disagreement;
+mod incident;
 mod open;
 mod ranking;
 mod rows;
@@ -11,6 +12,7 @@ mod telemetry;
 
 pub use check::quick_check;
 pub use disagreement::Difference;
+pub use incident::Incident;
 pub use open::database_path;
 pub use ranking::Ranked;
 pub use starts::{Start, StartKey};

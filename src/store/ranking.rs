@@ -34,7 +34,8 @@ macro_rules! ranking {
          FROM trials \
          WHERE study_id = ? AND state IN ('measured', 'failed') GROUP BY config \
          HAVING max(violation) = 0 AND \
-         total(state = 'failed' AND reason_code NOT IN ('spawn', 'port_in_use', 'wrong_server', 'client_bound')) = 0"
+         total(state = 'failed' AND reason_code NOT IN ('spawn', 'wrong_server', 'client_bound', \
+         'model_unavailable', 'device_busy', 'port_in_use', 'network', 'disk', 'killed')) = 0"
     };
 }
 

@@ -56,7 +56,7 @@ pub enum FailureKind {
     NoKvMemory,
     /// The host's memory ran out, or was about to: the kernel or the tuner ended the engine.
     HostMemory,
-    /// Another process holds the device's memory.
+    /// The device is not to be had: another process holds its memory, or it is broken.
     DeviceBusy,
     /// Another process holds the port.
     PortInUse,

@@ -1,9 +1,11 @@
 //! What a run of the tuner tells whoever watches it.
 
-use super::WrongRule;
+use std::time::Duration;
+
+use super::{Pause, WrongRule};
 use crate::config::Config;
 use crate::rule::Removal;
-use crate::store::Scored;
+use crate::store::{Incident, Scored};
 use crate::trial::Difference;
 
 /// Called from the tuner and from the load's thread: it must be quick and must not block.
@@ -56,6 +58,13 @@ pub enum Event {
     Void {
         reasons: String,
     },
+    /// A launch failed for a reason of its environment; the same trial is launched again after a wait.
+    Retry {
+        incident: Box<Incident>,
+        wait: Duration,
+    },
+    /// The environment failed too often; the end follows.
+    Paused(Box<Pause>),
     /// Requests of the present phase that have ended.
     Progress {
         done: usize,
@@ -100,6 +109,8 @@ pub enum Ending {
         failures: usize,
         last: String,
     },
+    /// The environment failed at several launches in a row; the study waits for a person.
+    Paused(Box<Pause>),
     Interrupted,
 }
 
@@ -131,6 +142,7 @@ impl std::fmt::Display for Ending {
             Self::EngineBroken { failures, last } => {
                 write!(f, "the engine failed at each of {failures} starts, most recently with {last}")
             }
+            Self::Paused(pause) => write!(f, "{pause}"),
             Self::Interrupted => f.write_str("interrupted; run the same command again to go on"),
         }
     }

@@ -10,9 +10,11 @@ mod lock;
 mod memory;
 mod prepare;
 mod reap;
+mod retry;
 mod sample;
 mod trial;
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -40,6 +42,8 @@ pub use lock::{Lock, LockError, holder};
 pub use memory::learned;
 pub use prepare::{Installed, detect};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
+use retry::Patience;
+pub use retry::Pause;
 pub use trial::command_line;
 use trial::{Launched, asked};
 
@@ -145,7 +149,7 @@ impl Tuner<'_> {
 
         let stop = self.stop.clone();
         let mut known = learned(self.job, &self.installed, self.store).await?;
-        let (mut rejected_in_row, mut failed_starts) = (0, FailedStarts::default());
+        let (mut rejected_in_row, mut failed_starts, mut patience) = (0, FailedStarts::default(), Patience::default());
         let ending = loop {
             if *stop.borrow() > Stop::No {
                 break Ending::Interrupted;
@@ -184,9 +188,9 @@ impl Tuner<'_> {
             } else {
                 rejected_in_row = 0;
                 (self.observer)(Event::Launch { number, proposed_by, config: config.clone() });
-                match self.launch(&study, number, proposed_by, &config).await? {
-                    Some(launched) => launched,
-                    None => break Ending::Interrupted,
+                match self.launch(&study, number, proposed_by, &config, &mut patience).await? {
+                    ControlFlow::Continue(launched) => launched,
+                    ControlFlow::Break(ending) => break ending,
                 }
             };
             let score = self.job.objective.score(&trial.outcome);

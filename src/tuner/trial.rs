@@ -1,19 +1,19 @@
 //! One launch from spawn to outcome.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
+use super::retry::Patience;
+use super::{Ending, Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
-use crate::engine::{Filling, LaunchSpec, Timeline, diagnose, differences, resolved};
+use crate::engine::{Evidence, Filling, LaunchSpec, Timeline, diagnose, differences, resolved};
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::server::{
-    HOST, LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, describe_exit, finish, free_port,
-};
+use crate::server::{HOST, LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, finish, free_port};
 use crate::store::{Begin, Study, now};
 use crate::telemetry::Story;
 use crate::trial::{Failure, FailureKind, Launch, Outcome, PhaseTime, Startup, Trial};
@@ -91,22 +91,23 @@ pub fn command_line(
 }
 
 impl Tuner<'_> {
-    /// Launches a configuration and measures it; `None` when it was interrupted and is to be tried again.
+    /// Launches a configuration and measures it. Where its environment fails it is launched again, or the study pauses: then,
+    /// as when it is interrupted, the trial has no outcome and is to be tried again.
     pub(super) async fn launch(
         &mut self,
         study: &Study,
         number: u32,
         proposed_by: &str,
         config: &Config,
-    ) -> Result<Option<Launched>, TuneError> {
-        if !self.wait_for_memory().await {
-            return Ok(None);
-        }
-        let begin = Instant::now();
-        let started_at = now();
+        patience: &mut Patience,
+    ) -> Result<ControlFlow<Ending, Launched>, TuneError> {
         let log = self.log_directory().join(format!("trial-{number:04}.log"));
         let mut collisions = 0;
-        let (launch, Attempt { outcome, ready, startup, story }, left_behind) = loop {
+        loop {
+            if !self.wait_for_memory().await {
+                return Ok(ControlFlow::Break(Ending::Interrupted));
+            }
+            let (begin, started_at) = (Instant::now(), now());
             let port = free_port().map_err(TuneError::Port)?;
             let filling = self.filling(number, port, &log);
             let command = command_line(self.job, &self.installed, config, Some(&filling))?;
@@ -114,28 +115,29 @@ impl Tuner<'_> {
             let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
             self.store.begin(study.id, &stored).await?;
             let Some((attempt, left_behind)) = self.attempt(config, command, &filling).await? else {
-                return Ok(None);
+                return Ok(ControlFlow::Break(Ending::Interrupted));
             };
-            // Somebody else was quicker: that says nothing about the configuration.
-            if attempt.failed_with(FailureKind::PortInUse) && left_behind.is_none() && collisions < MOST_COLLISIONS {
-                collisions += 1;
-                continue;
+            // Somebody else was quicker: another port may do at once.
+            let again_at_once = attempt.failed_with(FailureKind::PortInUse) && collisions < MOST_COLLISIONS;
+            collisions = if again_at_once { collisions + 1 } else { 0 };
+            let Attempt { outcome, ready, startup, story } = attempt;
+            let trial = Trial {
+                number,
+                proposed_by: proposed_by.to_owned(),
+                config: config.clone(),
+                launch,
+                started_at,
+                startup_s: ready.as_ref().map(|ready| ready.startup.as_secs_f64()),
+                elapsed_s: begin.elapsed().as_secs_f64(),
+                engine_version: ready.and_then(|ready| ready.version),
+                log: Some(log.clone()),
+                outcome,
+            };
+            let launched = Launched { trial, startup, story, left_behind };
+            if let Some(tried) = self.settle(study, patience, launched, again_at_once).await? {
+                return Ok(tried);
             }
-            break (launch, attempt, left_behind);
-        };
-        let trial = Trial {
-            number,
-            proposed_by: proposed_by.to_owned(),
-            config: config.clone(),
-            launch,
-            started_at,
-            startup_s: ready.as_ref().map(|ready| ready.startup.as_secs_f64()),
-            elapsed_s: begin.elapsed().as_secs_f64(),
-            engine_version: ready.and_then(|ready| ready.version),
-            log: Some(log),
-            outcome,
-        };
-        Ok(Some(Launched { trial, startup, story, left_behind }))
+        }
     }
 
     async fn attempt(
@@ -279,7 +281,7 @@ async fn with_end(server: &mut Server, error: StartError) -> StartError {
 
 fn start_failure(server: &Server, error: StartError) -> Failure {
     match error {
-        StartError::Exited(status) => diagnose(&server.log_text(), &describe_exit(status), FailureKind::StartupExit),
+        StartError::Exited(status) => ended(server, status, false),
         StartError::Timeout(limit) => {
             let last = server.log_text().lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
             let last = last.unwrap_or_else(|| "nothing".to_owned());
@@ -298,9 +300,10 @@ fn start_failure(server: &Server, error: StartError) -> Failure {
 
 /// An engine that ends under load has failed, whatever its exit code.
 pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
-    let failure = diagnose(&server.log_text(), &describe_exit(status), FailureKind::Crash);
-    match failure.kind {
-        FailureKind::OutOfMemory | FailureKind::Crash => failure,
-        _ => Failure { kind: FailureKind::Crash, ..failure },
-    }
+    ended(server, status, true)
+}
+
+fn ended(server: &Server, status: ExitStatus, under_load: bool) -> Failure {
+    let (exit, oom_kills) = (Some(status.into()), server.oom_kills());
+    diagnose(&Evidence { log: &server.log_text(), exit, under_load, oom_kills, ended_by_tuner: false })
 }

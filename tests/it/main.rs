@@ -10,6 +10,7 @@ mod doctor;
 mod exercise;
 mod hardware;
 mod help;
+mod incidents;
 mod killed;
 mod late_starts;
 mod memory_model;

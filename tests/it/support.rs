@@ -147,6 +147,7 @@ kind = "sim"
 args = ["--sim-time-scale", "200", "--sim-startup-s", "0.02", "--sim-noise", "0"]
 startup_timeout = "20s"
 stop_timeout = "5s"
+retry_after = "50ms"
 {engine}
 
 [model]

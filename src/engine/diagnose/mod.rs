@@ -1,0 +1,286 @@
+//! Why an engine ended: the first cause that its log names and not the last wrapper around it; where it names none, how its
+//! processes ended.
+
+mod line;
+mod patterns;
+mod stage;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::process::ExitStatus;
+
+use crate::trial::{Failure, FailureKind};
+use line::Line;
+use patterns::{Cause, FROM_OUTSIDE, NETWORK, ROOTS, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
+
+/// How the first process of a launch has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+    Unknown,
+}
+
+/// What is known of an engine that has failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// Standard output and standard error.
+    pub log: &'a str,
+    /// `None` while it lives.
+    pub exit: Option<Exit>,
+    /// Whether it had become ready.
+    pub under_load: bool,
+    /// Processes that the kernel has killed for want of memory since the launch.
+    pub oom_kills: u64,
+    /// Whether the tuner itself had ended it, whose signals then say nothing.
+    pub ended_by_tuner: bool,
+}
+
+impl Evidence<'_> {
+    fn otherwise(&self) -> FailureKind {
+        if self.under_load { FailureKind::Crash } else { FailureKind::StartupExit }
+    }
+
+    /// `exit code 1`, or that it lives.
+    fn exit(&self) -> String {
+        self.exit.map_or_else(|| "it still runs".to_owned(), |exit| exit.to_string())
+    }
+
+    /// The signal that ended the leader; shells report one of their children's as 128 and its number.
+    fn signal(&self) -> Option<i32> {
+        match self.exit? {
+            Exit::Signal(signal) => Some(signal),
+            Exit::Code(code) if FROM_OUTSIDE.contains(&(code - 128)) => Some(code - 128),
+            Exit::Code(_) | Exit::Unknown => None,
+        }
+    }
+
+    /// The failure of an engine that a signal of somebody else has ended. `how` says which process and which signal.
+    fn killed(&self, signal: Option<i32>, how: &str) -> Failure {
+        // The kernel sends KILL and nothing else.
+        if self.oom_kills > 0 && signal.is_none_or(|signal| signal == 9) {
+            let message =
+                format!("{how}; the kernel killed {} for want of memory meanwhile", processes(self.oom_kills));
+            return Failure { kind: FailureKind::HostMemory, message };
+        }
+        let message = match signal {
+            Some(_) => format!("{how}, which the tuner did not send"),
+            None => format!("{how}, without a word on why, as by a signal that the tuner did not send"),
+        };
+        Failure { kind: FailureKind::Killed, message }
+    }
+}
+
+/// Tells why an engine ended.
+///
+/// A cause that its log names comes first; then signals of others; then the first exception of the log; then an end without
+/// any reason. Only lines that are errors count: logged as such, exceptions, and argparse's.
+#[must_use]
+pub fn diagnose(evidence: &Evidence<'_>) -> Failure {
+    let lines: Vec<Line<'_>> = evidence.log.lines().map(Line::read).collect();
+    let complaints = complaints(&lines, evidence.under_load);
+    let told = |words: &str| complaints.iter().any(|(_, told)| told.contains(words));
+
+    // Some releases kill themselves with KILL after a failure, and say so; whatever else the log tells came before.
+    let by_itself = evidence.ended_by_tuner || evidence.log.contains("Got fatal signal from worker processes");
+    let signal = evidence.signal().filter(|_| !by_itself);
+    if signal == Some(9) {
+        return evidence.killed(signal, "signal 9");
+    }
+    if let Some(failure) = complaints.iter().find_map(|(at, told)| root(&lines, *at, told, evidence)) {
+        return failure;
+    }
+    let is_wrapper = |told: &str| WRAPPERS.iter().any(|wrapper| told.contains(wrapper));
+    let exception = complaints.iter().find(|(at, told)| lines[*at].exception().is_some() && !is_wrapper(told));
+    if !evidence.ended_by_tuner {
+        let child = complaints.iter().find_map(|(_, told)| Some((child_code(told)?.checked_neg()?, *told)));
+        if let Some((child, told)) = child.filter(|(child, _)| FROM_OUTSIDE.contains(child)) {
+            return evidence.killed(Some(child), &format!("{}: signal {child}", clean(told)));
+        }
+        if let Some(signal) = signal.filter(|signal| FROM_OUTSIDE.contains(signal)) {
+            return evidence.killed(Some(signal), &format!("signal {signal}"));
+        }
+    }
+    if let Some((_, told)) = complaints.iter().find(|(_, told)| told.contains(": error: "))
+        && evidence.exit == Some(Exit::Code(2))
+    {
+        return Failure { kind: FailureKind::InvalidArgument, message: clean(told) };
+    }
+    let is_silent = |told: &str| SILENT.iter().any(|silent| told.contains(silent)) && child_code(told).is_none();
+    let silent = complaints.iter().find(|(_, told)| is_silent(told)).filter(|_| !evidence.ended_by_tuner);
+    // What breaks because a process has gone complains after whoever has noticed it.
+    if let Some((at, told)) = exception
+        && silent.is_none_or(|(silent, _)| at < silent)
+    {
+        return by_exception(&lines, *at, told, evidence);
+    }
+    if let Some((_, told)) = silent {
+        return evidence.killed(None, &format!("{}; {}", evidence.exit(), clean(told)));
+    }
+    if !evidence.ended_by_tuner {
+        // An engine that was asked to ends in order and with 0; nobody of ours had asked it.
+        let in_order = evidence.log.contains("Application shutdown complete") && !told("Error");
+        if evidence.under_load && evidence.exit == Some(Exit::Code(0)) && in_order {
+            return evidence.killed(Some(15), "it ended in order, as after signal 15");
+        }
+        if evidence.oom_kills > 0 && complaints.is_empty() {
+            return evidence.killed(None, &evidence.exit());
+        }
+    }
+    let last = complaints.first().map(|(_, told)| *told);
+    let last = last.or_else(|| lines.iter().rev().map(Line::message).find(|message| !message.is_empty()));
+    let message = last.map_or_else(|| "its log is empty".to_owned(), clean);
+    Failure { kind: evidence.otherwise(), message: format!("{}; {message}", evidence.exit()) }
+}
+
+/// The lines that may tell a cause, in order; of an engine that was ready those behind its start.
+fn complaints<'a>(lines: &[Line<'a>], under_load: bool) -> Vec<(usize, &'a str)> {
+    let ready = |line: &Line<'_>| line.is_quiet() && line.message().contains("Application startup complete");
+    let from = if under_load { lines.iter().position(ready).unwrap_or(0) } else { 0 };
+    let vouched = |at: usize| {
+        // A reply or a prompt in the log can look like an exception, but not easily like a traceback.
+        !under_load || !lines[at].is_plain() || at.checked_sub(1).is_some_and(|above| lines[above].is_indented())
+    };
+    let numbered = lines.iter().enumerate().skip(from).filter(|(at, _)| vouched(*at));
+    numbered.filter_map(|(at, line)| Some((at, line.complaint()?))).collect()
+}
+
+/// The failure that a complaint names for certain.
+fn root(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> Option<Failure> {
+    let is_possible = |cause: Cause| !evidence.under_load || cause.is_possible_under_load();
+    let (pattern, cause) = ROOTS.iter().find(|(text, cause)| told.contains(text) && is_possible(*cause))?;
+    // Where a worker's failure is repeated in another process's words, its own line has come before, or never came.
+    if *pattern == "RPC call to " && !told.contains("timed out") {
+        return None;
+    }
+    let message = match pattern.strip_prefix("validation error") {
+        Some(_) => detail(lines, at).unwrap_or_else(|| clean(told)),
+        None => clean(told),
+    };
+    let kind = match cause {
+        Cause::DeviceMemory => stage::of_memory(lines, at, evidence.under_load),
+        Cause::TooLittleFree => too_little_free(told),
+        Cause::Ended => evidence.otherwise(),
+        Cause::Kind(FailureKind::InvalidArgument) if is_unsupported(&message) => FailureKind::Unsupported,
+        Cause::Kind(kind) => *kind,
+    };
+    Some(Failure { kind, message })
+}
+
+/// The failure that the first exception of the log tells of, which may be any.
+fn by_exception(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> Failure {
+    let any = |texts: &[&str]| texts.iter().any(|text| told.contains(text));
+    let name = lines[at].exception().unwrap_or_default();
+    // `AssertionError` and nothing else: the line of code above it says what was asserted.
+    let is_bare = name.len() == told.len();
+    let code = lines[..at].iter().rev().map(Line::message).find(|code| !code.trim_matches('^').is_empty());
+    let message = match code.filter(|_| is_bare) {
+        Some(code) => clean(&format!("{name}: {code}")),
+        None => clean(told),
+    };
+    let certain = |kind| Failure { kind, message: message.clone() };
+    if any(&NETWORK) {
+        return certain(FailureKind::Network);
+    }
+    if evidence.under_load {
+        return Failure { kind: FailureKind::Crash, message: format!("{}; {message}", evidence.exit()) };
+    }
+    if any(&TIMEOUTS) {
+        return certain(FailureKind::StartupTimeout);
+    }
+    if name == "KeyboardInterrupt" && !evidence.ended_by_tuner {
+        return evidence.killed(Some(15), "it was interrupted by a signal");
+    }
+    if is_unsupported(&message) {
+        return certain(FailureKind::Unsupported);
+    }
+    if name.ends_with("ValueError") && is_from_configuration(lines, at) {
+        return certain(FailureKind::InvalidArgument);
+    }
+    Failure { kind: evidence.otherwise(), message: format!("{}; {message}", evidence.exit()) }
+}
+
+fn is_unsupported(message: &str) -> bool {
+    UNSUPPORTED.iter().any(|words| message.contains(words))
+}
+
+/// Whether the innermost call of the traceback above stands in what reads arguments and configuration: `vllm/config/`,
+/// `vllm/config.py` or `vllm/engine/arg_utils.py`.
+fn is_from_configuration(lines: &[Line<'_>], at: usize) -> bool {
+    let above = lines[..at].iter().rev().take_while(|line| line.is_indented());
+    let innermost = above.map(Line::message).find_map(|message| message.strip_prefix("File "));
+    innermost.is_some_and(|place| place.contains("vllm/config") || place.contains("arg_utils.py"))
+}
+
+/// What is wrong with a field, or with several of them together: pydantic says it below its first line.
+fn detail(lines: &[Line<'_>], at: usize) -> Option<String> {
+    let [first, second] = [at + 1, at + 2].map(|at| lines.get(at).map(Line::message).filter(|text| !text.is_empty()));
+    let is_field = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
+    match (first?, second) {
+        (field, Some(told)) if is_field(field) => Some(format!("{field}: {}", clean(told))),
+        (told, _) => Some(clean(told)),
+    }
+}
+
+/// `Free memory on device (39.2/44.5 GiB) on startup is less than desired GPU memory utilization (0.95, 42.3 GiB)`: what is
+/// missing besides a process's own context, of at most some hundred MiB, somebody else holds.
+fn too_little_free(told: &str) -> FailureKind {
+    /// GiB.
+    const OWN: f64 = 1.0;
+    let numbers = || {
+        let (free, rest) = told.split_once('/')?;
+        let free: f64 = free.rsplit('(').next()?.trim().parse().ok()?;
+        let total: f64 = rest.split_whitespace().next()?.parse().ok()?;
+        Some(total - free)
+    };
+    match numbers() {
+        Some(held) if held < OWN => FailureKind::InvalidArgument,
+        _ => FailureKind::DeviceBusy,
+    }
+}
+
+/// The code in `died unexpectedly (exit code: -9)` or `Failed core proc(s): {'EngineCore': -9}`: below 0 it is a signal's.
+fn child_code(told: &str) -> Option<i32> {
+    const BEFORE: [&str; 2] = ["exit code: ", "Failed core proc(s): {"];
+    let (_, codes) = BEFORE.iter().find_map(|before| told.split_once(before))?;
+    let leading = |text: &str| text.split(|c: char| !(c.is_ascii_digit() || c == '-')).next()?.parse().ok();
+    let numbers: Vec<i32> = codes.split(": ").filter_map(leading).collect();
+    numbers.iter().find(|code| **code < 0).or(numbers.first()).copied()
+}
+
+fn processes(count: u64) -> String {
+    if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
+}
+
+/// One line without pydantic's trailer and overlong tails.
+fn clean(told: &str) -> String {
+    const MOST: usize = 400;
+    let message = told.strip_prefix("Value error, ").unwrap_or(told);
+    let message = message.split(" [type=").next().unwrap_or(message);
+    match message.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Code(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            (None, None) => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Unknown => f.write_str("unknown exit status"),
+        }
+    }
+}

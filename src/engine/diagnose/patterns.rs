@@ -1,0 +1,212 @@
+//! What vLLM, `PyTorch` and their libraries say when something goes wrong, and what that is. Sources: their own texts,
+//! releases of vLLM as in `flag`.
+
+use crate::trial::FailureKind;
+
+/// What a text means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The device's memory; when it ran out is to be found out.
+    DeviceMemory,
+    /// A start found less memory free on the device than it was told to take.
+    TooLittleFree,
+    Kind(FailureKind),
+    /// The engine ended by itself, for a reason that says nothing more.
+    Ended,
+}
+
+impl Cause {
+    /// Whether this happens to an engine that is ready. What checks arguments complains under load of requests.
+    pub(super) fn is_possible_under_load(self) -> bool {
+        match self {
+            Self::DeviceMemory | Self::Ended => true,
+            Self::TooLittleFree => false,
+            Self::Kind(kind) => {
+                matches!(kind, FailureKind::HostMemory | FailureKind::Disk | FailureKind::Hang | FailureKind::Network)
+            }
+        }
+    }
+}
+
+use Cause::{DeviceMemory, Ended, Kind, TooLittleFree};
+use FailureKind as K;
+
+/// Texts that name a cause wherever they stand. Of those on one line the first of this list counts.
+pub(super) const ROOTS: [(&str, Cause); 84] = [
+    // Ray ends workers before the kernel does.
+    ("ray.exceptions.OutOfMemoryError", Kind(K::HostMemory)),
+    ("DefaultCPUAllocator: can't allocate memory", Kind(K::HostMemory)),
+    ("Cannot allocate memory", Kind(K::HostMemory)),
+    ("Unable to allocate", Kind(K::HostMemory)),
+    ("std::bad_alloc", Kind(K::HostMemory)),
+    ("is less than desired CPU memory utilization", Kind(K::HostMemory)),
+    ("OutOfMemoryError", DeviceMemory),
+    // Python's own, of which the name above is no case.
+    ("MemoryError", Kind(K::HostMemory)),
+    ("CUDA out of memory", DeviceMemory),
+    ("HIP out of memory", DeviceMemory),
+    ("XPU out of memory", DeviceMemory),
+    ("CUDA error: out of memory", DeviceMemory),
+    ("CUDA driver error: out of memory", DeviceMemory),
+    ("CUDA_ERROR_OUT_OF_MEMORY", DeviceMemory),
+    ("cudaErrorMemoryAllocation", DeviceMemory),
+    ("CUBLAS_STATUS_ALLOC_FAILED", DeviceMemory),
+    ("Failed to load model - not enough GPU memory", DeviceMemory),
+    ("No available memory for the cache blocks", Kind(K::NoKvMemory)),
+    ("To serve at least one request with the model", Kind(K::NoKvMemory)),
+    ("is larger than the maximum number of tokens that can be stored in KV cache", Kind(K::NoKvMemory)),
+    ("Cannot auto-fit max_model_len", Kind(K::NoKvMemory)),
+    ("is less than requested memory for kv", Kind(K::NoKvMemory)),
+    ("is less than desired GPU memory utilization", TooLittleFree),
+    ("Error in memory profiling", Kind(K::DeviceBusy)),
+    ("CUDA-capable device(s) is/are busy", Kind(K::DeviceBusy)),
+    ("all CUDA-capable devices are busy", Kind(K::DeviceBusy)),
+    ("uncorrectable ECC error", Kind(K::DeviceBusy)),
+    ("Unable to determine the device handle for GPU", Kind(K::DeviceBusy)),
+    ("Address already in use", Kind(K::PortInUse)),
+    ("address already in use", Kind(K::PortInUse)),
+    ("No space left on device", Kind(K::Disk)),
+    ("Disk quota exceeded", Kind(K::Disk)),
+    ("Read-only file system", Kind(K::Disk)),
+    ("Too many open files", Kind(K::Disk)),
+    ("HFValidationError", Kind(K::ModelUnavailable)),
+    ("LocalEntryNotFoundError", Kind(K::ModelUnavailable)),
+    ("RepositoryNotFoundError", Kind(K::ModelUnavailable)),
+    ("RevisionNotFoundError", Kind(K::ModelUnavailable)),
+    ("GatedRepoError", Kind(K::ModelUnavailable)),
+    ("OfflineModeIsEnabled", Kind(K::ModelUnavailable)),
+    ("You are trying to access a gated repo", Kind(K::ModelUnavailable)),
+    ("is not a local folder and is not a valid model identifier", Kind(K::ModelUnavailable)),
+    ("Invalid repository ID or local directory specified", Kind(K::ModelUnavailable)),
+    ("Can't load the configuration", Kind(K::ModelUnavailable)),
+    ("We couldn't connect to 'https://huggingface.co'", Kind(K::ModelUnavailable)),
+    ("Error while deserializing header", Kind(K::ModelUnavailable)),
+    ("No common block size for", Kind(K::Unsupported)),
+    ("Block size must be a multiple of", Kind(K::Unsupported)),
+    ("No valid attention backend found", Kind(K::Unsupported)),
+    ("is not valid for this configuration", Kind(K::Unsupported)),
+    ("not supported for attention backend", Kind(K::Unsupported)),
+    ("is only supported on GPUs with compute capability", Kind(K::Unsupported)),
+    ("does not support float16", Kind(K::Unsupported)),
+    ("is not supported for the current GPU", Kind(K::Unsupported)),
+    ("Cannot find the config file for", Kind(K::Unsupported)),
+    ("Failed to find a kernel", Kind(K::Unsupported)),
+    ("no kernel image is available for execution", Kind(K::Unsupported)),
+    ("out of resource: shared memory", Kind(K::Unsupported)),
+    ("are not supported for now", Kind(K::Unsupported)),
+    ("does not recognize this architecture", Kind(K::Unsupported)),
+    // Both depend on the load format.
+    ("Cannot find any model weights", Kind(K::Unsupported)),
+    ("Could not find checkpoint files", Kind(K::Unsupported)),
+    // Either goes away with --disable-custom-all-reduce.
+    ("CUDA error: peer access", Kind(K::Unsupported)),
+    ("custom_all_reduce.cuh", Kind(K::Unsupported)),
+    ("error: unrecognized arguments", Kind(K::InvalidArgument)),
+    ("error: argument ", Kind(K::InvalidArgument)),
+    ("error: ambiguous option", Kind(K::InvalidArgument)),
+    ("validation error for ", Kind(K::InvalidArgument)),
+    ("validation errors for ", Kind(K::InvalidArgument)),
+    ("must be divisible by tensor parallel size", Kind(K::InvalidArgument)),
+    ("is greater than the derived max_model_len", Kind(K::InvalidArgument)),
+    ("is smaller than max_model_len", Kind(K::InvalidArgument)),
+    ("must be greater than or equal to max_num_seqs", Kind(K::InvalidArgument)),
+    ("larger than the number of available GPUs", Kind(K::InvalidArgument)),
+    ("Not enough allowed NUMA nodes", Kind(K::InvalidArgument)),
+    ("RPC call to ", Kind(K::Hang)),
+    ("Engine iteration timed out", Kind(K::Hang)),
+    ("AsyncEngineRPCError", Kind(K::Hang)),
+    ("an illegal memory access was encountered", Ended),
+    ("device-side assert", Ended),
+    ("unspecified launch failure", Ended),
+    ("!!!!!!! Segfault", Ended),
+    ("Fatal Python error", Ended),
+    ("Segmentation fault", Ended),
+];
+
+/// Texts that only tell that something else has happened before.
+pub(super) const WRAPPERS: [&str; 14] = [
+    "Engine core initialization failed",
+    "EngineCore failed to start",
+    "EngineCore encountered",
+    "EngineCore hit an exception",
+    "EngineDeadError",
+    "Engine process failed to start",
+    "Engine process (pid ",
+    "Worker failed with error",
+    "WorkerProc initialization failed",
+    "WorkerProc failed to start",
+    "Executor failed",
+    "died unexpectedly",
+    "exited unexpectedly",
+    "is already dead",
+];
+
+/// Wrappers around a process that has ended without a word, which is the way of signals: an exception would be in the log.
+/// Where exit codes follow they decide; a process that was killed during the start of 0.32 leaves none in its braces.
+pub(super) const SILENT: [&str; 8] = [
+    "Failed core proc(s): {}",
+    "WorkerProc initialization failed",
+    "EngineDeadError",
+    "Engine process failed to start",
+    "Engine process (pid ",
+    "died unexpectedly",
+    "exited unexpectedly",
+    "is already dead",
+];
+
+/// What an exception says of collectives, name lookups and downloads. Others of the same group say it when one of them has
+/// died, so it counts only where nothing else came first.
+pub(super) const NETWORK: [&str; 24] = [
+    "NCCL error",
+    "NCCL Error",
+    "ncclUnhandledCudaError",
+    "ncclSystemError",
+    "ncclInternalError",
+    "ncclRemoteError",
+    "DistBackendError",
+    "DistNetworkError",
+    "DistStoreError",
+    "Watchdog caught collective operation timeout",
+    "Timed out initializing process group",
+    "Gloo connect",
+    "gloo/transport",
+    "ConnectionError",
+    "ConnectionRefusedError",
+    "ConnectionResetError",
+    "ConnectTimeout",
+    "ReadTimeout",
+    "MaxRetryError",
+    "SSLError",
+    "HfHubHTTPError",
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "Network is unreachable",
+];
+
+/// Waits of a start that have a limit of the engine's own.
+pub(super) const TIMEOUTS: [&str; 3] = [
+    "Timed out waiting for engine",
+    "Did not receive response from front-end process",
+    "Timed out waiting for all engine",
+];
+
+/// How a start says that something cannot be done here, in words of many authors.
+pub(super) const UNSUPPORTED: [&str; 14] = [
+    "not supported",
+    "not support",
+    "nsupported",
+    "only supported",
+    "only support",
+    "not yet implemented",
+    "NotImplementedError",
+    "not implemented",
+    "No module named",
+    "Please install",
+    "is required",
+    "requires the ",
+    "Unknown quantization method",
+    "No tokenizer registered",
+];
+
+/// Signals by which somebody ends a process from outside: HUP, INT, KILL, TERM. Others tell of a fault of its own.
+pub(super) const FROM_OUTSIDE: [i32; 4] = [1, 2, 9, 15];

@@ -1,0 +1,67 @@
+//! What an engine was doing when its device's memory ran out: the failed trial then says which flag would have helped.
+
+use super::line::Line;
+use crate::trial::FailureKind;
+
+/// Functions of vLLM that stand in the traceback, by what they do. Sources: `vllm/v1/worker/gpu_worker.py` and
+/// `gpu_model_runner.py` of 0.8 to 0.32, `vllm/worker/worker.py` and `model_runner.py` of V0.
+const FRAMES: [(&str, FailureKind); 16] = [
+    ("_dummy_sampler_run", FailureKind::OutOfMemorySampler),
+    ("_dummy_pooler_run", FailureKind::OutOfMemorySampler),
+    ("capture_model", FailureKind::OutOfMemoryGraphs),
+    ("_capture_cudagraphs", FailureKind::OutOfMemoryGraphs),
+    ("_warmup_and_capture", FailureKind::OutOfMemoryGraphs),
+    ("profile_cudagraph_memory", FailureKind::OutOfMemoryGraphs),
+    ("initialize_kv_cache", FailureKind::OutOfMemoryKvCache),
+    ("initialize_kv_cache_tensors", FailureKind::OutOfMemoryKvCache),
+    ("_allocate_kv_cache_tensors", FailureKind::OutOfMemoryKvCache),
+    ("_allocate_kv_cache", FailureKind::OutOfMemoryKvCache),
+    ("_init_cache_engine", FailureKind::OutOfMemoryKvCache),
+    ("profile_run", FailureKind::OutOfMemoryProfile),
+    ("determine_available_memory", FailureKind::OutOfMemoryProfile),
+    ("determine_num_available_blocks", FailureKind::OutOfMemoryProfile),
+    ("load_model", FailureKind::OutOfMemory),
+    ("load_weights", FailureKind::OutOfMemory),
+];
+
+/// Lines of a start, by what follows them. Sources: vLLM's own, releases as in `flag`.
+const LINES: [(&str, FailureKind); 12] = [
+    ("Model loading took ", FailureKind::OutOfMemoryProfile),
+    ("Loading model weights took ", FailureKind::OutOfMemoryProfile),
+    ("Available KV cache memory: ", FailureKind::OutOfMemoryKvCache),
+    ("# CPU blocks: ", FailureKind::OutOfMemoryKvCache),
+    (" KV cache size: ", FailureKind::OutOfMemoryKvCache),
+    ("Maximum concurrency for ", FailureKind::OutOfMemoryKvCache),
+    ("Capturing the model for CUDA graphs", FailureKind::OutOfMemoryGraphs),
+    ("Capturing cudagraphs", FailureKind::OutOfMemoryGraphs),
+    ("Capturing CUDA graph", FailureKind::OutOfMemoryGraphs),
+    ("Graph capturing finished in ", FailureKind::OutOfMemorySampler),
+    // The server is being set up; nothing that is named here takes memory.
+    ("init engine (", FailureKind::OutOfMemory),
+    ("Application startup complete", FailureKind::OutOfMemoryLoad),
+];
+
+/// vLLM's own words, which follow the exception of torch.
+const SAMPLER: [&str; 2] = ["when warming up sampler", "when warming up pooler"];
+
+/// The kind of an out-of-memory error on the line `at`.
+pub(super) fn of_memory(lines: &[Line<'_>], at: usize, under_load: bool) -> FailureKind {
+    if under_load {
+        return FailureKind::OutOfMemoryLoad;
+    }
+    let is_sampler = |line: &Line<'_>| line.complaint().is_some_and(|told| SAMPLER.iter().any(|s| told.contains(s)));
+    if lines[at..].iter().any(is_sampler) {
+        return FailureKind::OutOfMemorySampler;
+    }
+    // Of the calls in the traceback the innermost that is known: the profile captures a graph to see what one takes.
+    let mut traceback = lines[..at].iter().rev().take_while(|line| line.is_indented());
+    let known = |line: &Line<'_>| {
+        let (_, function) = line.message().strip_prefix("File ")?.rsplit_once(", in ")?;
+        FRAMES.iter().find(|(name, _)| *name == function).map(|(_, kind)| *kind)
+    };
+    if let Some(kind) = traceback.find_map(known) {
+        return kind;
+    }
+    let after = |line: &Line<'_>| LINES.iter().find(|(text, _)| line.message().contains(text)).map(|(_, kind)| *kind);
+    lines[..at].iter().rev().find_map(after).unwrap_or(FailureKind::OutOfMemory)
+}
