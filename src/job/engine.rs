@@ -31,6 +31,8 @@ pub struct EngineJob {
     /// Whether the installed engine is asked before each launch.
     pub preflight: bool,
     pub startup_timeout: Duration,
+    /// How long a server may show no sign of life, in its start or under load, before it counts as hanging; zero: for ever.
+    pub stall_timeout: Duration,
     /// How long a server may take to end after TERM.
     pub stop_timeout: Duration,
 }
@@ -95,6 +97,7 @@ impl EngineJob {
             device,
             preflight: section.optional("preflight")?.unwrap_or(true),
             startup_timeout: section.optional("startup_timeout")?.unwrap_or(Duration::from_mins(15)),
+            stall_timeout: section.optional("stall_timeout")?.unwrap_or(Duration::from_mins(1)),
             stop_timeout: section.optional("stop_timeout")?.unwrap_or(Duration::from_secs(30)),
         })
     }

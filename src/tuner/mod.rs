@@ -10,6 +10,7 @@ mod memory;
 mod prepare;
 mod sample;
 mod trial;
+mod vitals;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

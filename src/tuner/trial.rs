@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::vitals::{self, Vitals, conclude};
 use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{LaunchSpec, diagnose};
@@ -20,7 +21,7 @@ use crate::trial::{Failure, FailureKind, Launch, Outcome, Trial};
 const MOST_COLLISIONS: usize = 3;
 
 /// How long an unhealthy engine may take to end: vLLM's watchdog looks every 5 s whether its engine has died.
-const DEATH_LIMIT: Duration = Duration::from_secs(8);
+pub(super) const DEATH_LIMIT: Duration = Duration::from_secs(8);
 
 /// A server that is being interrupted gets this long before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
@@ -43,6 +44,12 @@ impl Attempt {
     fn failed_with(&self, kind: FailureKind) -> bool {
         matches!(&self.outcome, Outcome::Failed(failure) if failure.kind == kind)
     }
+}
+
+/// Why a server did not become ready.
+enum Ended {
+    Start(StartError),
+    Alarm(vitals::Alarm),
 }
 
 /// A launch with an outcome.
@@ -147,14 +154,18 @@ impl Tuner<'_> {
                 return Ok(Some((Attempt::unready(outcome), None)));
             }
         };
+        let vitals = Vitals::start(self.vital_scope(&server), server.base_url());
         let mut stop = self.stop.clone();
         let measured = tokio::select! {
             biased;
             () = asked(&mut stop, Stop::Gently) => None,
-            measured = self.measure(&mut server) => Some(measured),
+            measured = self.measure(&mut server, &vitals) => Some(measured),
         };
         (self.observer)(Event::Phase(Phase::Stopping));
         let grace = if measured.is_some() { self.job.engine.stop_timeout } else { INTERRUPTED_GRACE };
+        let grace = vitals.grace(grace);
+        // What ends now is meant to.
+        drop(vitals);
         let stopped = tokio::select! {
             biased;
             // Dropping the server kills it at once.
@@ -169,22 +180,53 @@ impl Tuner<'_> {
     }
 
     /// From spawn to numbers, or to the reason why there are none.
-    async fn measure(&self, server: &mut Server) -> Result<Attempt, TuneError> {
-        let ready = match server.ready(&self.served_model(), self.job.engine.startup_timeout).await {
-            Ok(ready) => ready,
-            Err(error) => return Ok(Attempt::unready(Outcome::Failed(start_failure(server, error)))),
+    async fn measure(&self, server: &mut Server, vitals: &Vitals) -> Result<Attempt, TuneError> {
+        let (model, limit) = (self.served_model(), self.job.engine.startup_timeout);
+        let ready = tokio::select! {
+            biased;
+            ready = server.ready(&model, limit) => ready.map_err(Ended::Start),
+            alarm = vitals.alarm() => Err(Ended::Alarm(alarm)),
         };
+        let failure = match ready {
+            Ok(ready) => return self.measure_ready(server, ready, vitals).await,
+            Err(Ended::Start(error)) => start_failure(server, error),
+            Err(Ended::Alarm(alarm)) => conclude(server, alarm, false).await,
+        };
+        Ok(Attempt::unready(Outcome::Failed(failure)))
+    }
+
+    /// From readiness to numbers, or to the reason why there are none.
+    async fn measure_ready(&self, server: &mut Server, ready: Ready, vitals: &Vitals) -> Result<Attempt, TuneError> {
+        vitals.serve();
         // Nothing of ours may take the engine's processors while it is measured.
         self.inquiry.settled().await;
-        let (mut outcome, story) = self.sample(server, &ready.model).await?;
+        let (mut outcome, story) = self.sample(server, &ready.model, vitals).await?;
         // Requests to a dead engine fail at once, its last process may take seconds to end.
-        if matches!(outcome, Outcome::Failed(_))
+        if let Outcome::Failed(failure) = &outcome
+            && vitals.raised().is_none()
             && !server.is_healthy().await
-            && let Ok(status) = tokio::time::timeout(DEATH_LIMIT, server.exited()).await
         {
-            outcome = Outcome::Failed(crash(server, status));
+            match tokio::time::timeout(DEATH_LIMIT, server.exited()).await {
+                Ok(status) => outcome = Outcome::Failed(crash(server, status)),
+                Err(_) => outcome = vitals.unanswered(failure).map_or(outcome, Outcome::Failed),
+            }
         }
         Ok(Attempt { outcome, ready: Some(ready), story: Some(story) })
+    }
+
+    fn vital_scope(&self, server: &Server) -> vitals::Scope {
+        let (log, engine) = (server.log_path().to_owned(), &self.job.engine);
+        let directories = [log.as_path(), self.store.path()].map(|file| match file.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
+            _ => PathBuf::from("."),
+        });
+        vitals::Scope {
+            processes: server.processes(),
+            log,
+            directories: directories.to_vec(),
+            stall: engine.stall_timeout,
+            elsewhere: vitals::computes_elsewhere(&engine.command),
+        }
     }
 
     /// The name under which the server serves the model.
@@ -198,7 +240,7 @@ pub(super) fn failed(kind: FailureKind, message: String) -> Outcome {
     Outcome::Failed(Failure { kind, message })
 }
 
-fn start_failure(server: &Server, error: StartError) -> Failure {
+pub(super) fn start_failure(server: &Server, error: StartError) -> Failure {
     match error {
         StartError::Exited(status) => diagnose(&server.log_text(), &describe_exit(status), FailureKind::StartupExit),
         StartError::Timeout(limit) => {

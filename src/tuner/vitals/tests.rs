@@ -1,0 +1,1 @@
+//! Vitals of real processes.
