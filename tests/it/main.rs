@@ -23,3 +23,4 @@ mod starts;
 mod study;
 mod support;
 mod telemetry;
+mod vitals;

@@ -97,7 +97,7 @@ pub(super) fn vital_at_start(members: &[Member]) -> Vec<Who> {
 /// The same once its server is ready: also those that listen, what they have forked (the same command line) or spawned
 /// through `multiprocessing`, and everything between these and the launch's leader.
 ///
-/// Not every process that lives then: shells wait by starting `sleep`, Python keeps a `resource_tracker`, PyTorch ends its
+/// Not every process that lives then: shells wait by starting `sleep`, Python keeps a `resource_tracker`, `PyTorch` ends its
 /// pool of compilers when it has been idle. Their end is nothing to an engine.
 pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<Who> {
     let by_pid: BTreeMap<i32, &Member> = members.iter().map(|member| (member.who.pid, member)).collect();

@@ -41,6 +41,9 @@ const LOOK: Duration = Duration::from_millis(500);
 const SEARCH_AT_START: Duration = Duration::from_secs(1);
 const SEARCH_UNDER_LOAD: Duration = Duration::from_secs(5);
 
+/// How long the health check of a server may take that answers nothing else.
+const HEALTH_LIMIT: Duration = Duration::from_secs(2);
+
 /// What a load must have ended with, for the silence of the health check thereafter to count as a part of it.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
@@ -168,11 +171,11 @@ impl Vitals {
         loop {
             let beat = self.pulse.beat();
             // While the page is asked for, the load may hear something.
-            if doubt.step(beat.silent) == Step::Ask
-                && doubt.answer(beat.silent, telemetry::ask(&self.base_url).await)
-                && self.pulse.beat().silent >= beat.silent
-            {
-                return Alarm::Silence { silent: beat.silent, in_flight: beat.in_flight };
+            if doubt.step(beat.silent) == Step::Ask && doubt.answer(beat.silent, telemetry::ask(&self.base_url).await) {
+                let now = self.pulse.beat();
+                if now.silent >= beat.silent {
+                    return Alarm::Silence { silent: now.silent, in_flight: now.in_flight };
+                }
             }
             tokio::time::sleep(DEATH_POLL).await;
         }
@@ -192,7 +195,8 @@ pub(super) async fn conclude(server: &mut Server, alarm: Alarm, ready: bool) -> 
             Failure { message: format!("{who} ended; {}", failure.message), ..failure }
         }
         Alarm::Silence { silent, in_flight } => {
-            let health = if server.is_healthy().await { "answers" } else { "does not answer" };
+            let healthy = tokio::time::timeout(HEALTH_LIMIT, server.is_healthy()).await == Ok(true);
+            let health = if healthy { "answers" } else { "does not answer" };
             let message = format!(
                 "no token for {silent:.1?} with {in_flight} requests in flight, and its counters stand still; the health \
                  check {health}"

@@ -139,7 +139,7 @@ mod tests {
     const TENTH: Duration = Duration::from_millis(100);
 
     fn tick(chunks: u64, in_flight: usize) -> Event<'static> {
-        Event::Tick(Tick { chunks, in_flight, ..Tick::default() })
+        Event::Tick(Tick { in_flight, chunks, ..Tick::default() })
     }
 
     #[test]

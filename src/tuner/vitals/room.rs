@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(second, 4);
         assert_eq!(text, "the host has 600 MiB of memory left of 24.0 GiB, less than 737 MiB");
         assert_eq!(said(24 * GIB, false, 9, |_| (600 * MIB, 3)), None, "it never had more");
-        assert!(said(24 * GIB, false, 9, |s| (600 * MIB >> s, 3)).is_some(), "and now has far less");
+        assert!(said(24 * GIB, false, 9, |s| ((600 * MIB) >> s, 3)).is_some(), "and now has far less");
     }
 
     #[test]
