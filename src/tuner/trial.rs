@@ -201,15 +201,23 @@ impl Tuner<'_> {
         // Nothing of ours may take the engine's processors while it is measured.
         self.inquiry.settled().await;
         let (mut outcome, story) = self.sample(server, &ready.model, vitals).await?;
-        // Requests to a dead engine fail at once, its last process may take seconds to end.
+        // Requests to a dead engine fail at once, sooner than a death is noticed; its last process may take seconds to end.
         if let Outcome::Failed(failure) = &outcome
-            && vitals.raised().is_none()
-            && !server.is_healthy().await
+            && !vitals.has_told()
+            && (vitals.raised().is_some() || !server.is_healthy().await)
         {
-            match tokio::time::timeout(DEATH_LIMIT, server.exited()).await {
-                Ok(status) => outcome = Outcome::Failed(crash(server, status)),
-                Err(_) => outcome = vitals.unanswered(failure).map_or(outcome, Outcome::Failed),
-            }
+            let found = tokio::select! {
+                biased;
+                status = server.exited() => Ok(status),
+                alarm = vitals.alarm() => Err(Some(alarm)),
+                () = tokio::time::sleep(DEATH_LIMIT) => Err(None),
+            };
+            let failure = match found {
+                Ok(status) => Some(crash(server, status)),
+                Err(Some(alarm)) => Some(conclude(server, alarm, true).await),
+                Err(None) => vitals.unanswered(failure),
+            };
+            outcome = failure.map_or(outcome, Outcome::Failed);
         }
         Ok(Attempt { outcome, ready: Some(ready), story: Some(story) })
     }

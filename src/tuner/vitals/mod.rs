@@ -13,6 +13,7 @@ mod still;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -94,6 +95,8 @@ pub(super) struct Vitals {
     /// What the load hears, from its observer.
     pub(super) pulse: Arc<Pulse>,
     raised: watch::Sender<Option<Alarm>>,
+    /// Whether the load was ended for it.
+    told: AtomicBool,
     stall: Duration,
     base_url: String,
     /// Tells one thread that the server is ready. Both threads end when the other halves of these are gone.
@@ -114,7 +117,7 @@ impl Vitals {
         let _ = named("vitals").spawn(move || watch_deaths(&deaths.0, &deaths.1, &lives));
         let looks = raised.clone();
         let _ = named("vitals-look").spawn(move || Look::new(scope, vital).run(&looks, &is_ready));
-        Self { pulse: Arc::default(), raised, stall, base_url, ready, _living: living }
+        Self { pulse: Arc::default(), raised, told: AtomicBool::new(false), stall, base_url, ready, _living: living }
     }
 
     /// Tells that the server is ready: whatever serves must not end from now on.
@@ -140,14 +143,21 @@ impl Vitals {
 
     /// The same while the load is driven: that nothing comes back any more is told as well.
     pub(super) async fn alarm_under_load(&self) -> Alarm {
-        tokio::select! {
+        let alarm = tokio::select! {
             biased;
             alarm = self.alarm() => alarm,
             alarm = self.silence() => {
                 raise(&self.raised, alarm.clone());
                 alarm
             }
-        }
+        };
+        self.told.store(true, Ordering::Relaxed);
+        alarm
+    }
+
+    /// Whether a load was ended for an alarm.
+    pub(super) fn has_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
     }
 
     /// The failure of a server that lives, whose health check is silent, and which has not answered its last requests

@@ -11,12 +11,21 @@ use crate::load::{Error, Event, Tick};
 #[derive(Debug, Default)]
 pub(in crate::tuner) struct Pulse(Mutex<State>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     stillness: Stillness,
     chunks: u64,
     answered: bool,
     beat: Beat,
+}
+
+/// What counts of the time between two ticks, which come every 100 ms.
+const MOST_GAP: Duration = Duration::from_secs(1);
+
+impl Default for State {
+    fn default() -> Self {
+        Self { stillness: Stillness::new(MOST_GAP), chunks: 0, answered: false, beat: Beat::default() }
+    }
 }
 
 /// The load as it was last seen.

@@ -5,20 +5,25 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time for which nobody looked is not known to be still: a tuner that was stopped, or had no processor, accuses nobody.
-const MOST_GAP: Duration = Duration::from_secs(3);
-
 /// Counts the time in which nothing moves.
-#[derive(Clone, Debug, Default)]
+///
+/// Of the time between two looks only `most` counts: for what nobody looked at is not known to be still. A tuner that was
+/// stopped accuses nobody, and neither does one whose whole machine stood still.
+#[derive(Clone, Debug)]
 pub(super) struct Stillness {
+    most: Duration,
     last: Option<Instant>,
     still: Duration,
 }
 
 impl Stillness {
+    pub(super) fn new(most: Duration) -> Self {
+        Self { most, last: None, still: Duration::ZERO }
+    }
+
     /// Adds the time since the last look, or begins anew where something has `moved` since.
     pub(super) fn look(&mut self, now: Instant, moved: bool) -> Duration {
-        let passed = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last)).min(MOST_GAP);
+        let passed = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last)).min(self.most);
         self.last = Some(now);
         self.still = if moved { Duration::ZERO } else { self.still + passed };
         self.still
@@ -42,6 +47,9 @@ const IDLE_SHARE: f64 = 0.02;
 /// Over how long the share is taken. A processor's time is told in ticks of 10 ms, so that less would say little.
 const MOST_SPAN: Duration = Duration::from_secs(2);
 
+/// What counts of the time between two looks at a start, and of its limit a quarter: several looks make a hang.
+const MOST_GAP: Duration = Duration::from_secs(3);
+
 /// Tells an engine that hangs in its start from one that is slow.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
@@ -54,7 +62,7 @@ pub(super) struct Start {
 impl Start {
     /// `limit`: how long may nothing move; zero: for ever.
     pub(super) fn new(limit: Duration) -> Self {
-        Self { limit, before: None, stillness: Stillness::default(), still: Duration::ZERO }
+        Self { limit, before: None, stillness: Stillness::new(MOST_GAP.min(limit / 4)), still: Duration::ZERO }
     }
 
     /// For how long nothing has moved, where that is too long.
@@ -214,7 +222,7 @@ mod tests {
         /// Whatever moves whenever: the stillness is never longer than the time since the last move.
         #[test]
         fn stillness_never_exceeds_the_time_since_the_last_move(steps in prop::collection::vec((0u64..10_000, any::<bool>()), 1..100)) {
-            let (mut now, mut stillness) = (Instant::now(), Stillness::default());
+            let (mut now, mut stillness) = (Instant::now(), Stillness::new(MOST_GAP));
             let mut moved_at = now;
             for (passed, moved) in steps {
                 now += Duration::from_millis(passed);

@@ -121,11 +121,15 @@ fn clients_of_engines_that_run_elsewhere_are_known() {
     assert!(!elsewhere("vllm serve --model docker"));
 }
 
-#[test]
-fn the_first_alarm_counts() {
-    let raised = watch::Sender::new(None);
+#[tokio::test]
+async fn the_first_alarm_counts_and_want_of_memory_allows_no_grace() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, scope) = launch(directory.path(), "exec sleep 600", Duration::ZERO);
+    let (vitals, grace) = (Vitals::start(scope, server.base_url()), Duration::from_secs(30));
+    assert_eq!((vitals.raised(), vitals.grace(grace)), (None, grace));
     let memory = Alarm::End { kind: FailureKind::HostMemory, message: "none left".to_owned() };
-    raise(&raised, memory.clone());
-    raise(&raised, Alarm::Death("a (pid 1)".to_owned()));
-    assert_eq!(*raised.borrow(), Some(memory));
+    raise(&vitals.raised, memory.clone());
+    raise(&vitals.raised, Alarm::Death("a (pid 1)".to_owned()));
+    assert_eq!((vitals.alarm().await, vitals.grace(grace)), (memory, Duration::ZERO));
+    server.stop(Duration::ZERO).await.unwrap();
 }
