@@ -30,15 +30,16 @@ fn a_start_without_a_sign_of_work_is_a_hang() {
     assert!(reason.contains("no sign of work for ") && reason.ends_with("INFO loading the weights"), "{reason}");
 }
 
-#[test]
-fn a_server_that_stands_still_under_load_is_a_hang_long_before_requests_time_out() {
+/// A server that is stopped a second after its start, under requests that may take ten minutes.
+fn stands_still(warmup: &str) {
     let script = format!("$engine \"$@\" & {UNTIL_LOADED}; kill -STOP $!; sleep 600");
-    let text = study(&script).replace("\"200\"", "\"0.05\"").replace("\"10s\"", "\"10m\"");
+    let text =
+        study(&script).replace("\"200\"", "\"0.05\"").replace("\"10s\"", "\"10m\"").replace("warmup = 4", warmup);
     let workplace = Workplace::with_study(&text);
     let trial = failed(&workplace);
     assert_eq!(trial["reason_code"], "hang", "{trial}");
     let reason = trial["reason"].as_str().unwrap();
-    assert!(reason.starts_with("no token for ") || reason.starts_with("hang: no token for "), "{reason}");
+    assert!(reason.starts_with("no token for "), "{reason}");
     assert!(
         reason.contains(" requests in flight, ") && reason.ends_with("the health check does not answer"),
         "{reason}"
@@ -46,6 +47,16 @@ fn a_server_that_stands_still_under_load_is_a_hang_long_before_requests_time_out
     assert!(trial["elapsed_s"].as_f64().unwrap() < 60.0, "{trial}");
     let seen = workplace.json(&["show", "0", "--format", "json"])["telemetry"].clone();
     assert!(seen["summary"]["server_rss_gib_max"].as_f64() > Some(0.0), "what led to it is kept: {seen}");
+}
+
+#[test]
+fn a_server_that_stands_still_in_the_warm_up_is_a_hang_long_before_requests_time_out() {
+    stands_still("warmup = 4");
+}
+
+#[test]
+fn a_server_that_stands_still_in_the_measured_window_is_a_hang_long_before_requests_time_out() {
+    stands_still("warmup = 0");
 }
 
 #[test]
@@ -63,6 +74,7 @@ fn the_death_of_what_serves_is_a_crash_although_its_launcher_lives_on() {
     let script = format!("$engine \"$@\" & {UNTIL_LOADED}; kill -9 $!; sleep 600");
     let workplace = Workplace::with_study(&study(&script).replace("\"200\"", "\"0.05\""));
     let trial = failed(&workplace);
-    assert_eq!(trial["reason_code"], "crash", "{trial}");
-    assert!(trial["reason"].as_str().unwrap().contains(" ended; the rest of it lives on; "), "{trial}");
+    // Which signal it was can be seen only until its launcher has asked.
+    assert!(["crash", "killed"].contains(&trial["reason_code"].as_str().unwrap()), "{trial}");
+    assert!(trial["reason"].as_str().unwrap().contains(" ended; "), "{trial}");
 }

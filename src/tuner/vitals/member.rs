@@ -1,6 +1,8 @@
 //! The processes of a launch as they are looked at: what each is, what it has done, and whether the engine needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use procfs::FromRead;
@@ -22,15 +24,29 @@ pub(super) struct Who {
 }
 
 impl Who {
-    /// Whether it still runs. Reads one file: microseconds.
-    pub(super) fn lives(&self) -> bool {
-        match std::fs::read(format!("/proc/{}/stat", self.pid)) {
-            Ok(text) => Stat::from_read(&*text)
-                .map_or(true, |stat| stat.starttime == self.start && !matches!(stat.state, 'Z' | 'X')),
+    /// Looks whether it has ended. Reads one file: microseconds.
+    pub(super) fn end(&self) -> Option<End> {
+        let text = match std::fs::read(format!("/proc/{}/stat", self.pid)) {
+            Ok(text) => text,
             // It ended before or while it was read. Whatever else goes wrong (too many open files) says nothing of it.
-            Err(error) => error.kind() != std::io::ErrorKind::NotFound && error.raw_os_error() != Some(NO_PROCESS),
+            Err(error) => {
+                let gone = error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(NO_PROCESS);
+                return gone.then_some(End { status: None });
+            }
+        };
+        let stat = Stat::from_read(&*text).ok()?;
+        if stat.starttime != self.start {
+            return Some(End { status: None });
         }
+        // The kernel tells how to whoever may trace it, until its parent has asked.
+        matches!(stat.state, 'Z' | 'X').then(|| End { status: stat.exit_code.map(ExitStatus::from_raw) })
     }
+}
+
+/// How a process has ended, where that could be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) status: Option<ExitStatus>,
 }
 
 /// `ESRCH`.
@@ -201,9 +217,10 @@ mod tests {
     fn this_process_lives_and_one_with_another_start_does_not() {
         let own = i32::try_from(std::process::id()).unwrap();
         let read = Member::read(own).unwrap();
-        assert!(read.resident > 0 && read.who.lives(), "{read:?}");
-        assert!(!Who { start: read.who.start + 1, ..read.who.clone() }.lives());
-        assert!(!Who { pid: i32::MAX, ..read.who }.lives());
+        assert!(read.resident > 0 && read.who.end().is_none(), "{read:?}");
+        let unseen = Some(End { status: None });
+        assert_eq!(Who { start: read.who.start + 1, ..read.who.clone() }.end(), unseen);
+        assert_eq!(Who { pid: i32::MAX, ..read.who }.end(), unseen);
     }
 
     #[test]

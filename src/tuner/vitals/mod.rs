@@ -12,7 +12,9 @@ mod still;
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,7 +77,12 @@ pub(super) fn computes_elsewhere(command: &[String]) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Alarm {
     /// A process has ended without which the engine cannot work.
-    Death(String),
+    Death {
+        /// Its name and number.
+        who: String,
+        /// How it ended, where its parent had not asked for that yet.
+        status: Option<ExitStatus>,
+    },
     /// No request was answered for too long while so many were under way.
     Silence { silent: Duration, in_flight: usize },
     /// It is to be ended for another reason.
@@ -196,11 +203,13 @@ impl Vitals {
 /// server was ready by then.
 pub(super) async fn conclude(server: &mut Server, alarm: Alarm, ready: bool) -> Failure {
     match alarm {
-        Alarm::Death(who) => {
-            let failure = match tokio::time::timeout(DEATH_LIMIT, server.exited()).await {
-                Ok(status) if ready => crash(server, status),
-                Ok(status) => start_failure(server, StartError::Exited(status)),
-                Err(_) => diagnose(&server.log_text(), "the rest of it lives on", FailureKind::Crash),
+        Alarm::Death { who, status } => {
+            let leader = tokio::time::timeout(DEATH_LIMIT, server.exited()).await;
+            // What a leader makes of a signal to another process is a code of its own, often 0.
+            let failure = match status.filter(|status| status.signal().is_some()).or(leader.ok()) {
+                Some(status) if ready => crash(server, status),
+                Some(status) => start_failure(server, StartError::Exited(status)),
+                None => diagnose(&server.log_text(), "the rest of it lives on", FailureKind::Crash),
             };
             Failure { message: format!("{who} ended; {}", failure.message), ..failure }
         }
@@ -221,8 +230,8 @@ pub(super) async fn conclude(server: &mut Server, alarm: Alarm, ready: bool) -> 
 fn watch_deaths(raised: &watch::Sender<Option<Alarm>>, vital: &Mutex<Vec<Who>>, lives: &Receiver<()>) {
     while lives.recv_timeout(DEATH_POLL) == Err(RecvTimeoutError::Timeout) {
         let vital = vital.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(dead) = vital.iter().find(|who| !who.lives()) {
-            raise(raised, Alarm::Death(dead.to_string()));
+        if let Some((who, end)) = vital.iter().find_map(|who| Some((who, who.end()?))) {
+            raise(raised, Alarm::Death { who: who.to_string(), status: end.status });
             return;
         }
     }

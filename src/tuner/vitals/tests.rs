@@ -39,10 +39,6 @@ fn look_until_vital(look: &mut Look, count: usize) -> Vec<Who> {
     }
 }
 
-fn end(who: &Who) {
-    kill(Pid::from_raw(who.pid), Signal::SIGKILL).unwrap();
-}
-
 #[tokio::test]
 async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_lives() {
     let directory = tempfile::tempdir().unwrap();
@@ -56,18 +52,38 @@ async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_live
         let raised = raised.clone();
         move || watch_deaths(&raised, &vital, &lives)
     });
-    end(&core);
+    kill(Pid::from_raw(core.pid), Signal::SIGKILL).unwrap();
     let begin = Instant::now();
     let mut told = raised.subscribe();
     let alarm = tokio::time::timeout(Duration::from_secs(10), told.wait_for(Option::is_some)).await.unwrap();
     let (alarm, noticed) = (alarm.unwrap().clone(), begin.elapsed());
-    assert_eq!(alarm, Some(Alarm::Death(format!("VLLM::EngineCore (pid {})", core.pid))));
+    let Some(Alarm::Death { who, .. }) = alarm else { panic!("{alarm:?}") };
+    assert_eq!(who, format!("VLLM::EngineCore (pid {})", core.pid));
     // 200 ms are promised; the machine of a test may have other things to do.
     assert!(noticed < Duration::from_secs(1), "noticed after {noticed:?}");
     let _ = writeln!(std::io::stderr(), "the death was noticed after {noticed:?}");
     drop(living);
     watching.join().unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(1), server.exited()).await.is_err(), "the leader lives");
+    server.stop(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_signal_that_ended_a_process_is_seen_until_its_parent_asks_and_is_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    // `sleep` never asks for the child that the shell before it had.
+    let script = "(exec -a VLLM::Worker sh -c 'echo up; while :; do sleep 0.1; done') & exec sleep 600";
+    let (mut server, scope) = launch(directory.path(), script, Duration::ZERO);
+    let vital = Arc::new(Mutex::new(Vec::new()));
+    let worker = look_until_vital(&mut Look::new(scope, Arc::clone(&vital)), 1).remove(0);
+    assert_eq!(worker.end(), None);
+    kill(Pid::from_raw(worker.pid), Signal::SIGKILL).unwrap();
+    let (raised, (_living, lives)) = (watch::Sender::new(None), channel());
+    watch_deaths(&raised, &vital, &lives);
+    let Some(alarm) = raised.borrow().clone() else { panic!("no alarm") };
+    assert!(matches!(&alarm, Alarm::Death { status: Some(status), .. } if status.signal() == Some(9)), "{alarm:?}");
+    let failure = conclude(&mut server, alarm, true).await;
+    assert!(failure.message.contains(" ended; signal 9"), "{failure:?}");
     server.stop(Duration::ZERO).await.unwrap();
 }
 
@@ -129,7 +145,7 @@ async fn the_first_alarm_counts_and_want_of_memory_allows_no_grace() {
     assert_eq!((vitals.raised(), vitals.grace(grace)), (None, grace));
     let memory = Alarm::End { kind: FailureKind::HostMemory, message: "none left".to_owned() };
     raise(&vitals.raised, memory.clone());
-    raise(&vitals.raised, Alarm::Death("a (pid 1)".to_owned()));
+    raise(&vitals.raised, Alarm::Death { who: "a (pid 1)".to_owned(), status: None });
     assert_eq!((vitals.alarm().await, vitals.grace(grace)), (memory, Duration::ZERO));
     server.stop(Duration::ZERO).await.unwrap();
 }
