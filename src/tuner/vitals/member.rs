@@ -105,12 +105,12 @@ fn name(command: &[String], comm: &str) -> String {
 /// What `multiprocessing` calls a process that it spawns: engines and workers before they had titles.
 const SPAWNED: &str = "multiprocessing.spawn";
 
-/// Those that the engine cannot do without, before its server is ready: whatever has a title.
-pub(super) fn vital_at_start(members: &[Member]) -> Vec<Who> {
+/// Those that the engine cannot do without at any time: whatever has a title.
+pub(super) fn titled(members: &[Member]) -> Vec<Who> {
     members.iter().filter(|member| member.is_titled()).map(|member| member.who.clone()).collect()
 }
 
-/// The same once its server is ready: also those that listen, what they have forked (the same command line) or spawned
+/// The same when its server has become ready: also those that listen, what they have forked (the same command line) or spawned
 /// through `multiprocessing`, and everything between these and the launch's leader.
 ///
 /// Not every process that lives then: shells wait by starting `sleep`, Python keeps a `resource_tracker`, `PyTorch` ends its
@@ -184,7 +184,7 @@ mod tests {
             member(17, 10, "sleep 1"),
         ];
         assert_eq!(pids(&vital(&members, &[12])), [10, 11, 12, 13, 14]);
-        assert_eq!(pids(&vital_at_start(&members)), [13, 14]);
+        assert_eq!(pids(&titled(&members)), [13, 14]);
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
             member(15, 12, "python3 -c from multiprocessing.resource_tracker import main;main(9)"),
         ];
         assert_eq!(pids(&vital(&members, &[12])), [12, 13, 14]);
-        assert!(vital_at_start(&members).is_empty());
+        assert!(titled(&members).is_empty());
         assert!(pids(&vital(&members, &[])).contains(&14), "the listener may be nobody's that is known");
     }
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use self::member::{Done, Member, Who, vital, vital_at_start};
+use self::member::{Done, Member, Who, titled, vital};
 use self::pulse::{Doubt, Step};
 use self::room::{Memory, Room, full_disk, size};
 use self::still::{Log, Start};
@@ -255,6 +255,8 @@ struct Look {
     pids: Vec<i32>,
     searched: Option<Instant>,
     serving: bool,
+    /// Whether those that serve were found. What is started later may end as it likes.
+    settled: bool,
     log: Log,
     done: Done,
     start: Start,
@@ -269,6 +271,7 @@ impl Look {
             pids: Vec::new(),
             searched: None,
             serving: false,
+            settled: false,
             log: Log::new(&scope.log),
             done: Done::default(),
             start: Start::new(stall),
@@ -326,12 +329,13 @@ impl Look {
     }
 
     /// Those that were vital and are gone stay in the list: the other thread is to see that they are gone.
-    fn find_vital(&self, members: &[Member]) {
-        let found = if self.serving {
+    fn find_vital(&mut self, members: &[Member]) {
+        let found = if self.serving && !self.settled {
+            self.settled = true;
             let listening = self.scope.processes.listening(&self.pids);
             vital(members, &listening)
         } else {
-            vital_at_start(members)
+            titled(members)
         };
         let mut vital = self.vital.lock().unwrap_or_else(PoisonError::into_inner);
         for who in found {
