@@ -35,6 +35,8 @@ pub struct EngineJob {
     /// Whether the installed engine is asked before each launch.
     pub preflight: bool,
     pub startup_timeout: Duration,
+    /// How long a server may show no sign of life, in its start or under load, before it counts as hanging; zero: for ever.
+    pub stall_timeout: Duration,
     /// How long a server may take to end after TERM.
     pub stop_timeout: Duration,
     /// How long to wait before the same trial is launched again when its environment has failed, at first.
@@ -125,6 +127,7 @@ impl EngineJob {
             device,
             preflight: section.optional("preflight")?.unwrap_or(true),
             startup_timeout: section.optional("startup_timeout")?.unwrap_or(Duration::from_mins(15)),
+            stall_timeout: section.optional("stall_timeout")?.unwrap_or(Duration::from_mins(1)),
             stop_timeout: section.optional("stop_timeout")?.unwrap_or(Duration::from_secs(30)),
             retry_after: section.optional("retry_after")?.unwrap_or(Duration::from_secs(10)),
         })

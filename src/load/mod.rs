@@ -71,9 +71,11 @@ pub enum Event<'a> {
     Ended { phase: Phase, record: &'a Record },
     /// Ten times a second, in the measured window.
     Tick(Tick),
+    /// The same in the warm-up.
+    Warming(Tick),
 }
 
-/// Where the measured window stands.
+/// Where the measured window, or the warm-up, stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
     /// Since the window's start.

@@ -312,7 +312,7 @@ async fn the_warm_up_has_other_prompts_and_no_records() {
         match event {
             Event::Phase { phase, total } => log.lock().unwrap().push((phase, total, None)),
             Event::Ended { phase, record } => log.lock().unwrap().push((phase, None, Some(record.result.is_ok()))),
-            Event::Tick(_) => {}
+            Event::Tick(_) | Event::Warming(_) => {}
         }
         Flow::Continue
     };

@@ -95,16 +95,14 @@ impl Window<'_> {
                 Next::At(at) => at,
                 Next::Over | Next::Wait | Next::Send { .. } => Nanos::MAX,
             };
-            if self.phase == Phase::Measure {
-                if now >= next_tick {
-                    self.tick(now, tally);
-                    if tally.ended {
-                        return Ok(());
-                    }
-                    next_tick += TICK * ((now - next_tick) / TICK + 1);
+            if now >= next_tick {
+                self.tick(now, tally);
+                if tally.ended {
+                    return Ok(());
                 }
-                until = until.min(next_tick);
+                next_tick += TICK * ((now - next_tick) / TICK + 1);
             }
+            until = until.min(next_tick);
             // The signal's flag is looked at now and then in any case.
             for event in 0..self.reactor.wait(until.min(now + 10 * TICK))? {
                 if let Some(finished) = self.reactor.handle(event)? {
@@ -184,6 +182,7 @@ impl Window<'_> {
             waiting: self.schedule.waiting(),
             chunks: self.reactor.desk.chunks,
         };
-        tally.ended |= (self.observer)(Event::Tick(tick)) == Flow::End;
+        let event = if self.phase == Phase::Measure { Event::Tick(tick) } else { Event::Warming(tick) };
+        tally.ended |= (self.observer)(event) == Flow::End;
     }
 }

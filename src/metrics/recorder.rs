@@ -66,7 +66,7 @@ impl Recorder {
                 second.in_flight = second.in_flight.max(Some(tick.in_flight));
                 second.waiting = second.waiting.max(Some(tick.waiting));
             }
-            Event::Ended { .. } | Event::Phase { .. } => {}
+            Event::Ended { .. } | Event::Phase { .. } | Event::Warming(_) => {}
         }
     }
 

@@ -237,6 +237,14 @@ impl Drop for Watch {
     }
 }
 
+/// The series that a server's page has at this moment, by name; `None` when it does not answer in time or has none.
+pub async fn ask(base_url: &str) -> Option<Vec<(&'static str, f64)>> {
+    match Scraper::new(base_url).ok()?.ask().await {
+        Answer::Values(row) => Some(row),
+        Answer::Missed | Answer::Nothing(_) => None,
+    }
+}
+
 /// Why a sample is taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {

@@ -13,6 +13,7 @@ mod reap;
 mod retry;
 mod sample;
 mod trial;
+mod vitals;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;

@@ -1,10 +1,12 @@
 //! The load on a server that is ready: driven, watched, ended early where its outcome is certain, and judged.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::watch;
 
 use super::trial::{crash, failed};
+use super::vitals::{Pulse, Vitals, conclude};
 use super::{Event, Phase, TuneError, Tuner};
 use crate::facts::Device;
 use crate::job::{follow, repeated};
@@ -27,12 +29,17 @@ struct Seen {
 impl Tuner<'_> {
     /// Drives the load and reduces it to an outcome. A sample in which the load generator was the bottleneck is void: it is
     /// taken once more with other prompts, where there are any, and not used when it is void again.
-    pub(super) async fn sample(&self, server: &mut Server, model: &str) -> Result<(Outcome, Story), TuneError> {
+    pub(super) async fn sample(
+        &self,
+        server: &mut Server,
+        model: &str,
+        vitals: &Vitals,
+    ) -> Result<(Outcome, Story), TuneError> {
         let workload = &*self.job.workload.built;
         let mut plan = self.job.load.plan(self.job.seed);
         let mut asked = follow(&mut plan, workload, 0);
         for again in 1.. {
-            let (outcome, story) = self.sample_once(server, model, &plan).await?;
+            let (outcome, story) = self.sample_once(server, model, &plan, vitals).await?;
             let Some(reasons) = void(&outcome) else { return Ok((outcome, story)) };
             asked = follow(&mut plan, workload, asked);
             // Prompts that the server has in its cache would make the second sample another one.
@@ -44,7 +51,13 @@ impl Tuner<'_> {
         unreachable!("the loop ends by returning")
     }
 
-    async fn sample_once(&self, server: &mut Server, model: &str, plan: &Plan) -> Result<(Outcome, Story), TuneError> {
+    async fn sample_once(
+        &self,
+        server: &mut Server,
+        model: &str,
+        plan: &Plan,
+        vitals: &Vitals,
+    ) -> Result<(Outcome, Story), TuneError> {
         let (halt, halted) = watch::channel(false);
         let base_url = server.base_url();
         let telemetry = telemetry::Watch::start(self.watched(server));
@@ -57,7 +70,12 @@ impl Tuner<'_> {
                 let story = telemetry.stop().await.story(None, 0);
                 return Ok((Outcome::Failed(crash(server, status)), story));
             }
-            run = self.drive(Target::new(base_url, model), plan, &seen, telemetry.mark(), halted) => run?,
+            alarm = vitals.alarm_under_load() => {
+                let _ = halt.send(true);
+                let story = telemetry.stop().await.story(None, 0);
+                return Ok((Outcome::Failed(conclude(server, alarm, true).await), story));
+            }
+            run = self.drive(Target::new(base_url, model), plan, (&seen, &vitals.pulse), telemetry.mark(), halted) => run?,
         };
         let telemetry = telemetry.stop().await;
         let Seen { recorder, stop } = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
@@ -89,11 +107,12 @@ impl Tuner<'_> {
         &self,
         target: Target,
         plan: &Plan,
-        seen: &Arc<Mutex<Seen>>,
+        (seen, pulse): (&Arc<Mutex<Seen>>, &Arc<Pulse>),
         mark: telemetry::Mark,
         halted: watch::Receiver<bool>,
     ) -> Result<Run, LoadError> {
         let (observer, seen) = (Arc::clone(&self.observer), Arc::clone(seen));
+        let pulse = Arc::clone(pulse);
         let mut watch = metrics::Watch::new(self.watch_options(plan));
         let (mut done, mut of) = (0, 0);
         let follow = move |event: load::Event<'_>| {
@@ -113,8 +132,9 @@ impl Tuner<'_> {
                     done += 1;
                     observer(Event::Progress { done, total: of });
                 }
-                load::Event::Tick(_) => {}
+                load::Event::Tick(_) | load::Event::Warming(_) => {}
             }
+            pulse.on(&event, Instant::now());
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
             seen.recorder.on(&event);
             seen.stop = watch.on(&event);

@@ -1,13 +1,14 @@
 //! One launch from spawn to outcome.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::retry::Patience;
+use super::vitals::{self, Vitals, conclude};
 use super::{Ending, Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{Evidence, Filling, LaunchSpec, Timeline, diagnose, differences, resolved};
@@ -22,7 +23,7 @@ use crate::trial::{Failure, FailureKind, Launch, Outcome, PhaseTime, Startup, Tr
 const MOST_COLLISIONS: usize = 3;
 
 /// How long an unhealthy engine may take to end: vLLM's watchdog looks every 5 s whether its engine has died.
-const DEATH_LIMIT: Duration = Duration::from_secs(8);
+pub(super) const DEATH_LIMIT: Duration = Duration::from_secs(8);
 
 /// A server that is being interrupted gets this long before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
@@ -47,6 +48,12 @@ impl Attempt {
     fn failed_with(&self, kind: FailureKind) -> bool {
         matches!(&self.outcome, Outcome::Failed(failure) if failure.kind == kind)
     }
+}
+
+/// Why a server did not become ready.
+enum Ended {
+    Start(StartError),
+    Alarm(vitals::Alarm),
 }
 
 /// A launch with an outcome.
@@ -171,14 +178,18 @@ impl Tuner<'_> {
                 return Ok(Some((Attempt::unready(outcome, None), None)));
             }
         };
+        let vitals = Vitals::start(self.vital_scope(&server), server.base_url());
         let mut stop = self.stop.clone();
         let measured = tokio::select! {
             biased;
             () = asked(&mut stop, Stop::Gently) => None,
-            measured = self.measure(&mut server, config) => Some(measured),
+            measured = self.measure(&mut server, config, &vitals) => Some(measured),
         };
         (self.observer)(Event::Phase(Phase::Stopping));
         let grace = if measured.is_some() { self.job.engine.stop_timeout } else { INTERRUPTED_GRACE };
+        let grace = vitals.grace(grace);
+        // What ends now is meant to.
+        drop(vitals);
         let stopped = tokio::select! {
             biased;
             // Dropping the server kills it at once.
@@ -218,28 +229,59 @@ impl Tuner<'_> {
     }
 
     /// From spawn to numbers, or to the reason why there are none.
-    async fn measure(&self, server: &mut Server, config: &Config) -> Result<Attempt, TuneError> {
+    async fn measure(&self, server: &mut Server, config: &Config, vitals: &Vitals) -> Result<Attempt, TuneError> {
+        let (model, limit) = (self.served_model(), self.job.engine.startup_timeout);
         let (spawned, mut timeline) = (Instant::now(), Timeline::default());
         let see = &mut |line: &str, at| timeline.see(line, at);
-        let ready = match server.ready(&self.served_model(), self.job.engine.startup_timeout, see).await {
-            Ok(ready) => ready,
-            Err(error) => {
-                let startup = Startup { phases: timeline.end(spawned.elapsed()), ..Startup::default() };
-                let error = with_end(server, error).await;
-                let failure = start_failure(server, error);
-                return Ok(Attempt::unready(Outcome::Failed(failure), Some(startup)));
-            }
+        let ready = tokio::select! {
+            biased;
+            ready = server.ready(&model, limit, see) => ready.map_err(Ended::Start),
+            alarm = vitals.alarm() => Err(Ended::Alarm(alarm)),
         };
-        let startup = self.started(server, config, timeline.end(ready.startup)).await;
+        let phases = timeline.end(ready.as_ref().map_or_else(|_| spawned.elapsed(), |ready| ready.startup));
+        let failure = match ready {
+            Ok(ready) => {
+                let startup = self.started(server, config, phases).await;
+                return self.measure_ready(server, ready, startup, vitals).await;
+            }
+            Err(Ended::Start(error)) => {
+                let error = with_end(server, error).await;
+                start_failure(server, error)
+            }
+            Err(Ended::Alarm(alarm)) => conclude(server, alarm, false).await,
+        };
+        Ok(Attempt::unready(Outcome::Failed(failure), Some(Startup { phases, ..Startup::default() })))
+    }
+
+    /// From readiness to numbers, or to the reason why there are none.
+    async fn measure_ready(
+        &self,
+        server: &mut Server,
+        ready: Ready,
+        startup: Startup,
+        vitals: &Vitals,
+    ) -> Result<Attempt, TuneError> {
+        vitals.serve();
         // Nothing of ours may take the engine's processors while it is measured.
         self.inquiry.settled().await;
-        let (mut outcome, story) = self.sample(server, &ready.model).await?;
-        // Requests to a dead engine fail at once, its last process may take seconds to end.
-        if matches!(outcome, Outcome::Failed(_))
-            && !server.is_healthy().await
-            && let Ok(status) = tokio::time::timeout(DEATH_LIMIT, server.exited()).await
+        let (mut outcome, story) = self.sample(server, &ready.model, vitals).await?;
+        // Requests to a dead engine fail at once, sooner than a death is noticed; its last process may take seconds to end.
+        if let Outcome::Failed(failure) = &outcome
+            && !vitals.has_told()
+            && (vitals.raised().is_some() || !server.is_healthy().await)
         {
-            outcome = Outcome::Failed(crash(server, status));
+            let found = tokio::select! {
+                biased;
+                status = server.exited() => Ok(status),
+                alarm = vitals.alarm() => Err(Some(alarm)),
+                () = tokio::time::sleep(DEATH_LIMIT) => Err(None),
+            };
+            let failure = match found {
+                Ok(status) => Some(crash(server, status)),
+                Err(Some(alarm)) => Some(conclude(server, alarm, true).await),
+                Err(None) => vitals.unanswered(failure),
+            };
+            outcome = failure.map_or(outcome, Outcome::Failed);
         }
         Ok(Attempt { outcome, ready: Some(ready), startup: Some(startup), story: Some(story) })
     }
@@ -255,6 +297,21 @@ impl Tuner<'_> {
             (self.observer)(Event::Differs { differences: differences.clone() });
         }
         Startup { phases, resolved: seen.shown(&asked), differences }
+    }
+
+    fn vital_scope(&self, server: &Server) -> vitals::Scope {
+        let (log, engine) = (server.log_path().to_owned(), &self.job.engine);
+        let directories = [log.as_path(), self.store.path()].map(|file| match file.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
+            _ => PathBuf::from("."),
+        });
+        vitals::Scope {
+            processes: server.processes(),
+            log,
+            directories: directories.to_vec(),
+            stall: engine.stall_timeout,
+            elsewhere: vitals::computes_elsewhere(&engine.command),
+        }
     }
 
     /// The name under which the server serves the model.
@@ -279,7 +336,7 @@ async fn with_end(server: &mut Server, error: StartError) -> StartError {
     error
 }
 
-fn start_failure(server: &Server, error: StartError) -> Failure {
+pub(super) fn start_failure(server: &Server, error: StartError) -> Failure {
     match error {
         StartError::Exited(status) => ended(server, status, false),
         StartError::Timeout(limit) => {

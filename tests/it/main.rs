@@ -28,4 +28,5 @@ mod startup;
 mod study;
 mod support;
 mod telemetry;
+mod vitals;
 mod wrappers;

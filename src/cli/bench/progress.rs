@@ -77,6 +77,7 @@ impl Live {
                 state.tick = *tick;
                 state.speed.follow(tick.at, tick.chunks);
             }
+            Event::Warming(_) => {}
         }
     }
 }

@@ -139,7 +139,7 @@ impl Watch {
                 self.tick(tick);
                 self.look()
             }
-            Event::Ended { .. } | Event::Phase { .. } => None,
+            Event::Ended { .. } | Event::Phase { .. } | Event::Warming(_) => None,
         }
     }
 

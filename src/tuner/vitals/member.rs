@@ -1,0 +1,250 @@
+//! The processes of a launch as they are looked at: what each is, what it has done, and whether the engine needs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use procfs::FromRead;
+use procfs::process::{Process, Stat};
+
+use super::still::Work;
+
+/// What vLLM's processes are called: `vllm/utils/system_utils.py`, `set_process_title`, since 0.10.
+const TITLE: &str = "VLLM::";
+
+/// A process, by number and start, since a number may be used again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Who {
+    pub(super) pid: i32,
+    /// Ticks since the machine started.
+    pub(super) start: u64,
+    /// As a person would call it: its title, or the name of its program.
+    pub(super) name: String,
+}
+
+impl Who {
+    /// Looks whether it has ended. Reads one file: microseconds.
+    pub(super) fn end(&self) -> Option<End> {
+        let text = match std::fs::read(format!("/proc/{}/stat", self.pid)) {
+            Ok(text) => text,
+            // It ended before or while it was read. Whatever else goes wrong (too many open files) says nothing of it.
+            Err(error) => {
+                let gone = error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(NO_PROCESS);
+                return gone.then_some(End { status: None });
+            }
+        };
+        let stat = Stat::from_read(&*text).ok()?;
+        if stat.starttime != self.start {
+            return Some(End { status: None });
+        }
+        // The kernel tells how to whoever may trace it, until its parent has asked.
+        matches!(stat.state, 'Z' | 'X').then(|| End { status: stat.exit_code.map(ExitStatus::from_raw) })
+    }
+}
+
+/// How a process has ended, where that could be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) status: Option<ExitStatus>,
+}
+
+/// `ESRCH`.
+const NO_PROCESS: i32 = nix::errno::Errno::ESRCH as i32;
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (pid {})", self.name, self.pid)
+    }
+}
+
+/// A process at one look.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Member {
+    pub(super) who: Who,
+    pub(super) parent: i32,
+    pub(super) command: Vec<String>,
+    pub(super) cpu: Duration,
+    /// Read from disks and written to them.
+    pub(super) bytes: u64,
+    /// Resident bytes.
+    pub(super) resident: u64,
+}
+
+impl Member {
+    /// `None` where it is no longer there.
+    pub(super) fn read(pid: i32) -> Option<Self> {
+        let process = Process::new(pid).ok()?;
+        let stat = process.stat().ok()?;
+        let command = process.cmdline().unwrap_or_default();
+        let io = process.io().map_or(0, |io| io.read_bytes + io.write_bytes);
+        let ticks = procfs::ticks_per_second().max(1);
+        Some(Self {
+            who: Who { pid, start: stat.starttime, name: name(&command, &stat.comm) },
+            parent: stat.ppid,
+            command,
+            cpu: Duration::from_millis((stat.utime + stat.stime).saturating_mul(1000) / ticks),
+            bytes: io,
+            resident: stat.rss * procfs::page_size(),
+        })
+    }
+
+    fn is_titled(&self) -> bool {
+        self.who.name.starts_with(TITLE)
+    }
+}
+
+/// A title is in the command line, or in the name where only that could be set; Python sets it at the end of a start.
+fn name(command: &[String], comm: &str) -> String {
+    let first = command.first().map(String::as_str).unwrap_or_default();
+    let title = [first, comm].into_iter().find(|text| text.starts_with(TITLE));
+    let words = title.map(|title| title.split(' ').next().unwrap_or(title));
+    words.unwrap_or(comm).to_owned()
+}
+
+/// What `multiprocessing` calls a process that it spawns: engines and workers before they had titles.
+const SPAWNED: &str = "multiprocessing.spawn";
+
+/// Those that the engine cannot do without at any time: whatever has a title.
+pub(super) fn titled(members: &[Member]) -> Vec<Who> {
+    members.iter().filter(|member| member.is_titled()).map(|member| member.who.clone()).collect()
+}
+
+/// The same when its server has become ready: also those that listen, what they have forked (the same command line) or spawned
+/// through `multiprocessing`, and everything between these and the launch's leader.
+///
+/// Not every process that lives then: shells wait by starting `sleep`, Python keeps a `resource_tracker`, `PyTorch` ends its
+/// pool of compilers when it has been idle. Their end is nothing to an engine.
+pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<Who> {
+    let by_pid: BTreeMap<i32, &Member> = members.iter().map(|member| (member.who.pid, member)).collect();
+    let serving: Vec<&Member> = listening.iter().filter_map(|pid| by_pid.get(pid).copied()).collect();
+    let spawned = |member: &Member| {
+        member.command.iter().any(|word| word.contains(SPAWNED)) && by_pid.contains_key(&member.parent)
+    };
+    let forked = |member: &Member| serving.iter().any(|server| server.command == member.command);
+    let mut vital = BTreeSet::new();
+    for member in members {
+        let needed = listening.contains(&member.who.pid) || member.is_titled() || spawned(member) || forked(member);
+        let mut next = needed.then_some(member);
+        // Up to the leader; what is already in there has its ancestors there.
+        while let Some(found) = next
+            && vital.insert(found.who.clone())
+        {
+            next = by_pid.get(&found.parent).copied();
+        }
+    }
+    vital.into_iter().collect()
+}
+
+/// What processes have done since the launch, those included that have ended.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Done(BTreeMap<(i32, u64), (Duration, u64)>);
+
+impl Done {
+    /// Everything so far; `log` is how often the log has moved.
+    pub(super) fn add(&mut self, members: &[Member], log: u64) -> Work {
+        for member in members {
+            self.0.insert((member.who.pid, member.who.start), (member.cpu, member.bytes));
+        }
+        let (mut cpu, mut bytes) = (Duration::ZERO, 0);
+        for (time, count) in self.0.values() {
+            cpu += *time;
+            bytes += count;
+        }
+        Work { cpu, bytes, log }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn member(pid: i32, parent: i32, command: &str) -> Member {
+        let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        let who = Who { pid, start: 1, name: name(&command, &command[0]) };
+        Member { who, parent, command, cpu: Duration::ZERO, bytes: 0, resident: 0 }
+    }
+
+    fn pids(who: &[Who]) -> Vec<i32> {
+        who.iter().map(|who| who.pid).collect()
+    }
+
+    #[test]
+    fn engines_and_workers_are_vital_and_helpers_that_may_end_are_not() {
+        let server = "python3 vllm serve m --port 1";
+        let members = [
+            member(10, 1, "sh -c conda"),
+            member(11, 10, "conda run vllm"),
+            member(12, 11, server),
+            member(13, 12, "VLLM::EngineCore"),
+            member(14, 13, "VLLM::Worker_TP0"),
+            member(15, 12, "python3 -c from multiprocessing.resource_tracker import main;main(9)"),
+            member(16, 13, "python3 torch/_inductor/compile_worker/__main__.py"),
+            member(17, 10, "sleep 1"),
+        ];
+        assert_eq!(pids(&vital(&members, &[12])), [10, 11, 12, 13, 14]);
+        assert_eq!(pids(&titled(&members)), [13, 14]);
+    }
+
+    #[test]
+    fn releases_without_titles_have_forked_or_spawned_what_is_vital() {
+        let server = "python3 vllm serve m";
+        let members = [
+            member(12, 1, server),
+            member(13, 12, server),
+            member(
+                14,
+                12,
+                "python3 -c from multiprocessing.spawn import spawn_main; spawn_main(3) --multiprocessing-fork",
+            ),
+            member(15, 12, "python3 -c from multiprocessing.resource_tracker import main;main(9)"),
+        ];
+        assert_eq!(pids(&vital(&members, &[12])), [12, 13, 14]);
+        assert!(titled(&members).is_empty());
+        assert!(pids(&vital(&members, &[])).contains(&14), "the listener may be nobody's that is known");
+    }
+
+    #[test]
+    fn a_title_may_be_in_either_place() {
+        assert_eq!(name(&["VLLM::Worker_TP0 ".to_owned()], "python3"), "VLLM::Worker_TP0");
+        assert_eq!(name(&["python3".to_owned()], "VLLM::EngineCor"), "VLLM::EngineCor");
+        assert_eq!(name(&["/usr/bin/python3".to_owned()], "vllm"), "vllm");
+        assert_eq!(name(&[], "kthread"), "kthread");
+    }
+
+    #[test]
+    fn this_process_lives_and_one_with_another_start_does_not() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let read = Member::read(own).unwrap();
+        assert!(read.resident > 0 && read.who.end().is_none(), "{read:?}");
+        let unseen = Some(End { status: None });
+        assert_eq!(Who { start: read.who.start + 1, ..read.who.clone() }.end(), unseen);
+        assert_eq!(Who { pid: i32::MAX, ..read.who }.end(), unseen);
+    }
+
+    #[test]
+    fn what_the_dead_have_done_stays_done() {
+        let busy = |pid, seconds| Member { cpu: Duration::from_secs(seconds), bytes: seconds, ..member(pid, 1, "a") };
+        let mut done = Done::default();
+        done.add(&[busy(1, 5), busy(2, 7)], 0);
+        assert_eq!(done.add(&[busy(1, 6)], 3), Work { cpu: Duration::from_secs(13), bytes: 13, log: 3 });
+    }
+
+    proptest! {
+        /// In any tree, even a malformed one: only members are vital, and with each the ancestors that are known.
+        #[test]
+        fn vital_processes_come_with_their_ancestors(parents in prop::collection::vec(0i32..12, 1..12), listening in prop::collection::vec(0i32..12, 0..3)) {
+            let members: Vec<_> = parents.iter().enumerate()
+                .map(|(pid, parent)| member(i32::try_from(pid).unwrap(), *parent, &format!("program {pid}"))).collect();
+            let found = pids(&vital(&members, &listening));
+            for pid in &found {
+                let parent = parents[usize::try_from(*pid).unwrap()];
+                prop_assert!(usize::try_from(parent).unwrap() >= parents.len() || found.contains(&parent));
+            }
+            for pid in listening.iter().filter(|pid| usize::try_from(**pid).unwrap() < parents.len()) {
+                prop_assert!(found.contains(pid));
+            }
+        }
+    }
+}

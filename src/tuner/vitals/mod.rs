@@ -1,0 +1,353 @@
+//! What is watched while a launch lives, from spawn to the end of its load: whether its processes live, whether it works,
+//! and whether the host has room left for it.
+//!
+//! Reading is apart from deciding: `member` and `room` read `/proc` and say what it means, `still` and `pulse` tell a hang
+//! from slowness. Two threads look, and neither the runtime nor the load waits for them: one every 100 ms whether the vital
+//! processes exist, one twice a second at the rest, of which finding the processes anew reads the whole of `/proc`.
+
+mod member;
+mod pulse;
+mod room;
+mod still;
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use self::member::{Done, Member, Who, titled, vital};
+use self::pulse::{Doubt, Step};
+use self::room::{Memory, Room, full_disk, size};
+use self::still::{Log, Start};
+use super::trial::{DEATH_LIMIT, crash, start_failure};
+use crate::engine::{Evidence, diagnose};
+use crate::server::{Processes, Server, StartError};
+use crate::telemetry;
+use crate::trial::{Failure, FailureKind};
+
+pub(super) use self::pulse::Pulse;
+
+/// How often the vital processes are looked at: their death is to be noticed within 200 ms.
+const DEATH_POLL: Duration = Duration::from_millis(100);
+
+/// How often everything else is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How often the processes are looked for anew: new ones come in a start, few come later.
+const SEARCH_AT_START: Duration = Duration::from_secs(1);
+const SEARCH_UNDER_LOAD: Duration = Duration::from_secs(5);
+
+/// How long the health check of a server may take that answers nothing else.
+const HEALTH_LIMIT: Duration = Duration::from_secs(2);
+
+/// What a load must have ended with, for the silence of the health check thereafter to count as a part of it.
+const UNANSWERED: Duration = Duration::from_secs(1);
+
+/// What to watch of one launch.
+#[derive(Clone, Debug)]
+pub(super) struct Scope {
+    pub(super) processes: Processes,
+    pub(super) log: PathBuf,
+    /// Whose disks must not fill up.
+    pub(super) directories: Vec<PathBuf>,
+    /// How long may there be no sign of life; zero: for ever.
+    pub(super) stall: Duration,
+    /// Whether the engine computes elsewhere: then a start may be silent here for as long as it takes.
+    pub(super) elsewhere: bool,
+}
+
+/// Programs that have others do the work: in a container, on another host. What is seen of them here is a client.
+const CLIENTS: [&str; 7] = ["docker", "podman", "nerdctl", "srun", "ssh", "kubectl", "mpirun"];
+
+/// Whether a command has its engine run where neither its processes nor its disks are seen.
+pub(super) fn computes_elsewhere(command: &[String]) -> bool {
+    let name = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
+    // Behind `sudo`, `env` or the like; what follows an option is no program.
+    command.iter().take_while(|word| !word.starts_with('-')).any(|word| CLIENTS.contains(&name(word).as_str()))
+}
+
+/// Why a launch cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Alarm {
+    /// A process has ended without which the engine cannot work.
+    Death {
+        /// Its name and number.
+        who: String,
+        /// How it ended, where its parent had not asked for that yet.
+        status: Option<ExitStatus>,
+    },
+    /// No request was answered for too long while so many were under way.
+    Silence { silent: Duration, in_flight: usize },
+    /// It is to be ended for another reason.
+    End { kind: FailureKind, message: String },
+}
+
+impl Alarm {
+    /// Whether the launch has to go at once, whatever it would still like to write.
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::End { kind: FailureKind::HostMemory, .. })
+    }
+}
+
+/// Watches a launch until it is dropped.
+#[derive(Debug)]
+pub(super) struct Vitals {
+    /// What the load hears, from its observer.
+    pub(super) pulse: Arc<Pulse>,
+    raised: watch::Sender<Option<Alarm>>,
+    /// Whether the load was ended for it.
+    told: AtomicBool,
+    stall: Duration,
+    base_url: String,
+    /// Tells one thread that the server is ready. Both threads end when the other halves of these are gone.
+    ready: Sender<()>,
+    _living: Sender<()>,
+}
+
+impl Vitals {
+    /// Begins to watch a launch that was just started. A thread that cannot be started looks at nothing.
+    pub(super) fn start(scope: Scope, base_url: String) -> Self {
+        let (raised, stall) = (watch::Sender::new(None), scope.stall);
+        let (ready, is_ready) = channel();
+        let (living, lives) = channel();
+        let vital = Arc::new(Mutex::new(Vec::new()));
+        let deaths = (raised.clone(), Arc::clone(&vital));
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        // Without a thread the leader is still awaited, and the timeouts hold.
+        let _ = named("vitals").spawn(move || watch_deaths(&deaths.0, &deaths.1, &lives));
+        let looks = raised.clone();
+        let _ = named("vitals-look").spawn(move || Look::new(scope, vital).run(&looks, &is_ready));
+        Self { pulse: Arc::default(), raised, told: AtomicBool::new(false), stall, base_url, ready, _living: living }
+    }
+
+    /// Tells that the server is ready: whatever serves must not end from now on.
+    pub(super) fn serve(&self) {
+        // The thread that hears it may have ended with an alarm.
+        let _ = self.ready.send(());
+    }
+
+    /// The alarm, where there was one.
+    pub(super) fn raised(&self) -> Option<Alarm> {
+        self.raised.borrow().clone()
+    }
+
+    /// Waits for an alarm, for ever where there is none. Safe to cancel.
+    pub(super) async fn alarm(&self) -> Alarm {
+        let mut raised = self.raised.subscribe();
+        let found = raised.wait_for(Option::is_some).await.ok().and_then(|alarm| alarm.clone());
+        match found {
+            Some(alarm) => alarm,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The same while the load is driven: that nothing comes back any more is told as well.
+    pub(super) async fn alarm_under_load(&self) -> Alarm {
+        let alarm = tokio::select! {
+            biased;
+            alarm = self.alarm() => alarm,
+            alarm = self.silence() => {
+                raise(&self.raised, alarm.clone());
+                alarm
+            }
+        };
+        self.told.store(true, Ordering::Relaxed);
+        alarm
+    }
+
+    /// Whether a load was ended for an alarm.
+    pub(super) fn has_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+    }
+
+    /// The failure of a server that lives, whose health check is silent, and which has not answered its last requests
+    /// either; `None` where it has.
+    pub(super) fn unanswered(&self, failure: &Failure) -> Option<Failure> {
+        let silent = self.pulse.beat().silent;
+        let message = format!("{}; no token for {silent:.1?}, and the health check does not answer", failure.message);
+        (silent >= UNANSWERED).then_some(Failure { kind: FailureKind::Hang, message })
+    }
+
+    /// How long the launch may take to end, of what the study allows.
+    pub(super) fn grace(&self, allowed: Duration) -> Duration {
+        if self.raised().is_some_and(|alarm| alarm.is_urgent()) { Duration::ZERO } else { allowed }
+    }
+
+    async fn silence(&self) -> Alarm {
+        if self.stall.is_zero() {
+            std::future::pending::<()>().await;
+        }
+        let mut doubt = Doubt::new(self.stall);
+        loop {
+            let beat = self.pulse.beat();
+            // While the page is asked for, the load may hear something.
+            if doubt.step(beat.silent) == Step::Ask && doubt.answer(beat.silent, telemetry::ask(&self.base_url).await) {
+                let now = self.pulse.beat();
+                if now.silent >= beat.silent {
+                    return Alarm::Silence { silent: now.silent, in_flight: now.in_flight };
+                }
+            }
+            tokio::time::sleep(DEATH_POLL).await;
+        }
+    }
+}
+
+/// What an alarm comes to: the engine may first say in its log why one of its processes has ended. `ready`: whether its
+/// server was ready by then.
+pub(super) async fn conclude(server: &mut Server, alarm: Alarm, ready: bool) -> Failure {
+    match alarm {
+        Alarm::Death { who, status } => {
+            let leader = tokio::time::timeout(DEATH_LIMIT, server.exited()).await;
+            // What a leader makes of a signal to another process is a code of its own, often 0.
+            let failure = match status.filter(|status| status.signal().is_some()).or(leader.ok()) {
+                Some(status) if ready => crash(server, status),
+                Some(status) => start_failure(server, StartError::Exited(status)),
+                None => diagnose(&Evidence {
+                    log: &server.log_text(),
+                    exit: None,
+                    under_load: ready,
+                    oom_kills: server.oom_kills(),
+                    ended_by_tuner: false,
+                }),
+            };
+            Failure { message: format!("{who} ended; {}", failure.message), ..failure }
+        }
+        Alarm::Silence { silent, in_flight } => {
+            let healthy = tokio::time::timeout(HEALTH_LIMIT, server.is_healthy()).await == Ok(true);
+            let health = if healthy { "answers" } else { "does not answer" };
+            let message = format!(
+                "no token for {silent:.1?} with {in_flight} requests in flight, and its counters stand still; the health \
+                 check {health}"
+            );
+            Failure { kind: FailureKind::Hang, message }
+        }
+        Alarm::End { kind, message } => Failure { kind, message },
+    }
+}
+
+/// Looks at the vital processes until one has ended, or nobody wants to know any more.
+fn watch_deaths(raised: &watch::Sender<Option<Alarm>>, vital: &Mutex<Vec<Who>>, lives: &Receiver<()>) {
+    while lives.recv_timeout(DEATH_POLL) == Err(RecvTimeoutError::Timeout) {
+        let vital = vital.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((who, end)) = vital.iter().find_map(|who| Some((who, who.end()?))) {
+            raise(raised, Alarm::Death { who: who.to_string(), status: end.status });
+            return;
+        }
+    }
+}
+
+/// The first alarm counts: others only follow from it.
+fn raise(raised: &watch::Sender<Option<Alarm>>, alarm: Alarm) {
+    raised.send_if_modified(|found| {
+        let first = found.is_none();
+        if first {
+            *found = Some(alarm);
+        }
+        first
+    });
+}
+
+/// Everything that is looked at twice a second.
+struct Look {
+    scope: Scope,
+    vital: Arc<Mutex<Vec<Who>>>,
+    pids: Vec<i32>,
+    searched: Option<Instant>,
+    serving: bool,
+    /// Whether those that serve were found. What is started later may end as it likes.
+    settled: bool,
+    log: Log,
+    done: Done,
+    start: Start,
+    memory: Memory,
+}
+
+impl Look {
+    fn new(scope: Scope, vital: Arc<Mutex<Vec<Who>>>) -> Self {
+        let stall = if scope.elsewhere { Duration::ZERO } else { scope.stall };
+        Self {
+            vital,
+            pids: Vec::new(),
+            searched: None,
+            serving: false,
+            settled: false,
+            log: Log::new(&scope.log),
+            done: Done::default(),
+            start: Start::new(stall),
+            memory: Memory::default(),
+            scope,
+        }
+    }
+
+    fn run(mut self, raised: &watch::Sender<Option<Alarm>>, is_ready: &Receiver<()>) {
+        loop {
+            if let Some(alarm) = self.look() {
+                raise(raised, alarm);
+                return;
+            }
+            match is_ready.recv_timeout(LOOK) {
+                Ok(()) => (self.serving, self.searched) = (true, None),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn look(&mut self) -> Option<Alarm> {
+        let now = Instant::now();
+        let every = if self.serving { SEARCH_UNDER_LOAD } else { SEARCH_AT_START };
+        let search = self.searched.is_none_or(|last| now.saturating_duration_since(last) >= every);
+        if search {
+            self.pids = self.scope.processes.pids();
+            self.searched = Some(now);
+        }
+        let members: Vec<_> = self.pids.iter().filter_map(|pid| Member::read(*pid)).collect();
+        if search {
+            self.find_vital(&members);
+        }
+        let work = self.done.add(&members, self.log.look(now));
+        if !self.serving
+            && let Some(still) = self.start.look(now, work)
+        {
+            let last = self.log.last(now);
+            let message =
+                format!("the start shows no sign of work for {still:.1?}: no processor time, no disk, no log; {last}");
+            return Some(Alarm::End { kind: FailureKind::Hang, message });
+        }
+        let largest = members.iter().max_by_key(|member| member.resident);
+        let resident = members.iter().map(|member| member.resident).sum();
+        let rooms = Room::read(largest.map(|member| member.who.pid));
+        if let Some(reason) = self.memory.look(now, &rooms, resident, self.serving) {
+            let of = largest.map(|member| format!("{} with {}", member.who, size(member.resident)));
+            let of = of.unwrap_or_else(|| "none".to_owned());
+            let message = format!("{reason}; the largest process of the launch: {of}; all of them: {}", size(resident));
+            return Some(Alarm::End { kind: FailureKind::HostMemory, message });
+        }
+        let message = full_disk(&self.scope.directories)?;
+        Some(Alarm::End { kind: FailureKind::Disk, message })
+    }
+
+    /// Those that were vital and are gone stay in the list: the other thread is to see that they are gone.
+    fn find_vital(&mut self, members: &[Member]) {
+        let found = if self.serving && !self.settled {
+            self.settled = true;
+            let listening = self.scope.processes.listening(&self.pids);
+            vital(members, &listening)
+        } else {
+            titled(members)
+        };
+        let mut vital = self.vital.lock().unwrap_or_else(PoisonError::into_inner);
+        for who in found {
+            if !vital.iter().any(|known| (known.pid, known.start) == (who.pid, who.start)) {
+                vital.push(who);
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Whether a server under load still answers, told by the load, and by the server's own counters where the load hears
+//! nothing.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::still::Stillness;
+use crate::load::{Error, Event, Tick};
+
+/// What the load hears of a server. Written by the load's thread.
+#[derive(Debug, Default)]
+pub(in crate::tuner) struct Pulse(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    stillness: Stillness,
+    chunks: u64,
+    answered: bool,
+    beat: Beat,
+}
+
+/// What counts of the time between two ticks, which come every 100 ms.
+const MOST_GAP: Duration = Duration::from_secs(1);
+
+impl Default for State {
+    fn default() -> Self {
+        Self { stillness: Stillness::new(MOST_GAP), chunks: 0, answered: false, beat: Beat::default() }
+    }
+}
+
+/// The load as it was last seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Beat {
+    /// For how long nothing has come of any request, although some were under way.
+    pub(super) silent: Duration,
+    pub(super) in_flight: usize,
+}
+
+impl Pulse {
+    /// Takes note of an event of the load. Quick enough for its thread.
+    pub(in crate::tuner) fn on(&self, event: &Event<'_>, now: Instant) {
+        let mut state = self.state();
+        match event {
+            // Requests are being made ready; nothing is asked yet.
+            Event::Phase { .. } => *state = State::default(),
+            Event::Ended { record, .. } => {
+                // A refusal is an answer; a connection that nobody takes, or that ends with the patience of the client, is none.
+                state.answered |= !matches!(record.result, Err(Error::Timeout { chunks: 0, .. } | Error::Connect(_)));
+            }
+            Event::Tick(tick) | Event::Warming(tick) => state.tick(tick, now),
+        }
+    }
+
+    pub(super) fn beat(&self) -> Beat {
+        self.state().beat
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere does not make counts worse.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn tick(&mut self, tick: &Tick, now: Instant) {
+        let heard = tick.chunks != self.chunks || self.answered || tick.in_flight == 0;
+        self.chunks = tick.chunks;
+        self.answered = false;
+        self.beat = Beat { silent: self.stillness.look(now, heard), in_flight: tick.in_flight };
+    }
+}
+
+/// The series of a server's page by name; `None`: it has none, or does not answer.
+pub(super) type Page = Option<Vec<(&'static str, f64)>>;
+
+/// What only a working engine moves: requests that are refused or given up change the rest.
+const WORK: [&str; 5] = ["generation_tokens", "prompt_tokens", "kv_cache_usage", "prefix_cache_queries", "preemptions"];
+
+/// What to do about a silence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Wait,
+    /// The page is to be asked, and to be handed to [`Doubt::answer`].
+    Ask,
+}
+
+/// Tells a server that hangs from one that is slow. Its page is asked in the middle of a silence and at its end: a server
+/// that is well is never asked for it.
+#[derive(Clone, Debug)]
+pub(super) struct Doubt {
+    limit: Duration,
+    /// Up to here the silence is known to be slowness.
+    excused: Duration,
+    before: Option<Page>,
+    /// At the last look; a shorter one is another silence.
+    last: Duration,
+}
+
+impl Doubt {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { limit, excused: Duration::ZERO, before: None, last: Duration::ZERO }
+    }
+
+    pub(super) fn step(&mut self, silent: Duration) -> Step {
+        if silent < self.last {
+            (self.excused, self.before) = (Duration::ZERO, None);
+        }
+        self.last = silent;
+        let quiet = silent.saturating_sub(self.excused);
+        let due = if self.before.is_some() { self.limit } else { self.limit / 2 };
+        if quiet >= due { Step::Ask } else { Step::Wait }
+    }
+
+    /// Takes the page that was asked for; says whether the server hangs.
+    pub(super) fn answer(&mut self, silent: Duration, page: Page) -> bool {
+        match (self.before.take(), page) {
+            (None, page) => {
+                self.before = Some(page);
+                false
+            }
+            (Some(Some(before)), Some(page)) if worked(&before, &page) => {
+                (self.excused, self.before) = (silent, None);
+                false
+            }
+            // The page could not be had before: a second one is needed to compare.
+            (Some(None), Some(page)) => {
+                self.excused = silent.saturating_sub(self.limit / 2);
+                self.before = Some(Some(page));
+                false
+            }
+            (Some(_), _) => true,
+        }
+    }
+}
+
+fn worked(before: &[(&'static str, f64)], after: &[(&'static str, f64)]) -> bool {
+    let value = |page: &[(&'static str, f64)], name| page.iter().find(|(found, _)| *found == name).map(|(_, v)| *v);
+    WORK.iter().any(|name| match (value(before, *name), value(after, *name)) {
+        (Some(before), Some(after)) => before.total_cmp(&after).is_ne(),
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENTH: Duration = Duration::from_millis(100);
+
+    fn tick(chunks: u64, in_flight: usize) -> Event<'static> {
+        Event::Tick(Tick { in_flight, chunks, ..Tick::default() })
+    }
+
+    #[test]
+    fn a_silence_is_counted_only_while_requests_are_under_way_and_ends_with_a_chunk() {
+        let (pulse, begin) = (Pulse::default(), Instant::now());
+        for i in 0..=50 {
+            pulse.on(&tick(7, 3), begin + TENTH * i);
+        }
+        assert_eq!(pulse.beat(), Beat { silent: TENTH * 50, in_flight: 3 });
+        pulse.on(&tick(8, 3), begin + TENTH * 51);
+        assert_eq!(pulse.beat().silent, Duration::ZERO);
+        for i in 52..90 {
+            pulse.on(&tick(8, 0), begin + TENTH * i);
+            assert_eq!(pulse.beat().silent, Duration::ZERO, "nobody waits");
+        }
+    }
+
+    /// When a server counts as hanging whose page is `page(second)`, with a limit of 60 s.
+    fn hangs_after(page: impl Fn(u64) -> Page) -> Option<u64> {
+        let mut doubt = Doubt::new(Duration::from_mins(1));
+        (0..1000).find(|second| {
+            let silent = Duration::from_secs(*second);
+            doubt.step(silent) == Step::Ask && doubt.answer(silent, page(*second))
+        })
+    }
+
+    #[test]
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    fn a_silent_server_hangs_when_its_counters_stand_still_as_well() {
+        let tokens = |tokens: f64| Some(vec![("generation_tokens", tokens), ("requests_waiting", 3.0)]);
+        assert_eq!(hangs_after(|_| tokens(5.0)), Some(60));
+        assert_eq!(hangs_after(|_| None), Some(60), "it answers nothing at all");
+        assert_eq!(hangs_after(|second| tokens(second as f64)), None, "slow");
+        assert_eq!(hangs_after(|second| tokens(second.min(100) as f64)), Some(180), "slow, until it hangs");
+        let waiting = |second: u64| Some(vec![("generation_tokens", 5.0), ("requests_waiting", second as f64)]);
+        assert_eq!(hangs_after(waiting), Some(60), "that requests wait is no work");
+        assert_eq!(
+            hangs_after(|second| if second < 40 { None } else { tokens(5.0) }),
+            Some(90),
+            "one page says nothing"
+        );
+    }
+
+    #[test]
+    fn a_chunk_begins_the_doubt_anew() {
+        let mut doubt = Doubt::new(TENTH * 10);
+        assert_eq!(doubt.step(TENTH * 5), Step::Ask);
+        assert!(!doubt.answer(TENTH * 5, None));
+        assert_eq!(doubt.step(TENTH * 9), Step::Wait);
+        assert_eq!(doubt.step(TENTH * 2), Step::Wait);
+        assert_eq!(doubt.step(TENTH * 9), Step::Ask, "the page is asked anew");
+        assert!(!doubt.answer(TENTH * 9, None));
+        assert_eq!(doubt.step(TENTH * 10), Step::Ask);
+        assert!(doubt.answer(TENTH * 10, None));
+    }
+}

@@ -1,0 +1,269 @@
+//! What the host has left of memory and disk, and when that is too little to go on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use procfs::Current;
+use procfs::process::Process;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Memory that can still be had somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// `the host`, or the control group.
+    pub(super) of: String,
+    pub(super) available: u64,
+    pub(super) total: u64,
+}
+
+impl Room {
+    /// Of the host, and of the control groups that bound this process.
+    pub(super) fn read(pid: Option<i32>) -> Vec<Self> {
+        let Ok(memory) = procfs::Meminfo::current() else { return Vec::new() };
+        let host = memory.mem_available.map(|available| {
+            // What can be put out to swap is no reason to end anything.
+            let (available, total) = (available + memory.swap_free, memory.mem_total + memory.swap_total);
+            Self { of: "the host".to_owned(), available, total }
+        });
+        let groups = pid.map(|pid| groups(pid, memory.mem_total)).unwrap_or_default();
+        host.into_iter().chain(groups).collect()
+    }
+}
+
+/// Where control groups are mounted: of the second version, or the hierarchy of memory of the first.
+const MOUNTS: [(&str, &str); 2] = [("", "/sys/fs/cgroup"), ("memory", "/sys/fs/cgroup/memory")];
+
+fn groups(pid: i32, total: u64) -> Vec<Room> {
+    let Ok(found) = Process::new(pid).and_then(|process| process.cgroups()) else { return Vec::new() };
+    let mut rooms = Vec::new();
+    for group in found.0 {
+        let controls = |name: &str| group.controllers.iter().any(|controller| controller == name);
+        let mount = MOUNTS.iter().find(|(name, _)| controls(name) || name.is_empty() && group.hierarchy == 0);
+        let Some((_, mount)) = mount else { continue };
+        let mount = Path::new(mount);
+        let own = mount.join(group.pathname.trim_start_matches('/'));
+        // Each of its ancestors may bound it. In a container the path may be one of the host; then the mount is the group.
+        let ancestors: Vec<_> = own.ancestors().take_while(|path| path.starts_with(mount)).collect();
+        rooms.extend(ancestors.into_iter().filter_map(|path| group_room(path, total)));
+    }
+    rooms
+}
+
+/// The room of one control group; `None` where it has no limit below the host's `total`.
+fn group_room(group: &Path, total: u64) -> Option<Room> {
+    let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
+    let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+    let (limit, used) = match number("memory.max") {
+        Some(limit) => (limit, number("memory.current")?),
+        None => (number("memory.limit_in_bytes")?, number("memory.usage_in_bytes")?),
+    };
+    if limit == 0 || limit >= total {
+        return None;
+    }
+    let text = read("memory.stat")?;
+    let stat =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
+    // Pages of files count as used and are given back first; of the first version only `total_` counts groups below.
+    let files = ["inactive_file", "active_file"].map(|name| stat(&format!("total_{name}")).or_else(|| stat(name)));
+    let given_back = files.into_iter().flatten().sum::<u64>() + stat("slab_reclaimable").unwrap_or(0);
+    let available = limit.saturating_sub(used.saturating_sub(given_back));
+    Some(Room { of: format!("the control group {}", group.display()), available, total: limit })
+}
+
+/// Less must not be left: 3 %, since a kernel that has only some per cent spends its time on finding pages; at least 512 MiB
+/// but for small machines; at most 4 GiB, which is what can be filled between two looks, however large the machine.
+fn least(total: u64) -> u64 {
+    (total / 100 * 3).max((512 * MIB).min(total / 8)).min(4 * GIB)
+}
+
+/// How soon memory that goes on to shrink as it did must not be gone. In a start weights are read as fast as disks can and
+/// that ends; under load nothing has a reason to grow for long.
+const SOON_AT_START: Duration = Duration::from_secs(1);
+const SOON_UNDER_LOAD: Duration = Duration::from_secs(30);
+
+/// Growth is steady when it was seen over this time, at every look.
+const STEADY: Duration = Duration::from_secs(5);
+
+/// Whether the host's memory lasts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memory {
+    /// What was available of each at the first look. A machine that never had more is no reason to end an engine.
+    first: BTreeMap<String, u64>,
+    /// Looks, with what was available at the tightest place and the resident bytes of the launch.
+    looks: VecDeque<(Instant, u64, u64)>,
+}
+
+impl Memory {
+    /// Why the launch has to be ended, where it has. `resident` is the memory of all its processes.
+    pub(super) fn look(&mut self, now: Instant, rooms: &[Room], resident: u64, serving: bool) -> Option<String> {
+        let mut low = None;
+        for room in rooms {
+            let first = *self.first.entry(room.of.clone()).or_insert(room.available);
+            let least = least(room.total).min(first / 2);
+            if room.available < least && low.is_none() {
+                let (available, total, least) = (size(room.available), size(room.total), size(least));
+                low = Some(format!("{} has {available} of memory left of {total}, less than {least}", room.of));
+            }
+        }
+        let tightest = rooms.iter().min_by_key(|room| room.available)?;
+        self.looks.push_back((now, tightest.available, resident));
+        while self.looks.get(1).is_some_and(|(at, ..)| now.saturating_duration_since(*at) >= STEADY) {
+            self.looks.pop_front();
+        }
+        low.or_else(|| self.shrinks(tightest, if serving { SOON_UNDER_LOAD } else { SOON_AT_START }))
+    }
+
+    /// Whether what is left will soon be gone, because the launch grows.
+    fn shrinks(&self, room: &Room, soon: Duration) -> Option<String> {
+        let ((first, before, small), (last, now, large)) = (self.looks.front()?, self.looks.back()?);
+        let passed = last.saturating_duration_since(*first);
+        let pairs = || self.looks.iter().zip(self.looks.iter().skip(1));
+        let steady = pairs().all(|((_, _, before), (_, _, after))| after > before);
+        let (lost, grown) = (before.saturating_sub(*now), large.saturating_sub(*small));
+        // Pages of files grow a process and cost nothing; what others take is not its fault.
+        if passed < STEADY || !steady || lost == 0 || grown < lost / 2 {
+            return None;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let left = passed.mul_f64(*now as f64 / lost as f64);
+        (left < soon).then(|| {
+            let (available, total, grown) = (size(*now), size(room.total), size(grown));
+            format!(
+                "{} has {available} of memory left of {total}, which lasts for {left:.0?}: the engine has grown by {grown} \
+                 in {passed:.0?}",
+                room.of
+            )
+        })
+    }
+}
+
+/// Less must not be free on a disk: the log, the database with its journal, and what the engine writes.
+const LEAST_DISK: u64 = 64 * MIB;
+
+/// Which of these directories has too little room, in words.
+pub(super) fn full_disk(directories: &[PathBuf]) -> Option<String> {
+    directories.iter().find_map(|path| full(path, free(path)?))
+}
+
+/// Bytes that a user may still write there; `None` where that is not told.
+fn free(path: &Path) -> Option<u64> {
+    let stat = nix::sys::statvfs::statvfs(path).ok()?;
+    // A file system that has no blocks at all does not count them.
+    (stat.blocks() > 0).then(|| stat.blocks_available() * stat.fragment_size())
+}
+
+fn full(path: &Path, free: u64) -> Option<String> {
+    (free < LEAST_DISK).then(|| format!("{} has {} bytes free, less than {}", path.display(), free, size(LEAST_DISK)))
+}
+
+/// Bytes as a person reads them.
+pub(super) fn size(bytes: u64) -> String {
+    if bytes < GIB {
+        return format!("{} MiB", bytes / MIB);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "one decimal")]
+    let gib = bytes as f64 / GIB as f64;
+    format!("{gib:.1} GiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn room(available: u64, total: u64) -> [Room; 1] {
+        [Room { of: "the host".to_owned(), available, total }]
+    }
+
+    /// What is said when memory and resident bytes go this way, second by second.
+    fn said(total: u64, serving: bool, seconds: u32, at: impl Fn(u64) -> (u64, u64)) -> Option<(u64, String)> {
+        let (begin, mut memory) = (Instant::now(), Memory::default());
+        (0..seconds).find_map(|second| {
+            let (available, resident) = at(u64::from(second));
+            let now = begin + Duration::from_secs(1) * second;
+            Some((u64::from(second), memory.look(now, &room(available, total), resident, serving)?))
+        })
+    }
+
+    #[test]
+    fn too_little_memory_is_told_with_its_numbers() {
+        assert_eq!(
+            [1, 8, 24, 64, 2048].map(|gib| size(least(gib * GIB))),
+            ["128 MiB", "512 MiB", "737 MiB", "1.9 GiB", "4.0 GiB"]
+        );
+        let (second, text) = said(24 * GIB, false, 9, |s| (if s < 4 { 20 * GIB } else { 600 * MIB }, 3)).unwrap();
+        assert_eq!(second, 4);
+        assert_eq!(text, "the host has 600 MiB of memory left of 24.0 GiB, less than 737 MiB");
+        assert_eq!(said(24 * GIB, false, 9, |_| (600 * MIB, 3)), None, "it never had more");
+        assert!(said(24 * GIB, false, 9, |s| ((600 * MIB) >> s, 3)).is_some(), "and now has far less");
+    }
+
+    #[test]
+    fn steady_growth_under_load_is_told_before_the_memory_is_gone() {
+        let leak = |s: u64| ((20 - s) * GIB, (4 + s) * GIB);
+        let (second, text) = said(24 * GIB, true, 19, leak).unwrap();
+        assert_eq!(second, 5);
+        let expected = "the host has 15.0 GiB of memory left of 24.0 GiB, which lasts for 15s: the engine has grown by \
+                        5.0 GiB in 5s";
+        assert_eq!(text, expected);
+        // Weights that are loaded grow as fast, and stop.
+        let load = |s: u64| ((20 - s.min(12)) * GIB, (4 + s.min(12)) * GIB);
+        assert_eq!(said(24 * GIB, false, 60, load), None);
+        // What another program takes is not the engine's doing.
+        assert_eq!(said(24 * GIB, true, 18, |s| ((20 - s) * GIB, 4 * GIB + s)), None);
+        // A pause is no steady growth.
+        assert_eq!(said(24 * GIB, true, 40, |s| ((20 - s / 4) * GIB, (4 + s / 4) * GIB)), None);
+        // Slow growth has time.
+        assert_eq!(said(24 * GIB, true, 60, |s| (20 * GIB - s * MIB, 4 * GIB + s * MIB)), None);
+    }
+
+    #[test]
+    fn a_control_group_bounds_memory_and_gives_pages_of_files_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+        assert_eq!(group_room(directory.path(), GIB), None);
+        write("memory.limit_in_bytes", "9223372036854771712\n");
+        write("memory.usage_in_bytes", "900\n");
+        write("memory.stat", "inactive_file 1\nactive_file 1\ntotal_inactive_file 300\ntotal_active_file 100\n");
+        assert_eq!(group_room(directory.path(), GIB), None, "no limit");
+        write("memory.limit_in_bytes", "1000\n");
+        let found = |room: Option<Room>| room.map(|room| (room.available, room.total));
+        assert_eq!(found(group_room(directory.path(), GIB)), Some((500, 1000)));
+        write("memory.max", "2000\n");
+        write("memory.current", "1900\n");
+        write("memory.stat", "file 9\ninactive_file 100\nactive_file 50\nslab_reclaimable 7\n");
+        assert_eq!(found(group_room(directory.path(), GIB)), Some((257, 2000)));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_its_path() {
+        let path = Path::new("/data");
+        assert_eq!(full(path, 64 * MIB), None);
+        assert_eq!(full(path, 5), Some("/data has 5 bytes free, less than 64 MiB".to_owned()));
+        assert!(free(Path::new("/")).is_some());
+        assert_eq!(full_disk(&[PathBuf::from("/no/such/directory")]), None);
+    }
+
+    #[test]
+    fn this_machine_has_room() {
+        let rooms = Room::read(i32::try_from(std::process::id()).ok());
+        assert!(rooms.iter().any(|room| room.of == "the host" && room.available > 0), "{rooms:?}");
+        assert!(rooms.iter().all(|room| room.available <= room.total), "{rooms:?}");
+    }
+
+    proptest! {
+        /// As long as memory neither shrinks nor is too little, no launch is ended for it.
+        #[test]
+        fn memory_that_does_not_shrink_ends_nothing(total in GIB..4096 * GIB, steps in prop::collection::vec(0u64..GIB, 1..40), serving: bool) {
+            let (begin, mut memory, mut available) = (Instant::now(), Memory::default(), 0);
+            for (second, step) in (0u32..).zip(steps) {
+                available += step;
+                let now = begin + Duration::from_secs(1) * second;
+                prop_assert_eq!(memory.look(now, &room(available.min(total), total), u64::from(second) * GIB, serving), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! For how long nothing has moved, and what moves while an engine starts.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Counts the time in which nothing moves.
+///
+/// Of the time between two looks only `most` counts: for what nobody looked at is not known to be still. A tuner that was
+/// stopped accuses nobody, and neither does one whose whole machine stood still.
+#[derive(Clone, Debug)]
+pub(super) struct Stillness {
+    most: Duration,
+    last: Option<Instant>,
+    still: Duration,
+}
+
+impl Stillness {
+    pub(super) fn new(most: Duration) -> Self {
+        Self { most, last: None, still: Duration::ZERO }
+    }
+
+    /// Adds the time since the last look, or begins anew where something has `moved` since.
+    pub(super) fn look(&mut self, now: Instant, moved: bool) -> Duration {
+        let passed = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last)).min(self.most);
+        self.last = Some(now);
+        self.still = if moved { Duration::ZERO } else { self.still + passed };
+        self.still
+    }
+}
+
+/// What a launch has done since its start: sums that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Work {
+    /// Processor time of its processes.
+    pub(super) cpu: Duration,
+    /// Bytes that they have had read from disks or written to them.
+    pub(super) bytes: u64,
+    /// How often its log was seen to have grown by more than signs of waiting.
+    pub(super) log: u64,
+}
+
+/// An engine that waits still turns its event loops: this share of a processor is no work.
+const IDLE_SHARE: f64 = 0.02;
+
+/// Over how long the share is taken. A processor's time is told in ticks of 10 ms, so that less would say little.
+const MOST_SPAN: Duration = Duration::from_secs(2);
+
+/// What counts of the time between two looks at a start, and of its limit a quarter: several looks make a hang.
+const MOST_GAP: Duration = Duration::from_secs(3);
+
+/// Tells an engine that hangs in its start from one that is slow.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    limit: Duration,
+    before: Option<(Instant, Work)>,
+    stillness: Stillness,
+    still: Duration,
+}
+
+impl Start {
+    /// `limit`: how long may nothing move; zero: for ever.
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { limit, before: None, stillness: Stillness::new(MOST_GAP.min(limit / 4)), still: Duration::ZERO }
+    }
+
+    /// For how long nothing has moved, where that is too long.
+    pub(super) fn look(&mut self, now: Instant, work: Work) -> Option<Duration> {
+        let Some((at, before)) = self.before else {
+            self.before = Some((now, work));
+            self.stillness.look(now, true);
+            return None;
+        };
+        let passed = now.saturating_duration_since(at);
+        if passed >= MOST_SPAN.min(self.limit / 4) {
+            let moved = work.log > before.log
+                || work.bytes > before.bytes
+                || work.cpu.saturating_sub(before.cpu) > passed.mul_f64(IDLE_SHARE);
+            self.still = self.stillness.look(now, moved);
+            self.before = Some((now, work));
+        }
+        (!self.limit.is_zero() && self.still >= self.limit).then_some(self.still)
+    }
+}
+
+/// What vLLM writes again and again while it waits for a process that hangs: `distributed/device_communicators/
+/// shm_broadcast.py`, every 60 s, and `v1/engine/utils.py`, every 10 s.
+const WAITING: [&str; 2] = ["No available shared memory broadcast block found", "core engine proc(s) to "];
+
+/// What is read of a log that has grown by more since the last look.
+const MOST_READ: u64 = 64 << 10;
+
+/// Characters that are kept of a line.
+const MOST_LINE: usize = 200;
+
+/// Follows a log without reading it as a whole.
+#[derive(Clone, Debug)]
+pub(super) struct Log {
+    path: PathBuf,
+    seen: Option<(u64, SystemTime)>,
+    moves: u64,
+    /// The last line that is not empty, and when it was seen first.
+    last: Option<(String, Instant)>,
+}
+
+impl Log {
+    pub(super) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), seen: None, moves: 0, last: None }
+    }
+
+    /// How often it has moved so far.
+    pub(super) fn look(&mut self, now: Instant) -> u64 {
+        // A log that cannot be read does not move.
+        let Ok(metadata) = std::fs::metadata(&self.path) else { return self.moves };
+        let found = (metadata.len(), metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
+        if self.seen == Some(found) {
+            return self.moves;
+        }
+        let from = self.seen.map_or(0, |(length, _)| length);
+        self.seen = Some(found);
+        // One that did not become longer was written anew.
+        let added = self.read_from(if found.0 > from { from } else { 0 }, found.0);
+        let mut lines = added.lines().filter(|line| !line.trim().is_empty()).peekable();
+        if found.0 <= from || lines.any(|line| !WAITING.iter().any(|waiting| line.contains(waiting))) {
+            self.moves += 1;
+        }
+        if let Some(line) = added.lines().rev().find(|line| !line.trim().is_empty()) {
+            self.last = Some((line.trim().chars().take(MOST_LINE).collect(), now));
+        }
+        self.moves
+    }
+
+    fn read_from(&self, from: u64, to: u64) -> String {
+        let read = || -> std::io::Result<Vec<u8>> {
+            let mut file = File::open(&self.path)?;
+            file.seek(SeekFrom::Start(from.max(to.saturating_sub(MOST_READ))))?;
+            let mut bytes = Vec::new();
+            file.take(MOST_READ).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+    }
+
+    /// The last line in words, with its age.
+    pub(super) fn last(&self, now: Instant) -> String {
+        match &self.last {
+            Some((line, at)) => {
+                format!("the last line of its log, {:.0?} ago: {line}", now.saturating_duration_since(*at))
+            }
+            None => "its log is empty".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// When a start with this work in each second counts as hanging.
+    fn hangs_after(limit: u64, seconds: u32, work: impl Fn(u32) -> Work) -> Option<u32> {
+        let (begin, mut start) = (Instant::now(), Start::new(SECOND * u32::try_from(limit).unwrap()));
+        (0..=seconds).find(|second| start.look(begin + SECOND * *second, work(*second)).is_some())
+    }
+
+    #[test]
+    fn a_start_hangs_when_neither_processor_nor_disk_nor_log_moves() {
+        let nothing = Work::default();
+        assert_eq!(hangs_after(60, 200, |_| nothing), Some(60));
+        assert_eq!(hangs_after(0, 10_000, |_| nothing), None, "zero is never");
+        let cpu = |share: f64| move |second: u32| Work { cpu: (SECOND * second).mul_f64(share), ..nothing };
+        assert_eq!(hangs_after(60, 200, cpu(0.019)), Some(60), "event loops turn");
+        assert_eq!(hangs_after(60, 10_000, cpu(0.03)), None, "slow, and at work");
+        assert_eq!(hangs_after(60, 10_000, |second| Work { bytes: u64::from(second / 50), ..nothing }), None);
+        assert_eq!(hangs_after(60, 10_000, |second| Work { log: u64::from(second / 50), ..nothing }), None);
+        let until = |second: u32| Work { log: u64::from(second.min(30)), ..nothing };
+        assert_eq!(hangs_after(60, 200, until), Some(90));
+    }
+
+    #[test]
+    fn time_for_which_the_tuner_was_stopped_is_not_still() {
+        let (begin, mut start) = (Instant::now(), Start::new(SECOND * 60));
+        for second in (0..30).chain(3600..3625) {
+            assert_eq!(start.look(begin + SECOND * second, Work::default()), None, "{second}");
+        }
+        assert!(start.look(begin + SECOND * 3640, Work::default()).is_none(), "a gap counts as {MOST_GAP:?}");
+        assert!((3641..3650).any(|second| start.look(begin + SECOND * second, Work::default()).is_some()));
+    }
+
+    #[test]
+    fn signs_of_waiting_do_not_count_as_progress_of_a_log_and_the_last_line_is_kept() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let (mut log, now) = (Log::new(file.path()), Instant::now());
+        assert_eq!(log.last(now), "its log is empty");
+        let moves = log.look(now);
+        assert_eq!(log.look(now), moves);
+        writeln!(file, "INFO loading\n").unwrap();
+        assert_eq!(log.look(now), moves + 1);
+        for _ in 0..3 {
+            writeln!(
+                file,
+                "INFO [shm_broadcast.py:733] No available shared memory broadcast block found in 60 seconds."
+            )
+            .unwrap();
+            assert_eq!(log.look(now), moves + 1);
+        }
+        assert!(log.last(now + SECOND * 7).starts_with("the last line of its log, 7s ago: INFO [shm_broadcast"));
+        writeln!(file, "{}", "x".repeat(1 << 20)).unwrap();
+        assert_eq!(log.look(now), moves + 2);
+        assert!(log.last(now).len() < 300);
+        file.as_file().set_len(0).unwrap();
+        assert_eq!(log.look(now), moves + 3, "written anew");
+        let missing = &mut Log::new(Path::new("/no/such/log"));
+        assert_eq!(missing.look(now), 0);
+    }
+
+    proptest! {
+        /// Whatever moves whenever: the stillness is never longer than the time since the last move.
+        #[test]
+        fn stillness_never_exceeds_the_time_since_the_last_move(steps in prop::collection::vec((0u64..10_000, any::<bool>()), 1..100)) {
+            let (mut now, mut stillness) = (Instant::now(), Stillness::new(MOST_GAP));
+            let mut moved_at = now;
+            for (passed, moved) in steps {
+                now += Duration::from_millis(passed);
+                if moved {
+                    moved_at = now;
+                }
+                prop_assert!(stillness.look(now, moved) <= now - moved_at);
+            }
+        }
+    }
+}

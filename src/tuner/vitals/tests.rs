@@ -1,0 +1,152 @@
+//! The vitals of real processes.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::*;
+use crate::server::{Marker, Spawn};
+
+/// An engine core as vLLM calls it, below a leader that lives on. `exec -a` is what `bash` has over `sh`.
+const CORE_BELOW_A_LEADER: &str = "(exec -a VLLM::EngineCore sh -c 'echo up; while :; do sleep 0.1; done') & \
+                                   while :; do sleep 0.1; done";
+
+fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
+    let marker = Marker::new(&directory.join("test.db"), "vitals", 0);
+    let command = ["bash", "-c", script].map(str::to_owned).to_vec();
+    let (env, log) = (BTreeMap::new(), directory.join("log"));
+    let spawn = Spawn { command, env, log, marker, port: 1, stop_command: None, forwarded: false };
+    let server = Server::spawn(&spawn).unwrap();
+    let (processes, log) = (server.processes(), server.log_path().to_owned());
+    let scope = Scope { processes, log, directories: vec![directory.to_owned()], stall, elsewhere: false };
+    (server, scope)
+}
+
+/// Looks until this many processes are vital.
+fn look_until_vital(look: &mut Look, count: usize) -> Vec<Who> {
+    let begin = Instant::now();
+    loop {
+        look.searched = None;
+        assert_eq!(look.look(), None);
+        let vital = look.vital.lock().unwrap().clone();
+        if vital.len() == count {
+            return vital;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "not {count}: {vital:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[tokio::test]
+async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_lives() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut server, scope) = launch(directory.path(), CORE_BELOW_A_LEADER, Duration::ZERO);
+    let vital = Arc::new(Mutex::new(Vec::new()));
+    let core = look_until_vital(&mut Look::new(scope, Arc::clone(&vital)), 1).remove(0);
+    assert_eq!(core.name, "VLLM::EngineCore");
+    let raised = watch::Sender::new(None);
+    let (living, lives) = channel();
+    let watching = std::thread::spawn({
+        let raised = raised.clone();
+        move || watch_deaths(&raised, &vital, &lives)
+    });
+    kill(Pid::from_raw(core.pid), Signal::SIGKILL).unwrap();
+    let begin = Instant::now();
+    let mut told = raised.subscribe();
+    let alarm = tokio::time::timeout(Duration::from_secs(10), told.wait_for(Option::is_some)).await.unwrap();
+    let (alarm, noticed) = (alarm.unwrap().clone(), begin.elapsed());
+    let Some(Alarm::Death { who, .. }) = alarm else { panic!("{alarm:?}") };
+    assert_eq!(who, format!("VLLM::EngineCore (pid {})", core.pid));
+    // 200 ms are promised; the machine of a test may have other things to do.
+    assert!(noticed < Duration::from_secs(1), "noticed after {noticed:?}");
+    let _ = writeln!(std::io::stderr(), "the death was noticed after {noticed:?}");
+    drop(living);
+    watching.join().unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(1), server.exited()).await.is_err(), "the leader lives");
+    server.stop(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_signal_that_ended_a_process_is_seen_until_its_parent_asks_and_is_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    // `sleep` never asks for the child that the shell before it had.
+    let script = "(exec -a VLLM::Worker sh -c 'echo up; while :; do sleep 0.1; done') & exec sleep 600";
+    let (mut server, scope) = launch(directory.path(), script, Duration::ZERO);
+    let vital = Arc::new(Mutex::new(Vec::new()));
+    let worker = look_until_vital(&mut Look::new(scope, Arc::clone(&vital)), 1).remove(0);
+    assert_eq!(worker.end(), None);
+    kill(Pid::from_raw(worker.pid), Signal::SIGKILL).unwrap();
+    let (raised, (_living, lives)) = (watch::Sender::new(None), channel());
+    watch_deaths(&raised, &vital, &lives);
+    let Some(alarm) = raised.borrow().clone() else { panic!("no alarm") };
+    assert!(matches!(&alarm, Alarm::Death { status: Some(status), .. } if status.signal() == Some(9)), "{alarm:?}");
+    let failure = conclude(&mut server, alarm, true).await;
+    assert!(failure.message.contains(" ended; signal 9"), "{failure:?}");
+    server.stop(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_watched_as_a_whole_tells_of_a_death_and_what_the_log_says_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    // The leader notices the death itself, a moment later, as vLLM does.
+    let script = "(exec -a VLLM::EngineCore sh -c 'sleep 2; kill -9 $$') & \
+                  wait; sleep 0.3; echo 'RuntimeError: Engine core initialization failed.'; exit 1";
+    let (mut server, scope) = launch(directory.path(), script, Duration::ZERO);
+    let vitals = Vitals::start(scope, server.base_url());
+    let alarm = tokio::time::timeout(Duration::from_secs(20), vitals.alarm()).await.unwrap();
+    assert_eq!(vitals.raised().as_ref(), Some(&alarm));
+    let failure = conclude(&mut server, alarm, false).await;
+    assert!(failure.message.starts_with("VLLM::EngineCore (pid "), "{failure:?}");
+    assert!(
+        failure.message.ends_with(" ended; exit code 1; RuntimeError: Engine core initialization failed."),
+        "{failure:?}"
+    );
+    assert_eq!(failure.kind, FailureKind::StartupExit);
+    server.stop(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_start_that_sleeps_for_ever_hangs_and_one_that_works_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let stall = Duration::from_millis(1200);
+    let (sleeping, scope) = launch(directory.path(), "echo loading; exec sleep 600", stall);
+    let vitals = Vitals::start(scope, sleeping.base_url());
+    let alarm = tokio::time::timeout(Duration::from_secs(20), vitals.alarm()).await.unwrap();
+    let Alarm::End { kind: FailureKind::Hang, message } = alarm else { panic!("{alarm:?}") };
+    assert!(message.starts_with("the start shows no sign of work for "), "{message}");
+    assert!(message.ends_with(" ago: loading"), "{message}");
+    sleeping.stop(Duration::ZERO).await.unwrap();
+
+    let directory = tempfile::tempdir().unwrap();
+    let (working, scope) = launch(directory.path(), "while :; do :; done", stall);
+    let vitals = Vitals::start(scope, working.base_url());
+    assert_eq!(tokio::time::timeout(stall * 2, vitals.alarm()).await.ok(), None, "no line, and busy");
+    working.stop(Duration::ZERO).await.unwrap();
+}
+
+#[test]
+fn clients_of_engines_that_run_elsewhere_are_known() {
+    let elsewhere = |line: &str| computes_elsewhere(&shlex::split(line).unwrap());
+    assert!(elsewhere("docker run --rm vllm/vllm-openai"));
+    assert!(elsewhere("/usr/bin/ssh host vllm serve"));
+    assert!(elsewhere("env srun -N 1 vllm serve"));
+    assert!(!elsewhere("numactl -N 0 vllm serve"));
+    assert!(!elsewhere("sh -c 'docker run x'"));
+    assert!(!elsewhere("vllm serve --model docker"));
+}
+
+#[tokio::test]
+async fn the_first_alarm_counts_and_want_of_memory_allows_no_grace() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, scope) = launch(directory.path(), "exec sleep 600", Duration::ZERO);
+    let (vitals, grace) = (Vitals::start(scope, server.base_url()), Duration::from_secs(30));
+    assert_eq!((vitals.raised(), vitals.grace(grace)), (None, grace));
+    let memory = Alarm::End { kind: FailureKind::HostMemory, message: "none left".to_owned() };
+    raise(&vitals.raised, memory.clone());
+    raise(&vitals.raised, Alarm::Death { who: "a (pid 1)".to_owned(), status: None });
+    assert_eq!((vitals.alarm().await, vitals.grace(grace)), (memory, Duration::ZERO));
+    server.stop(Duration::ZERO).await.unwrap();
+}

@@ -1,0 +1,84 @@
+//! Engines that die, or live and do nothing: seen while the launch lives, and told apart.
+
+use crate::support::{Workplace, study_with};
+
+/// A study of one trial under this launcher; it has the simulated engine as `$engine` and its arguments as `$@`.
+fn study(script: &str) -> String {
+    let script = script.replace("$engine", &format!("{} sim serve", env!("CARGO_BIN_EXE_setpoint")));
+    let engine = format!("stall_timeout = \"1s\"\ncommand = [\"bash\", \"-c\", '''{script}''', \"bash\"]");
+    study_with(&engine, "trials = 1").replace("stop_timeout = \"5s\"", "stop_timeout = \"500ms\"")
+}
+
+/// Runs the study; gives the first trial, which has failed.
+fn failed(workplace: &Workplace) -> serde_json::Value {
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    let trials = workplace.trials();
+    assert_eq!(trials[0]["state"], "failed", "{}: {}", trials[0], tuned.stderr);
+    assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+    trials[0].clone()
+}
+
+/// Waits in a script until the server is ready and its load is under way.
+const UNTIL_LOADED: &str = "while ! grep -q complete /proc/$$/fd/1; do sleep 0.02; done; sleep 1";
+
+#[test]
+fn a_start_without_a_sign_of_work_is_a_hang() {
+    let workplace = Workplace::with_study(&study("echo INFO loading the weights; exec sleep 600"));
+    let trial = failed(&workplace);
+    assert_eq!(trial["reason_code"], "hang", "{trial}");
+    let reason = trial["reason"].as_str().unwrap();
+    assert!(reason.contains("no sign of work for ") && reason.ends_with("INFO loading the weights"), "{reason}");
+}
+
+/// A server that is stopped a second after its start, under requests that may take ten minutes.
+fn stands_still(warmup: &str) {
+    let script = format!("$engine \"$@\" & {UNTIL_LOADED}; kill -STOP $!; sleep 600");
+    let text =
+        study(&script).replace("\"200\"", "\"0.05\"").replace("\"10s\"", "\"10m\"").replace("warmup = 4", warmup);
+    let workplace = Workplace::with_study(&text);
+    let trial = failed(&workplace);
+    assert_eq!(trial["reason_code"], "hang", "{trial}");
+    let reason = trial["reason"].as_str().unwrap();
+    assert!(reason.starts_with("no token for "), "{reason}");
+    assert!(
+        reason.contains(" requests in flight, ") && reason.ends_with("the health check does not answer"),
+        "{reason}"
+    );
+    assert!(trial["elapsed_s"].as_f64().unwrap() < 60.0, "{trial}");
+    let seen = workplace.json(&["show", "0", "--format", "json"])["telemetry"].clone();
+    assert!(seen["summary"]["server_rss_gib_max"].as_f64() > Some(0.0), "what led to it is kept: {seen}");
+}
+
+#[test]
+fn a_server_that_stands_still_in_the_warm_up_is_a_hang_long_before_requests_time_out() {
+    stands_still("warmup = 4");
+}
+
+#[test]
+fn a_server_that_stands_still_in_the_measured_window_is_a_hang_long_before_requests_time_out() {
+    stands_still("warmup = 0");
+}
+
+#[test]
+fn a_server_that_is_slow_and_at_work_is_no_hang() {
+    // The first token comes after eight steps of a quarter of a second; meanwhile only the cache is seen to fill.
+    let text = study("exec $engine \"$@\" --max-num-batched-tokens 64").replace("\"200\"", "\"0.03\"");
+    let text = text.replace("input_len = 32", "input_len = 512").replace("output_len = 8", "output_len = 2");
+    let text = text.replace("requests = 16", "requests = 2").replace("warmup = 4", "warmup = 0");
+    let workplace = Workplace::with_study(&text);
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    let trial = workplace.trials()[0].clone();
+    assert_eq!(trial["state"], "measured", "{trial}");
+    assert!(trial["metrics"]["p99_ttft_ms"].as_f64().unwrap() > 1200.0, "longer than the limit: {trial}");
+}
+
+#[test]
+fn the_death_of_what_serves_is_a_crash_although_its_launcher_lives_on() {
+    let script = format!("$engine \"$@\" & {UNTIL_LOADED}; kill -9 $!; sleep 600");
+    let workplace = Workplace::with_study(&study(&script).replace("\"200\"", "\"0.05\""));
+    let trial = failed(&workplace);
+    // Which signal it was can be seen only until its launcher has asked.
+    assert!(["crash", "killed"].contains(&trial["reason_code"].as_str().unwrap()), "{trial}");
+    assert!(trial["reason"].as_str().unwrap().contains(" ended; "), "{trial}");
+}
