@@ -7,6 +7,7 @@ mod bad_input;
 mod bench;
 mod check;
 mod exercise;
+mod faults;
 mod hardware;
 mod help;
 mod late_starts;

@@ -1,0 +1,416 @@
+//! One way to misbehave, and its spelling: `NAME[@PHASE][:KEY=VALUE,...]`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::cause::Cause;
+
+/// Megabytes that a leak may reach where nothing else is said: enough to be seen, too little to harm the machine.
+const LEAK_CAP: u64 = 512;
+
+/// Megabytes that may be written or held at all.
+const MOST_MEGABYTES: u64 = 100_000;
+
+/// A moment of the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Before the first line of the log.
+    Parse,
+    /// The arguments are known, the model's files are not.
+    Config,
+    /// Before the port is taken.
+    Bind,
+    /// While the weights are loaded.
+    Weights,
+    /// The weights are there, and the memory of a step is measured.
+    Profile,
+    /// The key/value cache is allocated.
+    Kv,
+    /// Graphs are captured.
+    Graphs,
+    /// The start is said to be complete, and the socket does not listen yet.
+    Ready,
+}
+
+impl Phase {
+    const NAMES: [(&'static str, Self); 8] = [
+        ("parse", Self::Parse),
+        ("config", Self::Config),
+        ("bind", Self::Bind),
+        ("weights", Self::Weights),
+        ("profile", Self::Profile),
+        ("kv", Self::Kv),
+        ("graphs", Self::Graphs),
+        ("ready", Self::Ready),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, phase)| *phase == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Code(u8),
+    /// It sends this signal to itself.
+    Signal(Signal),
+}
+
+/// One way in which the simulated engine misbehaves. What each does and how it is spelt is a table in `src/sim/fault/mod.rs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// `end` is `None` where the cause decides.
+    Exit {
+        at: Phase,
+        cause: Cause,
+        end: Option<End>,
+    },
+    Hang {
+        at: Phase,
+    },
+    Slow {
+        at: Phase,
+        lasts: Duration,
+    },
+    CloseLog {
+        at: Phase,
+    },
+    Flood {
+        at: Phase,
+        megabytes: u64,
+    },
+    IgnoreTerm,
+    IgnoreInt,
+    /// `bare`: without the environment. `orphan`: its parent has ended.
+    Escape {
+        bare: bool,
+        orphan: bool,
+    },
+    /// `dies`: how long after readiness.
+    EngineCore {
+        dies: Option<Duration>,
+    },
+    OtherModel {
+        name: String,
+    },
+    LateBind,
+    LateListen {
+        by: Duration,
+    },
+    Mute,
+    Unhealthy {
+        after: Duration,
+    },
+    /// Requests count from 1.
+    Die {
+        request: u64,
+        cause: Cause,
+        end: Option<End>,
+    },
+    Errors {
+        from: u64,
+    },
+    Stall {
+        after: u64,
+        from: u64,
+    },
+    /// `after`: this many tokens; `None` for all of them.
+    EndEarly {
+        after: Option<u64>,
+        from: u64,
+    },
+    ErrorEvent {
+        after: u64,
+        from: u64,
+    },
+    Leak {
+        megabytes_per_s: u64,
+        cap: u64,
+    },
+}
+
+/// A name, whether it takes a phase, and its keys.
+type Form = (&'static str, bool, &'static [&'static str]);
+
+pub(super) const FORMS: [Form; 20] = [
+    ("exit", true, &["cause", "code", "signal"]),
+    ("hang", true, &[]),
+    ("slow", true, &["seconds"]),
+    ("close-log", true, &[]),
+    ("flood", true, &["mb"]),
+    ("ignore-term", false, &[]),
+    ("ignore-int", false, &[]),
+    ("escape", false, &["bare", "orphan"]),
+    ("engine-core", false, &["dies-after"]),
+    ("other-model", false, &["name"]),
+    ("late-bind", false, &[]),
+    ("late-listen", false, &["seconds"]),
+    ("mute", false, &[]),
+    ("unhealthy", false, &["after"]),
+    ("die", false, &["request", "cause", "code", "signal"]),
+    ("errors", false, &["from"]),
+    ("stall", false, &["after", "from"]),
+    ("end-early", false, &["after", "from"]),
+    ("error-event", false, &["after", "from"]),
+    ("leak", false, &["mb-per-s", "cap-mb"]),
+];
+
+/// Why a text is no fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FaultError {
+    #[error("invalid choice: '{name}' (choose from {})", names(FORMS.iter().map(|(name, ..)| *name)))]
+    Unknown { name: String },
+    #[error("'{name}' needs a phase, as in {name}@weights (choose from {})", names(Phase::NAMES.iter().map(|(name, _)| *name)))]
+    NoPhase { name: &'static str },
+    #[error("'{name}' takes no phase")]
+    Placeless { name: &'static str },
+    #[error("unknown phase: '{phase}' (choose from {})", names(Phase::NAMES.iter().map(|(name, _)| *name)))]
+    UnknownPhase { phase: String },
+    #[error("'{name}' has no key '{key}' (choose from {})", names(keys.iter().copied()))]
+    UnknownKey { name: &'static str, key: String, keys: &'static [&'static str] },
+    #[error("'{name}': {key} is '{value}' and not {expected}")]
+    Value { name: &'static str, key: &'static str, value: String, expected: String },
+    #[error("'{name}' cannot end with both a code and a signal")]
+    TwoEnds { name: &'static str },
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    match names.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "nothing".to_owned(),
+        names => names,
+    }
+}
+
+impl Fault {
+    /// Where it takes effect, for those that take effect at one moment of the start.
+    pub(super) fn phase(&self) -> Option<Phase> {
+        match self {
+            Self::Exit { at, .. }
+            | Self::Hang { at }
+            | Self::Slow { at, .. }
+            | Self::CloseLog { at }
+            | Self::Flood { at, .. } => Some(*at),
+            _ => None,
+        }
+    }
+}
+
+/// The keys of one specification.
+struct Keys<'a> {
+    name: &'static str,
+    given: Vec<(&'a str, &'a str)>,
+}
+
+impl Keys<'_> {
+    fn text(&self, key: &str) -> Option<&str> {
+        self.given.iter().rev().find(|(given, _)| *given == key).map(|(_, value)| *value)
+    }
+
+    fn read<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, FaultError> {
+        let Some(value) = self.text(key) else { return Ok(None) };
+        let wrong =
+            || FaultError::Value { name: self.name, key, value: value.to_owned(), expected: expected.to_owned() };
+        read(value).map(Some).ok_or_else(wrong)
+    }
+
+    fn number(&self, key: &'static str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>, FaultError> {
+        let expected = format!("a whole number from {} to {}", range.start(), range.end());
+        self.read(key, &expected, |text| text.parse().ok().filter(|number| range.contains(number)))
+    }
+
+    fn seconds(&self, key: &'static str) -> Result<Option<Duration>, FaultError> {
+        self.read(key, "a number of seconds up to 86400", |text| {
+            let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds))?;
+            Some(Duration::from_secs_f64(seconds))
+        })
+    }
+
+    fn flag(&self, key: &'static str) -> Result<bool, FaultError> {
+        let yes = self.read(key, "yes or no", |text| match text {
+            "yes" => Some(true),
+            "no" => Some(false),
+            _ => None,
+        });
+        Ok(yes?.unwrap_or(false))
+    }
+
+    fn cause(&self) -> Result<Cause, FaultError> {
+        let expected = format!("one of {}", names(Cause::ALL.iter().map(|cause| cause.name())));
+        Ok(self.read("cause", &expected, Cause::find)?.unwrap_or(Cause::Exception))
+    }
+
+    fn end(&self) -> Result<Option<End>, FaultError> {
+        let code = self.read("code", "an exit code from 0 to 255", |text| text.parse().ok().map(End::Code))?;
+        let signal = self.read("signal", "the number of a signal", |text| {
+            Signal::try_from(text.parse::<i32>().ok()?).ok().map(End::Signal)
+        })?;
+        match (code, signal) {
+            (Some(_), Some(_)) => Err(FaultError::TwoEnds { name: self.name }),
+            (end, None) | (None, end) => Ok(end),
+        }
+    }
+
+    fn from(&self) -> Result<u64, FaultError> {
+        Ok(self.number("from", 1..=u64::MAX)?.unwrap_or(1))
+    }
+}
+
+impl FromStr for Fault {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        let (head, keys) = text.split_once(':').unwrap_or((text, ""));
+        let (name, phase) = match head.split_once('@') {
+            Some((name, phase)) => (name, Some(phase)),
+            None => (head, None),
+        };
+        let form = FORMS.iter().find(|(known, ..)| *known == name);
+        let Some((name, takes_phase, known)) = form.copied() else {
+            return Err(FaultError::Unknown { name: name.to_owned() });
+        };
+        let at = match phase {
+            Some(_) if !takes_phase => return Err(FaultError::Placeless { name }),
+            None if takes_phase => return Err(FaultError::NoPhase { name }),
+            None => Phase::Parse,
+            Some(phase) => match Phase::NAMES.iter().find(|(known, _)| *known == phase) {
+                Some((_, phase)) => *phase,
+                None => return Err(FaultError::UnknownPhase { phase: phase.to_owned() }),
+            },
+        };
+        let given = keys.split(',').filter(|key| !key.is_empty()).map(|key| key.split_once('=').unwrap_or((key, "")));
+        let keys = Keys { name, given: given.collect() };
+        if let Some((key, _)) = keys.given.iter().find(|(key, _)| !known.contains(key)) {
+            return Err(FaultError::UnknownKey { name, key: (*key).to_owned(), keys: known });
+        }
+        let second = Duration::from_secs(1);
+        Ok(match name {
+            "exit" => Self::Exit { at, cause: keys.cause()?, end: keys.end()? },
+            "hang" => Self::Hang { at },
+            "slow" => Self::Slow { at, lasts: keys.seconds("seconds")?.unwrap_or(second) },
+            "close-log" => Self::CloseLog { at },
+            "flood" => Self::Flood { at, megabytes: keys.number("mb", 1..=MOST_MEGABYTES)?.unwrap_or(1000) },
+            "ignore-term" => Self::IgnoreTerm,
+            "ignore-int" => Self::IgnoreInt,
+            "escape" => Self::Escape { bare: keys.flag("bare")?, orphan: keys.flag("orphan")? },
+            "engine-core" => Self::EngineCore { dies: keys.seconds("dies-after")? },
+            "other-model" => Self::OtherModel { name: keys.text("name").unwrap_or("another-model").to_owned() },
+            "late-bind" => Self::LateBind,
+            "late-listen" => Self::LateListen { by: keys.seconds("seconds")?.unwrap_or(second) },
+            "mute" => Self::Mute,
+            "unhealthy" => Self::Unhealthy { after: keys.seconds("after")?.unwrap_or_default() },
+            "die" => Self::Die {
+                request: keys.number("request", 1..=u64::MAX)?.unwrap_or(1),
+                cause: keys.cause()?,
+                end: keys.end()?,
+            },
+            "errors" => Self::Errors { from: keys.from()? },
+            "stall" => Self::Stall { after: keys.number("after", 0..=u64::MAX)?.unwrap_or(0), from: keys.from()? },
+            "end-early" => Self::EndEarly { after: keys.number("after", 0..=u64::MAX)?, from: keys.from()? },
+            "error-event" => {
+                Self::ErrorEvent { after: keys.number("after", 0..=u64::MAX)?.unwrap_or(0), from: keys.from()? }
+            }
+            _ => Self::Leak {
+                megabytes_per_s: keys.number("mb-per-s", 1..=MOST_MEGABYTES)?.unwrap_or(50),
+                cap: keys.number("cap-mb", 1..=MOST_MEGABYTES)?.unwrap_or(LEAK_CAP),
+            },
+        })
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut keys: Vec<(&str, String)> = Vec::new();
+        let ended = |cause: &Cause, end: &Option<End>| {
+            let end = end.map(|end| match end {
+                End::Code(code) => ("code", code.to_string()),
+                End::Signal(signal) => ("signal", (signal as i32).to_string()),
+            });
+            [Some(("cause", cause.name().to_owned())), end].into_iter().flatten()
+        };
+        let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+        let seconds = |time: &Duration| time.as_secs_f64().to_string();
+        let name = match self {
+            Self::Exit { cause, end, .. } => {
+                keys.extend(ended(cause, end));
+                "exit"
+            }
+            Self::Hang { .. } => "hang",
+            Self::Slow { lasts, .. } => {
+                keys.push(("seconds", seconds(lasts)));
+                "slow"
+            }
+            Self::CloseLog { .. } => "close-log",
+            Self::Flood { megabytes, .. } => {
+                keys.push(("mb", megabytes.to_string()));
+                "flood"
+            }
+            Self::IgnoreTerm => "ignore-term",
+            Self::IgnoreInt => "ignore-int",
+            Self::Escape { bare, orphan } => {
+                keys.extend([("bare", yes(*bare)), ("orphan", yes(*orphan))]);
+                "escape"
+            }
+            Self::EngineCore { dies } => {
+                keys.extend(dies.as_ref().map(|dies| ("dies-after", seconds(dies))));
+                "engine-core"
+            }
+            Self::OtherModel { name } => {
+                keys.push(("name", name.clone()));
+                "other-model"
+            }
+            Self::LateBind => "late-bind",
+            Self::LateListen { by } => {
+                keys.push(("seconds", seconds(by)));
+                "late-listen"
+            }
+            Self::Mute => "mute",
+            Self::Unhealthy { after } => {
+                keys.push(("after", seconds(after)));
+                "unhealthy"
+            }
+            Self::Die { request, cause, end } => {
+                keys.push(("request", request.to_string()));
+                keys.extend(ended(cause, end));
+                "die"
+            }
+            Self::Errors { from } => {
+                keys.push(("from", from.to_string()));
+                "errors"
+            }
+            Self::Stall { after, from } => {
+                keys.extend([("after", after.to_string()), ("from", from.to_string())]);
+                "stall"
+            }
+            Self::EndEarly { after, from } => {
+                keys.extend(after.map(|after| ("after", after.to_string())));
+                keys.push(("from", from.to_string()));
+                "end-early"
+            }
+            Self::ErrorEvent { after, from } => {
+                keys.extend([("after", after.to_string()), ("from", from.to_string())]);
+                "error-event"
+            }
+            Self::Leak { megabytes_per_s, cap } => {
+                keys.extend([("mb-per-s", megabytes_per_s.to_string()), ("cap-mb", cap.to_string())]);
+                "leak"
+            }
+        };
+        f.write_str(name)?;
+        if let Some(phase) = self.phase() {
+            write!(f, "@{}", phase.name())?;
+        }
+        for (index, (key, value)) in keys.iter().enumerate() {
+            write!(f, "{}{key}={value}", if index == 0 { ':' } else { ',' })?;
+        }
+        Ok(())
+    }
+}
