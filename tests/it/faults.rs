@@ -63,6 +63,7 @@ const FAULTS: &[Row] = &[
     ("exit@graphs:signal=6", Failed(&["startup_exit", "crash"], "signal 6; KeyError: "), NOTHING),
     ("exit@ready:code=2", Failed(&["startup_exit"], "exit code 2; KeyError: "), NOTHING),
     ("exit@weights:cause=oom-weights", Failed(&["out_of_memory"], "Tried to allocate 1.16 GiB"), NOTHING),
+    ("exit@bind:cause=port-in-use", Measured, NOTHING),
     // It does nothing more, at every phase.
     ("hang@parse", Failed(&["startup_timeout"], "not ready within 1.2s"), SOON),
     ("hang@weights", Failed(&["startup_timeout"], "Initializing a V1 LLM engine"), SOON),
@@ -97,7 +98,7 @@ const FAULTS: &[Row] = &[
     ("die:request=12,code=0", Failed(&["crash"], "exit code 0; KeyError: "), NOTHING),
     ("die:request=2,cause=silent,signal=11", Failed(&["crash"], "signal 11"), NOTHING),
     ("die:request=12,cause=illegal-access", Failed(&["crash"], "illegal memory access"), NOTHING),
-    ("engine-core:dies-after=0.15", Failed(&["crash"], ""), NOTHING),
+    ("engine-core:request=12", Failed(&["crash"], "EngineCore"), NOTHING),
     ("errors:from=8", Failed(&["request_errors"], "http status 500"), NOTHING),
     ("end-early:from=8", Failed(&["request_errors"], "stream ended without [DONE]"), NOTHING),
     ("end-early:after=2,from=8", Failed(&["request_errors"], "stream ended without "), NOTHING),
@@ -128,7 +129,6 @@ const NEEDS_OTHERS: &[Row] = &[
     // Not the configuration's fault.
     ("exit@config:cause=model-missing", Again("model_unavailable", "is not a valid model identifier"), RETRY),
     ("exit@config:cause=model-gated", Again("model_unavailable", "gated repo"), RETRY),
-    ("exit@bind:cause=port-in-use", Measured, RETRY),
     ("exit@profile:cause=device-busy", Again("device_busy", "Free memory on device cuda:0 (5.11/79.11 GiB)"), RETRY),
     ("exit@weights:cause=nccl", Again("network", "NCCL error"), RETRY),
     ("exit@config:cause=network", Again("network", "Temporary failure in name resolution"), RETRY),

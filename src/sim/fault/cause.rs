@@ -239,7 +239,7 @@ impl Cause {
             Speaker::Nobody => Refusal { exit_code: 1, text: String::new() },
             Speaker::Core(_) if version.is_v0() => Refusal::traceback("worker/worker.py", &error),
             Speaker::Core(frames) => {
-                self.precede(log);
+                self.precede(version, log);
                 let frames: String = frames.iter().copied().map(frame).collect();
                 let traceback = format!("Traceback (most recent call last):\n{frames}{error}");
                 match at {
@@ -251,18 +251,23 @@ impl Cause {
     }
 
     /// Lines of other processes, or of the phase itself, that stand above the error.
-    fn precede(self, log: &Log) {
+    fn precede(self, version: EngineVersion, log: &Log) {
         match self {
-            Self::OomWeights => log.core_error(
-                "gpu_model_runner.py",
-                "Failed to load model - not enough GPU memory. Try lowering --gpu-memory-utilization to free memory for \
-                 weights, increasing --tensor-parallel-size, or using --quantization.",
-            ),
+            Self::OomWeights => {
+                // The message of the exception, without its class.
+                let error = self.error(version);
+                let error = error.split_once(": ").map_or("", |(_, message)| message);
+                let advice = "Failed to load model - not enough GPU memory. Try lowering --gpu-memory-utilization to free \
+                              memory for weights, increasing --tensor-parallel-size, or using --quantization.";
+                log.core_error("gpu_model_runner.py", &format!("{advice} (original error: {error})"));
+            }
             Self::OomKv => log.core("gpu_worker.py", "Available KV cache memory: 62.40 GiB"),
             Self::NoKv => log.core("gpu_worker.py", "Available KV cache memory: -1.34 GiB"),
             Self::KvTooSmall => log.core("gpu_worker.py", "Available KV cache memory: 9.21 GiB"),
             Self::OomGraphs => {
-                log.raw("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):   0%|          | 0/67 [00:00<?, ?it/s]\n");
+                log.raw(
+                    "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):   0%|          | 0/67 [00:00<?, ?it/s]\n",
+                );
             }
             Self::WorkerKilled => log.core_error(
                 "multiproc_executor.py",

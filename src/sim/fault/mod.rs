@@ -13,7 +13,7 @@
 //! | `flood@PHASE` | writes megabytes of log lines | `mb` (1000) |
 //! | `ignore-term`, `ignore-int` | goes on when it gets this signal | |
 //! | `escape` | has a child that left the session and sleeps | `bare` (`no`): without environment; `orphan` (`no`): its parent has ended |
-//! | `engine-core` | has a second process, `VLLM::EngineCore`, whose death it survives by 2 s | `dies-after` seconds of readiness (never) |
+//! | `engine-core` | has a second process, `VLLM::EngineCore`, whose death it survives by 2 s | `dies-after` seconds of readiness, `request`: dies at this one (never) |
 //! | `other-model` | serves a model of another name | `name` (`another-model`) |
 //! | `late-bind` | takes its port only when everything else is done | |
 //! | `late-listen` | says that it is up, and listens later | `seconds` (1) |
@@ -33,6 +33,8 @@
 
 mod act;
 mod cause;
+#[cfg(test)]
+mod served_tests;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -116,6 +118,8 @@ pub(super) struct Faults {
     end: watch::Sender<Option<Refusal>>,
     /// `None` where there is no process of the engine; then whether it lives.
     core: watch::Sender<Option<bool>>,
+    /// Whether a request has doomed it.
+    doomed: watch::Sender<bool>,
 }
 
 impl Faults {
@@ -129,6 +133,7 @@ impl Faults {
             ready_at: std::sync::OnceLock::new(),
             end: watch::Sender::new(None),
             core: watch::Sender::new(None),
+            doomed: watch::Sender::new(false),
         }
     }
 
@@ -151,7 +156,7 @@ impl Faults {
                 Fault::CloseLog { at } if *at == phase => self.log.close(),
                 Fault::Flood { at, megabytes } if *at == phase => act::flood(&self.log, *megabytes).await,
                 Fault::Escape { bare, orphan } if phase == Phase::Parse => drop(started(act::escape(*bare, *orphan))?),
-                Fault::EngineCore { dies } if phase == Phase::Weights => self.start_core(*dies)?,
+                Fault::EngineCore { after, .. } if phase == Phase::Weights => self.start_core(*after)?,
                 _ => {}
             }
         }
@@ -219,6 +224,11 @@ impl Faults {
                     self.end.send_replace(Some(ended(told, *end).await));
                     std::future::pending().await
                 }
+                Fault::EngineCore { request, .. } if *request == Some(number) => {
+                    self.doomed.send_replace(true);
+                    self.core_death().await;
+                    return Err(Complaint::internal(ENGINE_DEAD));
+                }
                 Fault::Errors { from } if number >= *from => return Err(Complaint::internal("Internal server error")),
                 Fault::Stall { after, from } if number >= *from => stream = Some(StreamFault::Stall { after: *after }),
                 Fault::EndEarly { after, from } if number >= *from => {
@@ -247,10 +257,31 @@ impl Faults {
     }
 
     /// Starts the engine's process, and a task that keeps an eye on it.
-    fn start_core(&self, dies: Option<Duration>) -> Result<(), Refusal> {
-        let child = started(act::engine_core())?;
+    fn start_core(&self, dies_after: Option<Duration>) -> Result<(), Refusal> {
+        let mut child = started(act::engine_core())?;
         self.core.send_replace(Some(true));
-        tokio::spawn(attend(child, dies, self.stage.subscribe(), self.core.clone()));
+        let (core, mut stage, mut doomed) = (self.core.clone(), self.stage.subscribe(), self.doomed.subscribe());
+        let mut ready = stage.clone();
+        let due = async move {
+            match dies_after {
+                Some(after) if ready.wait_for(|stage| *stage >= Stage::Ready).await.is_ok() => {
+                    tokio::time::sleep(after).await;
+                }
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = child.wait() => {}
+                () = due => {}
+                _ = doomed.wait_for(|doomed| *doomed) => {}
+                _ = stage.wait_for(|stage| *stage == Stage::Stopping) => {}
+            }
+            // It may have ended by itself.
+            let _ = child.start_kill();
+            let _ = child.wait().await;
+            core.send_replace(Some(false));
+        });
         Ok(())
     }
 
@@ -283,33 +314,6 @@ impl Faults {
         let mut core = self.core.subscribe();
         let _ = core.wait_for(|lives| *lives != Some(true)).await;
     }
-}
-
-/// Ends the child when the engine stops or when its time has come, and says when it has ended.
-async fn attend(
-    mut child: Child,
-    dies: Option<Duration>,
-    mut stage: watch::Receiver<Stage>,
-    core: watch::Sender<Option<bool>>,
-) {
-    let mut until = stage.clone();
-    let due = async {
-        match dies {
-            Some(dies) if until.wait_for(|stage| *stage >= Stage::Ready).await.is_ok() => {
-                tokio::time::sleep(dies).await
-            }
-            _ => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = child.wait() => {}
-        () = due => {}
-        _ = stage.wait_for(|stage| *stage == Stage::Stopping) => {}
-    }
-    // It may have ended by itself.
-    let _ = child.start_kill();
-    let _ = child.wait().await;
-    core.send_replace(Some(false));
 }
 
 /// What the process is to end with. A signal ends it here, unless it is one that the engine handles.

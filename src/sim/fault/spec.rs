@@ -90,9 +90,10 @@ pub enum Fault {
         bare: bool,
         orphan: bool,
     },
-    /// `dies`: how long after readiness.
+    /// `after`: how long after readiness it dies. `request`: at which request.
     EngineCore {
-        dies: Option<Duration>,
+        after: Option<Duration>,
+        request: Option<u64>,
     },
     OtherModel {
         name: String,
@@ -145,7 +146,7 @@ pub(super) const FORMS: [Form; 20] = [
     ("ignore-term", false, &[]),
     ("ignore-int", false, &[]),
     ("escape", false, &["bare", "orphan"]),
-    ("engine-core", false, &["dies-after"]),
+    ("engine-core", false, &["dies-after", "request"]),
     ("other-model", false, &["name"]),
     ("late-bind", false, &[]),
     ("late-listen", false, &["seconds"]),
@@ -301,7 +302,9 @@ impl FromStr for Fault {
             "ignore-term" => Self::IgnoreTerm,
             "ignore-int" => Self::IgnoreInt,
             "escape" => Self::Escape { bare: keys.flag("bare")?, orphan: keys.flag("orphan")? },
-            "engine-core" => Self::EngineCore { dies: keys.seconds("dies-after")? },
+            "engine-core" => {
+                Self::EngineCore { after: keys.seconds("dies-after")?, request: keys.number("request", 1..=u64::MAX)? }
+            }
             "other-model" => Self::OtherModel { name: keys.text("name").unwrap_or("another-model").to_owned() },
             "late-bind" => Self::LateBind,
             "late-listen" => Self::LateListen { by: keys.seconds("seconds")?.unwrap_or(second) },
@@ -359,8 +362,9 @@ impl fmt::Display for Fault {
                 keys.extend([("bare", yes(*bare)), ("orphan", yes(*orphan))]);
                 "escape"
             }
-            Self::EngineCore { dies } => {
-                keys.extend(dies.as_ref().map(|dies| ("dies-after", seconds(dies))));
+            Self::EngineCore { after, request } => {
+                keys.extend(after.as_ref().map(|after| ("dies-after", seconds(after))));
+                keys.extend(request.map(|request| ("request", request.to_string())));
                 "engine-core"
             }
             Self::OtherModel { name } => {

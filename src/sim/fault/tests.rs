@@ -112,7 +112,8 @@ fn any_fault() -> impl Strategy<Value = Fault> {
         (any_phase(), 1..=100_000_u64).prop_map(|(at, megabytes)| Fault::Flood { at, megabytes }),
         proptest::sample::select(vec![Fault::IgnoreTerm, Fault::IgnoreInt, Fault::LateBind, Fault::Mute]),
         any::<(bool, bool)>().prop_map(|(bare, orphan)| Fault::Escape { bare, orphan }),
-        proptest::option::of(time()).prop_map(|dies| Fault::EngineCore { dies }),
+        (proptest::option::of(time()), proptest::option::of(1..u64::MAX))
+            .prop_map(|(after, request)| Fault::EngineCore { after, request }),
         "[a-z0-9/=@:-]{1,20}".prop_map(|name| Fault::OtherModel { name }),
         time().prop_map(|by| Fault::LateListen { by }),
         time().prop_map(|after| Fault::Unhealthy { after }),
