@@ -35,7 +35,7 @@ Faults: --sim-fault NAME[@PHASE][:KEY=VALUE,...], as often as wanted
   ignore-term, ignore-int
                      go on when the signal comes
   escape             have a child that left the session: bare=yes without environment, orphan=yes without parent
-  engine-core        have a second process, VLLM::EngineCore: dies-after=S of readiness or at request=N
+  engine-core        have a second process, VLLM::EngineCore, that dies: dies-after=S of readiness, phase=PHASE, request=N
   other-model        serve another model: name=NAME (another-model)
   late-bind          take the port last
   late-listen        listen after saying so: seconds=S (1)

@@ -86,7 +86,7 @@ impl Log {
 
     fn of(&self, process: &str, text: &str) -> String {
         let prefix = if self.names_process { prefix(process) } else { String::new() };
-        text.lines().map(|line| format!("{prefix}{line}\n")).collect()
+        text.lines().flat_map(|line| [prefix.as_str(), line, "\n"]).collect()
     }
 
     /// Text as it is, to standard error.

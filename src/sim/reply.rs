@@ -221,8 +221,9 @@ impl Events {
         let fault = self.fault?;
         let sent: u64 = self.tokens.iter().sum();
         let due = match fault {
-            StreamFault::Stall { after } | StreamFault::Error { after } => sent >= after,
-            StreamFault::EndEarly { after: Some(after) } => sent >= after,
+            StreamFault::Stall { after }
+            | StreamFault::Error { after }
+            | StreamFault::EndEarly { after: Some(after) } => sent >= after,
             StreamFault::EndEarly { after: None } => matches!(self.stage, Stage::Done),
         };
         due.then_some(fault)

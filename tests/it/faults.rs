@@ -34,7 +34,7 @@ type Row = (&'static str, Expect, &'static str);
 const NOTHING: &str = "";
 
 /// Limits that a row needs which only ends by them.
-const SOON: &str = "startup_timeout = \"1200ms\"";
+const SOON: &str = "startup_timeout = \"2500ms\"";
 
 const FAULTS: &[Row] = &[
     // The start is refused, or ends, at every phase.
@@ -65,7 +65,7 @@ const FAULTS: &[Row] = &[
     ("exit@weights:cause=oom-weights", Failed(&["out_of_memory"], "Tried to allocate 1.16 GiB"), NOTHING),
     ("exit@bind:cause=port-in-use", Measured, NOTHING),
     // It does nothing more, at every phase.
-    ("hang@parse", Failed(&["startup_timeout"], "not ready within 1.2s"), SOON),
+    ("hang@parse", Failed(&["startup_timeout"], "not ready within 2.5s"), SOON),
     ("hang@weights", Failed(&["startup_timeout"], "Initializing a V1 LLM engine"), SOON),
     ("hang@graphs", Failed(&["startup_timeout"], "KV cache size: "), SOON),
     ("hang@ready", Failed(&["startup_timeout"], "Application startup complete."), SOON),
@@ -74,8 +74,8 @@ const FAULTS: &[Row] = &[
     // It is taken to its end against its will.
     (
         "hang@kv ignore-term ignore-int",
-        Failed(&["startup_timeout"], "not ready within 1.2s"),
-        "startup_timeout = \"1200ms\"\nstop_timeout = \"300ms\"",
+        Failed(&["startup_timeout"], "not ready within 2.5s"),
+        "startup_timeout = \"2500ms\"\nstop_timeout = \"300ms\"",
     ),
     ("ignore-term", Measured, "stop_timeout = \"300ms\""),
     ("escape", Measured, NOTHING),
@@ -89,7 +89,7 @@ const FAULTS: &[Row] = &[
     ("flood@weights:mb=100 exit@kv:code=7", Failed(&["startup_exit"], "exit code 7; KeyError: "), NOTHING),
     // What answers is not what is wanted.
     ("other-model:name=somebody", Failed(&["wrong_server"], "somebody"), NOTHING),
-    ("unhealthy", Failed(&["startup_timeout"], "not ready within 1.2s"), SOON),
+    ("unhealthy", Failed(&["startup_timeout"], "not ready within 2.5s"), SOON),
     ("late-bind", Measured, NOTHING),
     ("late-listen:seconds=0.4", Measured, NOTHING),
     ("late-listen:seconds=30", Failed(&["startup_timeout"], "Application startup complete."), SOON),
@@ -103,7 +103,6 @@ const FAULTS: &[Row] = &[
     ("end-early:from=8", Failed(&["request_errors"], "stream ended without [DONE]"), NOTHING),
     ("end-early:after=2,from=8", Failed(&["request_errors"], "stream ended without "), NOTHING),
     ("error-event:after=3,from=8", Failed(&["request_errors"], "EngineCore encountered an issue"), NOTHING),
-    ("errors:from=24", Measured, NOTHING),
     ("leak:mb-per-s=200,cap-mb=64", Measured, NOTHING),
 ];
 
@@ -136,14 +135,16 @@ const NEEDS_OTHERS: &[Row] = &[
     ("exit@bind:cause=too-many-files", Again("disk", "Too many open files"), RETRY),
     ("exit@weights:cause=silent,signal=9", Again("killed", "signal 9"), RETRY),
     ("die:request=12,cause=silent,signal=9", Again("killed", "signal 9"), RETRY),
-    ("exit@weights:signal=15", Again("killed", ""), RETRY),
+    ("exit@weights:cause=silent,signal=15", Again("killed", ""), RETRY),
     ("exit@kv:cause=worker-killed", Again("killed", ""), RETRY),
+    ("engine-core:phase=weights", Again("killed", "EngineCore"), RETRY),
+    ("engine-core:phase=ready", Again("killed", "EngineCore"), RETRY),
     // Nothing goes on any more.
     ("hang@config", Failed(&["hang"], ""), STALL),
     ("hang@kv", Failed(&["hang"], ""), STALL),
     ("close-log@config hang@profile", Failed(&["hang"], ""), STALL),
     ("slow@weights:seconds=2.5", Measured, STALL),
-    ("mute", Failed(&["hang"], ""), "startup_timeout = \"2s\""),
+    ("mute", Failed(&["hang"], ""), SOON),
     ("stall:after=3,from=8", Failed(&["hang"], ""), STALL),
     ("stall:after=3,from=8 ignore-term", Failed(&["hang"], ""), STALL),
     // Children that have lost everything that they could be known by.
@@ -171,7 +172,7 @@ fn all_hold(rows: &[Row]) {
     let work = || {
         while let Some(row) = { next.lock().unwrap().next() } {
             let begin = Instant::now();
-            let held = holds(row).and_then(|()| match begin.elapsed() {
+            let held = tried(row).and_then(|()| match begin.elapsed() {
                 took if took > ROW_LIMIT => Err(format!("it took {took:?}")),
                 _ => Ok(()),
             });
@@ -183,6 +184,17 @@ fn all_hold(rows: &[Row]) {
     std::thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(work))));
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{} of {} rows:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+}
+
+/// A machine that is too busy to measure at all says nothing about a row; a study says so.
+fn tried(row: &Row) -> Result<(), String> {
+    for _ in 0..2 {
+        match holds(row) {
+            Err(problem) if problem.contains("client_bound") => {}
+            held => return held,
+        }
+    }
+    holds(row)
 }
 
 /// The study of a row: only the defaults, which set no `--max-num-seqs`, are launched with the faults; those of the
@@ -206,6 +218,10 @@ fn holds(row: &Row) -> Result<(), String> {
     let workplace = Workplace::with_study(&study(row));
     let tuned = workplace.run(&["tune", "study.toml"]);
     let left = workplace.processes_left();
+    for pid in &left {
+        // They are the row's own: they work in its directory.
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), nix::sys::signal::Signal::SIGKILL);
+    }
     if tuned.code != Some(0) {
         return Err(format!("exit code {:?}: {}", tuned.code, tuned.stderr));
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::sim::log::Log;
 
 /// How long a process sleeps that is meant to be ended by others. Not for ever, so that nothing stays where nobody does.
-pub(super) const LIFE: Duration = Duration::from_secs(600);
+pub(super) const LIFE: Duration = Duration::from_mins(10);
 
 /// How often an engine at work says how far it has come.
 const SHARD: Duration = Duration::from_millis(50);

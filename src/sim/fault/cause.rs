@@ -2,7 +2,7 @@
 //!
 //! Sources: `vllm/v1/engine/{core,utils,async_llm}.py`, `vllm/v1/worker/{gpu_worker,gpu_model_runner}.py`,
 //! `vllm/v1/core/kv_cache_utils.py`, `vllm/platforms/cuda.py`, `vllm/distributed/device_communicators/pynccl_wrapper.py`;
-//! the others are words of PyTorch, of `transformers`, of `huggingface_hub` and of Python itself.
+//! the others are words of `torch`, of `transformers`, of `huggingface_hub` and of Python itself.
 
 use super::Phase;
 use crate::facts::EngineVersion;
@@ -123,8 +123,7 @@ impl Cause {
             Self::ModelMissing | Self::ModelGated => Speaker::Front("transformers_utils/config.py"),
             Self::Network => Speaker::Front("transformers_utils/repo_utils.py"),
             Self::TooManyFiles => Speaker::Front("v1/engine/core_client.py"),
-            Self::Unsupported => Speaker::Core(&[("v1/worker/gpu_worker.py", "init_device")]),
-            Self::DeviceBusy => Speaker::Core(&[("v1/worker/gpu_worker.py", "init_device")]),
+            Self::Unsupported | Self::DeviceBusy => Speaker::Core(&[("v1/worker/gpu_worker.py", "init_device")]),
             Self::Nccl => Speaker::Core(&[
                 ("v1/worker/gpu_worker.py", "init_device"),
                 ("distributed/device_communicators/pynccl_wrapper.py", "NCCL_CHECK"),

@@ -13,7 +13,7 @@
 //! | `flood@PHASE` | writes megabytes of log lines | `mb` (1000) |
 //! | `ignore-term`, `ignore-int` | goes on when it gets this signal | |
 //! | `escape` | has a child that left the session and sleeps | `bare` (`no`): without environment; `orphan` (`no`): its parent has ended |
-//! | `engine-core` | has a second process, `VLLM::EngineCore`, whose death it survives by 2 s | `dies-after` seconds of readiness, `request`: dies at this one (never) |
+//! | `engine-core` | has a second process, `VLLM::EngineCore`, whose death under load it survives by 2 s | `dies-after` seconds of readiness, dies at `phase` or at `request` (never) |
 //! | `other-model` | serves a model of another name | `name` (`another-model`) |
 //! | `late-bind` | takes its port only when everything else is done | |
 //! | `late-listen` | says that it is up, and listens later | `seconds` (1) |
@@ -33,6 +33,7 @@
 
 mod act;
 mod cause;
+mod parse;
 #[cfg(test)]
 mod served_tests;
 mod spec;
@@ -118,7 +119,7 @@ pub(super) struct Faults {
     end: watch::Sender<Option<Refusal>>,
     /// `None` where there is no process of the engine; then whether it lives.
     core: watch::Sender<Option<bool>>,
-    /// Whether a request has doomed it.
+    /// Whether it is to die now.
     doomed: watch::Sender<bool>,
 }
 
@@ -156,7 +157,16 @@ impl Faults {
                 Fault::CloseLog { at } if *at == phase => self.log.close(),
                 Fault::Flood { at, megabytes } if *at == phase => act::flood(&self.log, *megabytes).await,
                 Fault::Escape { bare, orphan } if phase == Phase::Parse => drop(started(act::escape(*bare, *orphan))?),
-                Fault::EngineCore { after, .. } if phase == Phase::Weights => self.start_core(*after)?,
+                Fault::EngineCore { after, at, .. } => {
+                    if phase == Phase::Weights {
+                        self.start_core(*after)?;
+                    }
+                    if *at == Some(phase) {
+                        self.doomed.send_replace(true);
+                        self.core_death().await;
+                        return Err(self.unstarted());
+                    }
+                }
                 _ => {}
             }
         }
@@ -222,7 +232,7 @@ impl Faults {
                 Fault::Die { request, cause, end } if number == *request => {
                     let told = cause.tell(None, self.version, &self.log);
                     self.end.send_replace(Some(ended(told, *end).await));
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
                 Fault::EngineCore { request, .. } if *request == Some(number) => {
                     self.doomed.send_replace(true);

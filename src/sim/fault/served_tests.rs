@@ -11,7 +11,7 @@ fn ask(tokens: u32) -> Json {
 }
 
 async fn served(faults: &str) -> Server {
-    ready(&faults.split(' ').map(|fault| format!("--sim-fault {fault} ")).collect::<String>()).await
+    ready(&faults.split(' ').flat_map(|fault| ["--sim-fault ", fault, " "]).collect::<String>()).await
 }
 
 #[tokio::test]

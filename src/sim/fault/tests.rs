@@ -37,6 +37,7 @@ fn what_is_no_fault_is_told_with_what_could_stand_there() {
         ("exit@kv:code=256", "'exit': code is '256' and not an exit code from 0 to 255"),
         ("exit@kv:signal=99", "'exit': signal is '99' and not the number of a signal"),
         ("exit@kv:code=1,signal=9", "'exit' cannot end with both a code and a signal"),
+        ("engine-core:phase=parse", "'engine-core': phase is 'parse' and not one of weights, "),
         ("errors:from=0", "'errors': from is '0' and not a whole number from 1 to "),
         ("late-listen:seconds=-1", "'late-listen': seconds is '-1' and not a number of seconds up to 86400"),
         ("escape:bare=1", "'escape': bare is '1' and not yes or no"),
@@ -54,6 +55,15 @@ fn every_name_stands_in_the_documentation() {
         let row = table.lines().find(|line| line.starts_with("//! |") && line.contains(&spelt));
         let row = row.unwrap_or_else(|| panic!("{spelt} is not in the table"));
         assert!(keys.iter().all(|key| row.contains(&format!("`{key}`"))), "{row}");
+    }
+}
+
+#[test]
+fn every_name_stands_in_the_help() {
+    let help = include_str!("../../cli/sim.rs");
+    let names = FORMS.iter().flat_map(|(name, _, keys)| std::iter::once(name).chain(*keys));
+    for name in names.copied().chain(Cause::ALL.map(Cause::name)) {
+        assert!(help.contains(name), "{name}");
     }
 }
 
@@ -96,6 +106,10 @@ fn any_phase() -> impl Strategy<Value = Phase> {
     ])
 }
 
+fn late_phase() -> impl Strategy<Value = Phase> {
+    proptest::sample::select(vec![Phase::Weights, Phase::Profile, Phase::Kv, Phase::Graphs, Phase::Ready])
+}
+
 fn any_end() -> impl Strategy<Value = Option<End>> {
     let signal = (1..=31_i32).prop_map(|number| End::Signal(number.try_into().unwrap()));
     proptest::option::of(prop_oneof![any::<u8>().prop_map(End::Code), signal])
@@ -112,8 +126,8 @@ fn any_fault() -> impl Strategy<Value = Fault> {
         (any_phase(), 1..=100_000_u64).prop_map(|(at, megabytes)| Fault::Flood { at, megabytes }),
         proptest::sample::select(vec![Fault::IgnoreTerm, Fault::IgnoreInt, Fault::LateBind, Fault::Mute]),
         any::<(bool, bool)>().prop_map(|(bare, orphan)| Fault::Escape { bare, orphan }),
-        (proptest::option::of(time()), proptest::option::of(1..u64::MAX))
-            .prop_map(|(after, request)| Fault::EngineCore { after, request }),
+        (proptest::option::of(time()), proptest::option::of(late_phase()), proptest::option::of(1..u64::MAX))
+            .prop_map(|(after, at, request)| Fault::EngineCore { after, at, request }),
         "[a-z0-9/=@:-]{1,20}".prop_map(|name| Fault::OtherModel { name }),
         time().prop_map(|by| Fault::LateListen { by }),
         time().prop_map(|after| Fault::Unhealthy { after }),
