@@ -173,6 +173,10 @@ impl Progress {
                 let again = if *proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
                 Some(format!("trial {number}: launching{again} {}", config.without(&self.fixed)))
             }
+            Event::Differs { differences } => {
+                let told: Vec<_> = differences.iter().map(ToString::to_string).collect();
+                Some(format!("trial {}: the engine runs with other values: {}", state.number, told.join("; ")))
+            }
             Event::Void { reasons } => Some(format!(
                 "trial {}: measuring again, the load generator was the bottleneck: {reasons}",
                 state.number
@@ -228,6 +232,7 @@ impl Progress {
                 json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config})
             }
             Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
+            Event::Differs { differences } => json!({"event": "differs", "differences": differences}),
             Event::Void { reasons } => json!({"event": "void", "reasons": reasons}),
             Event::Progress { .. } if !self.verbose => return None,
             Event::Progress { done, total } => json!({"event": "progress", "done": done, "total": total}),
@@ -268,6 +273,7 @@ impl State {
             | Event::Swept { .. }
             | Event::Preflight { .. }
             | Event::WrongRule(_)
+            | Event::Differs { .. }
             | Event::Void { .. }
             | Event::Progress { .. }
             | Event::End(_) => {}

@@ -107,14 +107,17 @@ impl Show {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let scored = find_trial(&store, &study, self.trial).await?;
+        let startup = store.startup(&study, self.trial).await?;
         let story = store.telemetry(&study, self.trial).await?;
         match self.format {
             Format::Table => {
+                let start = startup.as_ref().map(report::startup_text).unwrap_or_default();
                 let server = story.as_ref().map(report::telemetry_text).unwrap_or_default();
-                print(&format!("{}{server}", report::show_text(&study, &scored)))
+                print(&format!("{}{start}{server}", report::show_text(&study, &scored)))
             }
             Format::Json => {
                 let mut json = report::trial_json(&study, &scored);
+                json["startup"] = serde_json::to_value(&startup).unwrap_or_default();
                 json["telemetry"] = story.as_ref().map_or(Json::Null, report::telemetry_json);
                 print_json(&json)
             }

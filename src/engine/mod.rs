@@ -4,7 +4,12 @@
 
 mod diagnose;
 mod environment;
+mod phases;
 mod python;
+mod python_text;
+mod resolved;
+#[cfg(test)]
+mod resolved_tests;
 mod sim;
 mod startup;
 mod vllm;
@@ -17,7 +22,9 @@ use crate::flag::FlagError;
 
 pub use diagnose::diagnose;
 pub use environment::{environment, is_variable};
+pub use phases::{StartPhase, Timeline};
 pub use python::python_of;
+pub use resolved::{Resolved, differences, resolved};
 pub use startup::observe;
 
 /// Everything that decides a launch's command line.

@@ -3,11 +3,13 @@
 mod bench;
 mod csv;
 mod json;
+mod startup;
 mod table;
 mod telemetry;
 
 pub use bench::{BENCH_FORMATS, BenchFormat, Benchmark, Runs, benchmark_json};
 pub use csv::trials_csv;
 pub use json::{ranked_json, study_json, trial_json};
+pub use startup::startup_text;
 pub use table::{best_table, number, show_text, spaces_table, studies_table, trials_table};
 pub use telemetry::{telemetry_json, telemetry_text};

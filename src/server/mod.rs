@@ -11,6 +11,7 @@ mod process;
 mod processes;
 mod ready;
 mod stop;
+mod tail;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,8 +25,9 @@ pub use marker::Marker;
 pub use pipe::{Pipe, PipeError};
 pub use port::free_port;
 pub use processes::Processes;
-pub use ready::{Ready, StartError};
+pub use ready::{OnLine, Ready, StartError};
 pub use stop::{LeftBehind, sweep};
+pub use tail::LogTail;
 
 /// Servers listen on the loopback interface only.
 pub const HOST: &str = "127.0.0.1";

@@ -31,12 +31,15 @@ pub fn free_port() -> std::io::Result<u16> {
     Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into()))
 }
 
-/// Inodes of the sockets that listen on this port, whatever the address.
+/// Inodes of the sockets that get connections to this port of [`HOST`].
 pub(super) fn listeners(port: u16) -> Vec<u64> {
     let four = procfs::net::tcp().unwrap_or_default();
     let six = procfs::net::tcp6().unwrap_or_default();
-    let listens =
-        |entry: &procfs::net::TcpNetEntry| entry.state == TcpState::Listen && entry.local_address.port() == port;
+    let listens = |entry: &procfs::net::TcpNetEntry| {
+        let address = entry.local_address.ip().to_canonical();
+        let reached = address.is_unspecified() || address.to_string() == HOST;
+        entry.state == TcpState::Listen && entry.local_address.port() == port && reached
+    };
     four.iter().chain(&six).filter(|entry| listens(entry)).map(|entry| entry.inode).collect()
 }
 

@@ -37,3 +37,11 @@ pub(super) fn holds_socket(processes: &[Process], inode: u64) -> bool {
         })
     })
 }
+
+/// The process that holds the socket with this inode, and its name; `None` where it cannot be seen.
+pub(super) fn owner(inode: u64) -> Option<(i32, String)> {
+    let mut processes = all_processes().ok()?.flatten();
+    let owner = processes.find(|process| holds_socket(std::slice::from_ref(process), inode))?;
+    let name = owner.stat().map_or_else(|_| "?".to_owned(), |stat| stat.comm);
+    Some((owner.pid(), name))
+}

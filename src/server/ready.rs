@@ -1,11 +1,12 @@
-//! Readiness: the health check answers, the listener is ours, and the model is the one asked for.
+//! Readiness: the health check answers, the listener is ours, the model is the one asked for, and one token has been
+//! generated.
 
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
-use super::{Server, port, process};
+use super::{LogTail, Server, port, process};
 
 /// A server that can be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,46 +29,97 @@ pub enum StartError {
     Client(reqwest::Error),
     /// Something answers that is not the engine that was started.
     WrongServer(String),
+    /// It answers the health check and never a request.
+    Mute(String),
+    /// It answers the health check, and a request with an error.
+    Refuses(String),
 }
+
+/// Sees each line of the log, with the time since spawn at which it was seen.
+pub type OnLine<'a> = &'a mut (dyn FnMut(&str, Duration) + Send);
 
 const POLL: Duration = Duration::from_millis(50);
 
 /// One probe's limit: a stuck listener must not hide the engine's death.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
+/// A server that had less time than this for its first token was slow to start and is not mute.
+const FAIR: Duration = Duration::from_secs(1);
+
+/// Ids that every vocabulary has. So few tokens fill no block of a prefix cache.
+const PROMPT: [u32; 3] = [1, 2, 3];
+
+/// Characters of a refusal that are worth telling.
+const MOST_TEXT: usize = 400;
+
 impl Server {
     /// Waits until the server is ready. Safe to cancel: the caller then stops the server.
     ///
+    /// `/health` answers as soon as the HTTP server is up, also where the engine behind it hangs (vLLM of all releases), and
+    /// so a request has to be answered as well.
+    ///
     /// # Errors
-    /// When the engine ends, is too slow, or is not what answers.
-    pub async fn ready(&mut self, model: &str, timeout: Duration) -> Result<Ready, StartError> {
+    /// When the engine ends, is too slow, is not what answers, or does not serve.
+    pub async fn ready(&mut self, model: &str, timeout: Duration, on_line: OnLine<'_>) -> Result<Ready, StartError> {
+        let mut log = LogTail::new(&self.log);
+        let ready = self.prove(model, timeout, &mut log, on_line).await;
+        // The last words of an engine that has ended, or the lines of the last moment.
+        tell(&mut log, self.started, on_line);
+        ready
+    }
+
+    async fn prove(
+        &mut self,
+        model: &str,
+        timeout: Duration,
+        log: &mut LogTail,
+        on_line: OnLine<'_>,
+    ) -> Result<Ready, StartError> {
         let deadline = self.started + timeout;
         let base_url = self.base_url();
         let client = client().map_err(StartError::Client)?;
-        loop {
-            tokio::select! {
-                biased;
-                status = self.exited() => return Err(StartError::Exited(status)),
-                healthy = is_healthy(&client, &base_url) => {
-                    if healthy {
-                        break;
-                    }
-                }
-            }
+        while !self.alive(log, on_line, is_healthy(&client, &base_url)).await? {
             if Instant::now() >= deadline {
                 return Err(StartError::Timeout(timeout));
             }
+            self.alive(log, on_line, tokio::time::sleep(POLL)).await?;
+        }
+        self.check_listener().map_err(StartError::WrongServer)?;
+        let served = self.alive(log, on_line, check_model(&client, &base_url, model)).await?;
+        served.map_err(StartError::WrongServer)?;
+        let version = format!("{base_url}/version");
+        let version = self.alive(log, on_line, get_json(&client, &version)).await?;
+        let version = version.and_then(|json| json.get("version")?.as_str().map(str::to_owned));
+
+        let asked = Instant::now();
+        let left = deadline.saturating_duration_since(asked);
+        let token = first_token(&client, &base_url, model, deadline);
+        match self.alive(log, on_line, tokio::time::timeout(left, token)).await? {
+            Ok(answer) => answer?,
+            Err(_) if left < FAIR => return Err(StartError::Timeout(timeout)),
+            Err(_) => return Err(StartError::Mute(mute(asked.elapsed()))),
+        }
+        Ok(Ready { startup: self.started.elapsed(), model: model.to_owned(), version })
+    }
+
+    /// What comes of `work` while the engine lives and its log is read.
+    async fn alive<T>(
+        &mut self,
+        log: &mut LogTail,
+        on_line: OnLine<'_>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, StartError> {
+        let started = self.started;
+        let mut work = std::pin::pin!(work);
+        loop {
+            tell(log, started, on_line);
             tokio::select! {
                 biased;
                 status = self.exited() => return Err(StartError::Exited(status)),
+                done = &mut work => return Ok(done),
                 () = tokio::time::sleep(POLL) => {}
             }
         }
-        self.check_listener().map_err(StartError::WrongServer)?;
-        check_model(&client, &base_url, model).await.map_err(StartError::WrongServer)?;
-        let version = get_json(&client, &format!("{base_url}/version")).await;
-        let version = version.and_then(|json| json.get("version")?.as_str().map(str::to_owned));
-        Ok(Ready { startup: self.started.elapsed(), model: model.to_owned(), version })
     }
 
     /// Whether the health check answers now.
@@ -78,15 +130,37 @@ impl Server {
         }
     }
 
-    /// A healthy answer proves nothing while a stale server may hold the port.
-    fn check_listener(&self) -> Result<(), String> {
-        let ours = process::members(&[self.session], |marker| marker == self.marker.value().as_bytes());
-        let inodes = port::listeners(self.port);
-        if inodes.iter().any(|inode| process::holds_socket(&ours, *inode)) {
-            return Ok(());
-        }
-        Err(format!("port {} answers, but its listener is not a process of this launch", self.port))
+    /// The text under a path of the server, where it answers with success within some seconds.
+    pub async fn page(&self, path: &str) -> Option<String> {
+        let response = client().ok()?.get(format!("{}{path}", self.base_url())).send().await.ok()?;
+        response.error_for_status().ok()?.text().await.ok()
     }
+
+    /// A healthy answer proves nothing while a stale server may hold the port, or share it: vLLM 0.8 to 0.20 listens with
+    /// `SO_REUSEPORT`, and then the kernel spreads requests over both.
+    fn check_listener(&self) -> Result<(), String> {
+        let listeners = port::listeners(self.port);
+        let ours = process::members(&[self.session], |marker| marker == self.marker.value().as_bytes());
+        let foreign = listeners.iter().find(|inode| !process::holds_socket(&ours, **inode));
+        match foreign {
+            None if !listeners.is_empty() => Ok(()),
+            None => Err(format!("port {} answers, and nothing on this host listens on it", self.port)),
+            Some(inode) => {
+                let owner = process::owner(*inode).map_or_else(
+                    || "a process that is not visible from here".to_owned(),
+                    |(pid, name)| format!("process {pid} ({name})"),
+                );
+                Err(format!("port {} answers, but its listener is {owner}, which is not of this launch", self.port))
+            }
+        }
+    }
+}
+
+/// Hands on what is new in the log.
+fn tell(log: &mut LogTail, started: Instant, on_line: OnLine<'_>) {
+    let new = log.read_new();
+    let at = started.elapsed();
+    new.lines().for_each(|line| on_line(line, at));
 }
 
 fn client() -> reqwest::Result<reqwest::Client> {
@@ -105,6 +179,144 @@ async fn check_model(client: &reqwest::Client, base_url: &str, model: &str) -> R
     if ids.contains(&model) { Ok(()) } else { Err(format!("the server serves {ids:?} and not {model:?}")) }
 }
 
+/// Asks for one token. The first step may compile kernels, so that only the start's own limit counts.
+async fn first_token(
+    client: &reqwest::Client,
+    base_url: &str,
+    model: &str,
+    deadline: Instant,
+) -> Result<(), StartError> {
+    let request = json!({"model": model, "prompt": PROMPT, "max_tokens": 1, "temperature": 0});
+    let asked = Instant::now();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let post = client.post(format!("{base_url}/v1/completions")).json(&request).timeout(left + POLL);
+        let answer = async {
+            let response = post.send().await?;
+            Ok::<_, reqwest::Error>((response.status(), response.text().await?))
+        };
+        match answer.await {
+            Ok((status, text)) if status.is_success() => return check_choice(&text),
+            Ok((status, text)) => return Err(StartError::Refuses(format!("status {status}: {}", first_words(&text)))),
+            // Whoever closes connections is asked again: an engine that dies of the request is noticed by its end.
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
+            Err(_) => return Err(StartError::Mute(mute(asked.elapsed()))),
+        }
+    }
+}
+
+fn check_choice(text: &str) -> Result<(), StartError> {
+    let answer: Json = serde_json::from_str(text).unwrap_or_default();
+    if answer["choices"].as_array().is_some_and(|choices| !choices.is_empty()) {
+        return Ok(());
+    }
+    Err(StartError::Refuses(format!("no choices in {}", first_words(text))))
+}
+
+fn mute(waited: Duration) -> String {
+    format!("the health check answers, and not one token came within {:.1} s", waited.as_secs_f64())
+}
+
+fn first_words(text: &str) -> String {
+    let message = serde_json::from_str::<Json>(text).ok().and_then(|json| {
+        // Since 0.10 within `error`, before at the top.
+        [&json["error"]["message"], &json["message"]].into_iter().find_map(Json::as_str).map(str::to_owned)
+    });
+    let text = message.unwrap_or_else(|| text.trim().to_owned());
+    if text.is_empty() { "an empty answer".to_owned() } else { text.chars().take(MOST_TEXT).collect() }
+}
+
 async fn get_json(client: &reqwest::Client, url: &str) -> Option<Json> {
     client.get(url).send().await.ok()?.json().await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{HOST, Marker, Spawn};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Answers `/health` and the list of models; each completion with `answer`, or not at all. Its port.
+    async fn serve(answer: Option<(u16, &'static str)>) -> u16 {
+        let listener = TcpListener::bind((HOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut head = vec![0; 4096];
+                    let read = stream.read(&mut head).await.unwrap_or(0);
+                    let head = String::from_utf8_lossy(&head[..read]).into_owned();
+                    let (status, body) = match (head.contains("/v1/completions"), answer) {
+                        (true, Some(answer)) => answer,
+                        (true, None) => std::future::pending().await,
+                        (false, _) => (200, r#"{"data": [{"id": "m"}], "version": "1"}"#),
+                    };
+                    let length = body.len();
+                    let reply =
+                        format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+                    let _ = stream.write_all(reply.as_bytes()).await;
+                });
+            }
+        });
+        port
+    }
+
+    async fn token(answer: Option<(u16, &'static str)>, limit: Duration) -> Result<(), StartError> {
+        let base_url = format!("http://{HOST}:{}", serve(answer).await);
+        first_token(&client().unwrap(), &base_url, "m", Instant::now() + limit).await
+    }
+
+    fn launch(directory: &Path, script: &str, port: u16) -> Server {
+        let marker = Marker::new(&directory.join("test.db"), "ready", u32::from(port));
+        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+        Server::spawn(&Spawn { command, env: BTreeMap::new(), log: directory.join("log"), marker, port }).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_token_is_a_choice_whatever_its_text() {
+        let long = Duration::from_secs(20);
+        assert!(token(Some((200, r#"{"choices": [{"text": ""}]}"#)), long).await.is_ok());
+        let refusals = [
+            ((200, r#"{"choices": []}"#), r#"no choices in {"choices": []}"#),
+            ((500, ""), "status 500 Internal Server Error: an empty answer"),
+            ((400, r#"{"error": {"message": "too long"}}"#), "status 400 Bad Request: too long"),
+            ((404, r#"{"object": "error", "message": "no such model"}"#), "status 404 Not Found: no such model"),
+        ];
+        for (answer, expected) in refusals {
+            let Err(StartError::Refuses(told)) = token(Some(answer), long).await else { panic!("{answer:?} is taken") };
+            assert_eq!(told, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_never_answers_a_request_is_mute() {
+        let Err(StartError::Mute(told)) = token(None, Duration::from_millis(100)).await else { panic!("it answered") };
+        assert!(told.starts_with("the health check answers, and not one token came within 0."), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_healthy_stranger_on_the_port_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut server = launch(directory.path(), "exec sleep 600", serve(None).await);
+        let error = server.ready("m", Duration::from_secs(20), &mut |_, _| {}).await.unwrap_err();
+        let StartError::WrongServer(told) = error else { panic!("{error:?}") };
+        assert!(told.contains(&format!("its listener is process {} (", std::process::id())), "{told}");
+        server.stop(Duration::ZERO).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn every_line_is_told_up_to_the_last_of_an_engine_that_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = "echo one; sleep 0.1; echo two; exit 3";
+        let mut server = launch(directory.path(), script, crate::server::free_port().unwrap());
+        let mut told: Vec<(String, Duration)> = Vec::new();
+        let ready = server.ready("m", Duration::from_secs(20), &mut |line, at| told.push((line.to_owned(), at))).await;
+        assert!(matches!(ready, Err(StartError::Exited(status)) if status.code() == Some(3)), "{ready:?}");
+        let lines: Vec<_> = told.iter().map(|(line, _)| line.as_str()).collect();
+        assert_eq!(lines, ["one", "two"]);
+        assert!(told[0].1 <= told[1].1, "{told:?}");
+    }
 }

@@ -101,7 +101,9 @@ pub(super) async fn start(
         ),
     );
 
+    log.core("gpu_model_runner.py", format_args!("Starting to load model {}...", options.model));
     faults.at(Phase::Weights).await?;
+
     until(PROFILED).await;
     if let Some(finding) = findings.iter().find(|finding| finding.severity.rejects()) {
         return Err(Refusal::found(version, finding));

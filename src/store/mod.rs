@@ -5,6 +5,7 @@ mod open;
 mod ranking;
 mod rows;
 mod starts;
+mod startup;
 mod telemetry;
 
 pub use disagreement::Difference;

@@ -39,8 +39,8 @@ impl Store {
             .create_if_missing(create)
             // Readers and the tuner do not wait for each other.
             .journal_mode(SqliteJournalMode::Wal)
-            // Consistent after a crash of the machine; durable after a crash of the program.
-            .synchronous(SqliteSynchronous::Normal)
+            // A trial costs minutes, a commit that survives a loss of power milliseconds.
+            .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(BUSY);
         let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await;

@@ -62,8 +62,10 @@ mod tests {
         let path = directory.path().join("a.db");
         let store = Store::open(&path.to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &json!({}), &Host::detect()).await.unwrap();
-        // What the fourth migration has done is undone.
-        for statement in ["DROP TABLE telemetry", "DELETE FROM _sqlx_migrations WHERE version >= 4"] {
+        // What the fourth migration and those after it have done is undone.
+        for statement in
+            ["DROP TABLE telemetry", "DROP TABLE startups", "DELETE FROM _sqlx_migrations WHERE version >= 4"]
+        {
             sqlx::query(statement).execute(&store.pool).await.unwrap();
         }
         store.close().await;

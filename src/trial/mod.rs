@@ -2,6 +2,7 @@
 
 mod measurement;
 mod outcome;
+mod startup;
 mod telemetry;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use crate::config::Config;
 
 pub use measurement::{ClientReport, Direction, Distribution, Interval, Measurement, Speeds, Window};
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
+pub use startup::{Difference, PhaseTime, Startup};
 pub use telemetry::{SERVER_METRICS, SERVER_NAMES};
 
 /// The exact command line and the environment variables that were added to the tuner's own.

@@ -4,6 +4,7 @@ use super::WrongRule;
 use crate::config::Config;
 use crate::rule::Removal;
 use crate::store::Scored;
+use crate::trial::Difference;
 
 /// Called from the tuner and from the load's thread: it must be quick and must not block.
 pub type Observer = dyn Fn(Event) + Send + Sync;
@@ -39,6 +40,10 @@ pub enum Event {
     /// A rule was found wrong and is set aside.
     WrongRule(WrongRule),
     Phase(Phase),
+    /// The engine is ready, and runs with other values than it was asked for.
+    Differs {
+        differences: Vec<Difference>,
+    },
     /// The load generator was the bottleneck; the load is driven again.
     Void {
         reasons: String,

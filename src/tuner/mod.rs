@@ -27,7 +27,7 @@ use crate::sampler::Past;
 use crate::server::LeftBehind;
 use crate::store::{Scored, Store, StoreError, Study, now};
 use crate::telemetry::Story;
-use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Trial};
+use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Startup, Trial};
 
 pub use confirm::CONFIRMATION;
 pub use doubt::{WrongRule, wrong_rules};
@@ -172,7 +172,7 @@ impl Tuner<'_> {
             if scope.empty && rejection.is_none() {
                 break Ending::NothingAllowed(scope.removal);
             }
-            let Launched { trial, story, left_behind } = if let Some(finding) = rejection {
+            let Launched { trial, startup, story, left_behind } = if let Some(finding) = rejection {
                 rejected_in_row += 1;
                 let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
                 self.rejected(number, proposed_by, config.clone(), rejection).into()
@@ -185,7 +185,7 @@ impl Tuner<'_> {
                 }
             };
             let score = self.job.objective.score(&trial.outcome);
-            self.keep(&study, &trial, score, story.as_ref()).await?;
+            self.keep(&study, &trial, score, (startup.as_ref(), story.as_ref())).await?;
             if let Some(log) = &trial.log {
                 self.remember(&study, number, &self.job.with_arguments(&config, self.installed.version), log).await?;
                 known = learned(self.job, &self.installed, self.store).await?;
@@ -223,9 +223,18 @@ impl Tuner<'_> {
         Ok(Summary { study, ending })
     }
 
-    /// Stores a trial, and what was seen of its server.
-    async fn keep(&self, study: &Study, trial: &Trial, score: Score, story: Option<&Story>) -> Result<(), TuneError> {
+    /// Stores a trial, how its server started, and what was seen of it.
+    async fn keep(
+        &self,
+        study: &Study,
+        trial: &Trial,
+        score: Score,
+        (startup, story): (Option<&Startup>, Option<&Story>),
+    ) -> Result<(), TuneError> {
         self.store.append(study.id, trial, score).await.map_err(|source| unstored(source, trial))?;
+        if let Some(startup) = startup {
+            self.store.append_startup(study.id, trial.number, startup).await?;
+        }
         if let Some(story) = story {
             self.store.append_telemetry(study.id, trial.number, story).await?;
         }

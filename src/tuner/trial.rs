@@ -8,13 +8,13 @@ use tokio::sync::watch;
 
 use super::{Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
-use crate::engine::{LaunchSpec, diagnose};
+use crate::engine::{LaunchSpec, Timeline, diagnose, differences, resolved};
 use crate::flag::FlagError;
 use crate::job::Job;
 use crate::server::{HOST, LeftBehind, Marker, Ready, Server, Spawn, SpawnError, StartError, describe_exit, free_port};
 use crate::store::{Begin, Study, now};
 use crate::telemetry::Story;
-use crate::trial::{Failure, FailureKind, Launch, Outcome, Trial};
+use crate::trial::{Failure, FailureKind, Launch, Outcome, PhaseTime, Startup, Trial};
 
 /// How often a trial is launched again, on another port, because its port was taken.
 const MOST_COLLISIONS: usize = 3;
@@ -30,14 +30,16 @@ struct Attempt {
     outcome: Outcome,
     /// Where the server became ready.
     ready: Option<Ready>,
+    /// How far it came, where there was a process.
+    startup: Option<Startup>,
     /// What was seen of the server meanwhile.
     story: Option<Story>,
 }
 
 impl Attempt {
     /// One in which no server became ready.
-    fn unready(outcome: Outcome) -> Self {
-        Self { outcome, ready: None, story: None }
+    fn unready(outcome: Outcome, startup: Option<Startup>) -> Self {
+        Self { outcome, ready: None, startup, story: None }
     }
 
     fn failed_with(&self, kind: FailureKind) -> bool {
@@ -48,6 +50,7 @@ impl Attempt {
 /// A launch with an outcome.
 pub(super) struct Launched {
     pub(super) trial: Trial,
+    pub(super) startup: Option<Startup>,
     pub(super) story: Option<Story>,
     /// What could not be ended; the trial is stored first.
     pub(super) left_behind: Option<LeftBehind>,
@@ -56,7 +59,7 @@ pub(super) struct Launched {
 impl From<Trial> for Launched {
     /// One without a launch.
     fn from(trial: Trial) -> Self {
-        Self { trial, story: None, left_behind: None }
+        Self { trial, startup: None, story: None, left_behind: None }
     }
 }
 
@@ -98,13 +101,13 @@ impl Tuner<'_> {
         let started_at = now();
         let log = self.log_directory().join(format!("trial-{number:04}.log"));
         let mut collisions = 0;
-        let (launch, Attempt { outcome, ready, story }, left_behind) = loop {
+        let (launch, Attempt { outcome, ready, startup, story }, left_behind) = loop {
             let port = free_port().map_err(TuneError::Port)?;
             let command = command_line(self.job, &self.installed, config, Some(port))?;
             let launch = Launch { command: command.clone(), env: self.job.launch_env() };
             let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
             self.store.begin(study.id, &stored).await?;
-            let Some((attempt, left_behind)) = self.attempt(number, command, port, log.clone()).await? else {
+            let Some((attempt, left_behind)) = self.attempt(number, config, command, port, log.clone()).await? else {
                 return Ok(None);
             };
             // Somebody else was quicker: that says nothing about the configuration.
@@ -126,12 +129,13 @@ impl Tuner<'_> {
             log: Some(log),
             outcome,
         };
-        Ok(Some(Launched { trial, story, left_behind }))
+        Ok(Some(Launched { trial, startup, story, left_behind }))
     }
 
     async fn attempt(
         &mut self,
         number: u32,
+        config: &Config,
         command: Vec<String>,
         port: u16,
         log: PathBuf,
@@ -144,14 +148,14 @@ impl Tuner<'_> {
             Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
             Err(error) => {
                 let outcome = failed(FailureKind::Spawn, error.to_string());
-                return Ok(Some((Attempt::unready(outcome), None)));
+                return Ok(Some((Attempt::unready(outcome, None), None)));
             }
         };
         let mut stop = self.stop.clone();
         let measured = tokio::select! {
             biased;
             () = asked(&mut stop, Stop::Gently) => None,
-            measured = self.measure(&mut server) => Some(measured),
+            measured = self.measure(&mut server, config) => Some(measured),
         };
         (self.observer)(Event::Phase(Phase::Stopping));
         let grace = if measured.is_some() { self.job.engine.stop_timeout } else { INTERRUPTED_GRACE };
@@ -169,11 +173,19 @@ impl Tuner<'_> {
     }
 
     /// From spawn to numbers, or to the reason why there are none.
-    async fn measure(&self, server: &mut Server) -> Result<Attempt, TuneError> {
-        let ready = match server.ready(&self.served_model(), self.job.engine.startup_timeout).await {
+    async fn measure(&self, server: &mut Server, config: &Config) -> Result<Attempt, TuneError> {
+        let (spawned, mut timeline) = (Instant::now(), Timeline::default());
+        let see = &mut |line: &str, at| timeline.see(line, at);
+        let ready = match server.ready(&self.served_model(), self.job.engine.startup_timeout, see).await {
             Ok(ready) => ready,
-            Err(error) => return Ok(Attempt::unready(Outcome::Failed(start_failure(server, error)))),
+            Err(error) => {
+                let startup = Startup { phases: timeline.end(spawned.elapsed()), ..Startup::default() };
+                let error = with_end(server, error).await;
+                let failure = start_failure(server, error);
+                return Ok(Attempt::unready(Outcome::Failed(failure), Some(startup)));
+            }
         };
+        let startup = self.started(server, config, timeline.end(ready.startup)).await;
         // Nothing of ours may take the engine's processors while it is measured.
         self.inquiry.settled().await;
         let (mut outcome, story) = self.sample(server, &ready.model).await?;
@@ -184,7 +196,20 @@ impl Tuner<'_> {
         {
             outcome = Outcome::Failed(crash(server, status));
         }
-        Ok(Attempt { outcome, ready: Some(ready), story: Some(story) })
+        Ok(Attempt { outcome, ready: Some(ready), startup: Some(startup), story: Some(story) })
+    }
+
+    /// How a server that is ready has started, and whether it runs with what was asked for.
+    async fn started(&self, server: &Server, config: &Config, phases: Vec<PhaseTime>) -> Startup {
+        // Without its page the log tells most of it.
+        let page = server.page("/metrics").await.unwrap_or_default();
+        let seen = resolved(&server.log_text(), &page);
+        let asked = self.job.with_arguments(config, self.installed.version);
+        let differences = differences(&asked, &seen);
+        if !differences.is_empty() {
+            (self.observer)(Event::Differs { differences: differences.clone() });
+        }
+        Startup { phases, resolved: seen.shown(&asked), differences }
     }
 
     /// The name under which the server serves the model.
@@ -198,6 +223,17 @@ pub(super) fn failed(kind: FailureKind, message: String) -> Outcome {
     Outcome::Failed(Failure { kind, message })
 }
 
+/// An engine that refuses its first request may be about to end, which tells more.
+async fn with_end(server: &mut Server, error: StartError) -> StartError {
+    if matches!(error, StartError::Refuses(_))
+        && !server.is_healthy().await
+        && let Ok(status) = tokio::time::timeout(DEATH_LIMIT, server.exited()).await
+    {
+        return StartError::Exited(status);
+    }
+    error
+}
+
 fn start_failure(server: &Server, error: StartError) -> Failure {
     match error {
         StartError::Exited(status) => diagnose(&server.log_text(), &describe_exit(status), FailureKind::StartupExit),
@@ -209,6 +245,11 @@ fn start_failure(server: &Server, error: StartError) -> Failure {
         }
         StartError::Client(error) => Failure { kind: FailureKind::Spawn, message: error.to_string() },
         StartError::WrongServer(message) => Failure { kind: FailureKind::WrongServer, message },
+        StartError::Mute(message) => Failure { kind: FailureKind::Hang, message },
+        StartError::Refuses(message) => {
+            let message = format!("the first request, for one token, was refused: {message}");
+            Failure { kind: FailureKind::RequestErrors, message }
+        }
     }
 }
 

@@ -264,6 +264,10 @@ fn the_simulated_engine_is_measured_like_any_other() {
     let json = json(&workplace, &[&small(&url)[..], &load[..]].concat());
     assert_eq!((json["completed"].as_u64(), json["total_output_tokens"].as_u64()), (Some(40), Some(320)));
     assert_eq!(json["model_id"], model.to_string_lossy().as_ref());
+    let foreign = ["bench", "--url", &url, "--input-len", "16", "--output-len", "8", "--vocab-size", "900000"];
+    let foreign = workplace.run(&[&foreign[..], &["--num-requests", "20"]].concat());
+    assert_eq!(foreign.code, Some(6), "{}", foreign.stderr);
+    assert!(foreign.stderr.contains("give --vocab-size N"), "{}", foreign.stderr);
     // What the server cannot hold is refused before it is asked.
     let long = workplace.run(&["bench", "--url", &url, "--input-len", "2048", "--vocab-size", "1000"]);
     assert_eq!(long.code, Some(2), "{}", long.stderr);

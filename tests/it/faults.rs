@@ -66,7 +66,7 @@ const FAULTS: &[Row] = &[
     ("exit@bind:cause=port-in-use", Measured, NOTHING),
     // It does nothing more, at every phase.
     ("hang@parse", Failed(&["startup_timeout"], "not ready within 2.5s"), SOON),
-    ("hang@weights", Failed(&["startup_timeout"], "Initializing a V1 LLM engine"), SOON),
+    ("hang@weights", Failed(&["startup_timeout"], "Starting to load model"), SOON),
     ("hang@graphs", Failed(&["startup_timeout"], "KV cache size: "), SOON),
     ("hang@ready", Failed(&["startup_timeout"], "Application startup complete."), SOON),
     ("slow@weights:seconds=30", Failed(&["startup_timeout"], "Loading safetensors checkpoint shards"), SOON),
@@ -89,6 +89,7 @@ const FAULTS: &[Row] = &[
     ("flood@weights:mb=100 exit@kv:code=7", Failed(&["startup_exit"], "exit code 7; KeyError: "), NOTHING),
     // What answers is not what is wanted.
     ("other-model:name=somebody", Failed(&["wrong_server"], "somebody"), NOTHING),
+    ("mute", Failed(&["hang"], ""), SOON),
     ("unhealthy", Failed(&["startup_timeout"], "not ready within 2.5s"), SOON),
     ("late-bind", Measured, NOTHING),
     ("late-listen:seconds=0.4", Measured, NOTHING),
@@ -144,7 +145,6 @@ const NEEDS_OTHERS: &[Row] = &[
     ("hang@kv", Failed(&["hang"], ""), STALL),
     ("close-log@config hang@profile", Failed(&["hang"], ""), STALL),
     ("slow@weights:seconds=2.5", Measured, STALL),
-    ("mute", Failed(&["hang"], ""), SOON),
     ("stall:after=3,from=8", Failed(&["hang"], ""), STALL),
     ("stall:after=3,from=8 ignore-term", Failed(&["hang"], ""), STALL),
     // Children that have lost everything that they could be known by.

@@ -89,6 +89,23 @@ fn a_study_on_the_real_engine_finds_what_beats_a_starved_configuration_and_leave
         assert!(mean("mean_ttft_ms") > 0.0 && mean("mean_ttft_ms") < mean("mean_e2el_ms"));
     }
 
+    for trial in of("measured") {
+        let number = trial["trial"].to_string();
+        let startup = &workplace.json(&["show", &number, "--format", "json"])["startup"];
+        let phases: Vec<_> =
+            startup["phases"].as_array().unwrap().iter().filter_map(|time| time["phase"].as_str()).collect();
+        let expected = ["import", "configure", "processes", "weights", "kv_cache", "server", "first_token"];
+        assert_eq!(phases, expected, "{startup}");
+        assert_eq!(startup["differences"], json!([]), "{startup}");
+        let resolved = &startup["resolved"];
+        assert_eq!((&resolved["engine"], &resolved["release"]), (&json!("V1"), &json!("0.32.0")), "{resolved}");
+        assert_eq!(
+            (&resolved["max-model-len"], &resolved["enforce-eager"]),
+            (&json!("1024"), &json!("True")),
+            "{resolved}"
+        );
+    }
+
     let throughput = |trial: &Json| trial["metrics"]["output_throughput"].as_f64().unwrap();
     let best = workplace.json(&["best", "--format", "json"]);
     let starved = of("measured").into_iter().filter(|trial| trial["config"]["max-num-seqs"] == 1);

@@ -244,7 +244,15 @@ fn verdict(ended: &[Benchmark]) -> Result<(), Failure> {
     if void.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(NOT_VALID, format!("the sample is void: {}", void.join("; "))))
+    let failure = Failure::new(NOT_VALID, format!("the sample is void: {}", void.join("; ")));
+    // As vLLM words it. Where the model's files are not at hand, the vocabulary's size is a guess.
+    let unknown_tokens = void.iter().any(|reasons| reasons.contains("out of vocabulary"));
+    Err(if unknown_tokens {
+        failure
+            .with_hint("the model knows fewer tokens than prompts were drawn from: give --vocab-size N, or --tokenizer")
+    } else {
+        failure
+    })
 }
 
 const INTERRUPTION: &str = "interrupted";

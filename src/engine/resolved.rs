@@ -1,0 +1,236 @@
+//! The configuration that an engine says it runs with, and where that is not what it was asked for.
+//!
+//! Sources: the start-up lines of vLLM 0.6.3 to 0.32.0 (`non-default args`, `Initializing a V1 LLM engine`, `Chunked prefill
+//! is enabled`, ...), logs of 0.9.0.1 and 0.32.0, and the labels of `vllm:cache_config_info` on `/metrics`, which are the
+//! fields of `CacheConfig`.
+
+use std::collections::BTreeMap;
+
+use super::python_text::{fields, labels};
+use crate::config::{Config, Value};
+use crate::trial::Difference;
+
+/// What an engine told of its configuration. Names are those of flags without dashes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// The arguments as the engine parsed them; before 0.9 all of them, since then those that are not defaults.
+    given: BTreeMap<String, String>,
+    /// What it made of them.
+    effective: BTreeMap<String, String>,
+}
+
+/// Fields of the line `Initializing a V1 LLM engine (v...) with config: ...`, and the flags that they answer.
+const ENGINE_FIELDS: [(&str, &str); 20] = [
+    ("dtype", "dtype"),
+    ("max_seq_len", "max-model-len"),
+    ("load_format", "load-format"),
+    ("tokenizer_mode", "tokenizer-mode"),
+    ("tensor_parallel_size", "tensor-parallel-size"),
+    ("pipeline_parallel_size", "pipeline-parallel-size"),
+    ("data_parallel_size", "data-parallel-size"),
+    ("decode_context_parallel_size", "decode-context-parallel-size"),
+    ("disable_custom_all_reduce", "disable-custom-all-reduce"),
+    ("quantization", "quantization"),
+    ("enforce_eager", "enforce-eager"),
+    ("kv_cache_dtype", "kv-cache-dtype"),
+    ("device_config", "device"),
+    ("seed", "seed"),
+    ("trust_remote_code", "trust-remote-code"),
+    ("num_scheduler_steps", "num-scheduler-steps"),
+    ("multi_step_stream_outputs", "multi-step-stream-outputs"),
+    ("enable_prefix_caching", "enable-prefix-caching"),
+    // Until 0.10, and since.
+    ("chunked_prefill_enabled", "enable-chunked-prefill"),
+    ("enable_chunked_prefill", "enable-chunked-prefill"),
+];
+
+/// Labels of `vllm:cache_config_info`, and the flags that they answer. The last three are what came of them.
+const CACHE_LABELS: [(&str, &str); 11] = [
+    ("block_size", "block-size"),
+    ("cache_dtype", "kv-cache-dtype"),
+    ("gpu_memory_utilization", "gpu-memory-utilization"),
+    ("enable_prefix_caching", "enable-prefix-caching"),
+    ("prefix_caching_hash_algo", "prefix-caching-hash-algo"),
+    ("num_gpu_blocks_override", "num-gpu-blocks-override"),
+    ("swap_space", "swap-space"),
+    ("cpu_offload_gb", "cpu-offload-gb"),
+    ("num_gpu_blocks", "num-gpu-blocks"),
+    ("num_cpu_blocks", "num-cpu-blocks"),
+    ("kv_cache_size_tokens", "kv-cache-size-tokens"),
+];
+
+/// Names of attention backends as the log words them, and as `--attention-backend` and its variable spell them.
+const BACKENDS: [(&str, &str); 9] = [
+    ("Flash Attention", "FLASH_ATTN"),
+    ("FlashAttention", "FLASH_ATTN"),
+    ("FlashInfer", "FLASHINFER"),
+    ("XFormers", "XFORMERS"),
+    ("Triton Attention", "TRITON_ATTN"),
+    ("Torch SDPA", "TORCH_SDPA"),
+    ("FlexAttention", "FLEX_ATTENTION"),
+    ("Triton MLA", "TRITON_MLA"),
+    ("FlashMLA", "FLASHMLA"),
+];
+
+/// Reads a start's log, and the page of `/metrics` where there is one.
+#[must_use]
+pub fn resolved(log: &str, metrics: &str) -> Resolved {
+    let mut seen = Resolved::default();
+    for line in log.lines() {
+        seen.read(line);
+    }
+    let cache = metrics.lines().find_map(|line| line.trim().strip_prefix("vllm:cache_config_info{"));
+    let cache: BTreeMap<_, _> = cache.map(labels).unwrap_or_default().into_iter().collect();
+    for (label, flag) in CACHE_LABELS {
+        seen.keep(flag, cache.get(label).map(String::as_str));
+    }
+    seen
+}
+
+impl Resolved {
+    /// What the engine runs with, and the arguments that were asked for as it has parsed them.
+    #[must_use]
+    pub fn shown(&self, asked: &Config) -> BTreeMap<String, String> {
+        let given = self.given.iter().filter(|(flag, _)| asked.get(flag).is_some());
+        let mut shown: BTreeMap<_, _> = given.map(|(flag, value)| (flag.clone(), value.clone())).collect();
+        shown.extend(self.effective.clone());
+        shown
+    }
+
+    fn read(&mut self, line: &str) {
+        let after = |text: &str| line.find(text).map(|at| &line[at + text.len()..]);
+        if let Some(given) = after("non-default args: {") {
+            self.give(given, ':');
+        } else if let Some(given) = after("args: Namespace(") {
+            self.give(given, '=');
+        } else if let Some(length) = after("Using max model len ") {
+            // A draft model has one of its own, which comes later.
+            self.effective.entry("max-model-len".to_owned()).or_insert_with(|| word(length).to_owned());
+        } else if let Some(tokens) = after("Chunked prefill is enabled with max_num_batched_tokens=") {
+            self.keep("max-num-batched-tokens", Some(word(tokens)));
+            self.keep("enable-chunked-prefill", Some("True"));
+        } else if let Some(architecture) = after("Resolved architecture: ") {
+            self.effective.entry("architecture".to_owned()).or_insert_with(|| word(architecture).to_owned());
+        } else if let Some((engine, told)) = line.split_once(" LLM engine (v") {
+            let engine = engine.rsplit(' ').next().unwrap_or_default();
+            self.keep("engine", Some(if engine == "V1" { "V1" } else { "V0" }));
+            let Some((release, config)) = told.split_once(") with config: ") else { return };
+            self.keep("release", Some(release));
+            let config: BTreeMap<_, _> = fields(config, '=').into_iter().collect();
+            for (field, flag) in ENGINE_FIELDS {
+                let value = config.get(field);
+                // Only of this one `None` says something: the others are settled later.
+                let value = value.map(String::as_str).filter(|value| flag == "quantization" || *value != "None");
+                self.keep(flag, value.map(word));
+            }
+        } else if let Some(backend) = after("Using ").and_then(backend) {
+            self.effective.entry("attention-backend".to_owned()).or_insert(backend);
+        }
+    }
+
+    fn give(&mut self, text: &str, separator: char) {
+        let given = fields(text, separator).into_iter().filter(|(name, value)| {
+            !crate::trial::is_secret(name) && value != "None" && !value.starts_with(['[', '{', '(', '<'])
+        });
+        self.given.extend(given.map(|(name, value)| (name.replace('_', "-"), plain(&value))));
+    }
+
+    fn keep(&mut self, flag: &str, value: Option<&str>) {
+        let value = value.filter(|value| !value.is_empty() && (flag == "quantization" || *value != "None"));
+        if let Some(value) = value {
+            self.effective.insert(flag.to_owned(), plain(value));
+        }
+    }
+}
+
+/// Up to the first space, without the punctuation behind: 0.6 forgot a comma.
+fn word(text: &str) -> &str {
+    text.split_whitespace().next().unwrap_or_default().trim_end_matches(['.', ','])
+}
+
+/// `torch.bfloat16` as `bfloat16`, `LoadFormat.AUTO` as `auto`; numbers and names as they are.
+fn plain(value: &str) -> String {
+    let is_class = |name: &str| name.starts_with(|c: char| c.is_ascii_uppercase());
+    let is_member = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    match value.split_once('.') {
+        Some(("torch", name)) => name.to_owned(),
+        Some((class, member)) if is_class(class) && is_member(member) => member.to_ascii_lowercase(),
+        _ => value.to_owned(),
+    }
+}
+
+/// `Flash Attention backend on V1 engine.`, `AttentionBackendEnum.FLASH_ATTN backend.`, `FLASH_ATTN attention backend out of`.
+fn backend(text: &str) -> Option<String> {
+    let name = text.split_once(" backend")?.0.trim_end_matches(" attention");
+    let name = name.strip_prefix("AttentionBackendEnum.").unwrap_or(name);
+    if let Some((_, known)) = BACKENDS.iter().find(|(words, _)| *words == name) {
+        return Some((*known).to_owned());
+    }
+    let is_spelt = name.len() > 3 && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    (is_spelt && (name.contains("ATTN") || name.contains("MLA") || name.contains("FLASH"))).then(|| name.to_owned())
+}
+
+/// The flags that were set explicitly and that the engine does not run with. What it does not tell counts as granted.
+#[must_use]
+pub fn differences(asked: &Config, resolved: &Resolved) -> Vec<Difference> {
+    let told = |flag: &str| resolved.effective.get(flag).or_else(|| resolved.given.get(flag));
+    let differs = |(flag, asked): (&str, &Value)| {
+        let resolved = told(flag)?;
+        (!is_granted(flag, asked, resolved)).then(|| Difference {
+            flag: flag.to_owned(),
+            asked: asked.to_string(),
+            resolved: resolved.clone(),
+        })
+    };
+    asked.iter().filter_map(differs).collect()
+}
+
+fn is_granted(flag: &str, asked: &Value, resolved: &str) -> bool {
+    match asked {
+        Value::Bool(asked) => truth(resolved).is_none_or(|resolved| resolved == *asked),
+        // A length below zero asks for as much as fits.
+        Value::Int(length) if flag == "max-model-len" && *length <= 0 => true,
+        Value::Int(_) | Value::Float(_) => {
+            let Some((asked, resolved)) = asked.as_f64().zip(number(resolved)) else { return true };
+            (asked - resolved).abs() <= 1e-9 * asked.abs().max(resolved.abs())
+        }
+        // What lies beyond one word has more than one spelling.
+        Value::Text(asked) if asked == "auto" || asked.contains(['{', '[', ' ']) => true,
+        Value::Text(asked) => match (number(asked), number(resolved)) {
+            (Some(asked), Some(resolved)) => (asked - resolved).abs() <= 1e-9 * asked.abs().max(resolved.abs()),
+            _ => name(flag, asked) == name(flag, resolved),
+        },
+    }
+}
+
+fn truth(text: &str) -> Option<bool> {
+    match text {
+        "True" | "true" | "1" => Some(true),
+        "False" | "false" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// A number, also as vLLM lets people write it: `1k` is 1000, `1K` is 1024.
+fn number(text: &str) -> Option<f64> {
+    let thousands = [('k', 1e3), ('m', 1e6), ('g', 1e9), ('K', 1024.0), ('M', 1_048_576.0), ('G', 1_073_741_824.0)];
+    let unit = thousands.iter().find(|(unit, _)| text.ends_with(*unit));
+    let (digits, unit) = unit.map_or((text, 1.0), |(unit, size)| (text.trim_end_matches(*unit), *size));
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) {
+        return None;
+    }
+    digits.replace(',', "").parse::<f64>().ok().map(|number| number * unit)
+}
+
+/// One spelling of what has several.
+fn name(flag: &str, text: &str) -> String {
+    let text = text.to_ascii_lowercase();
+    let same = match (flag, text.as_str()) {
+        ("dtype", "half") => "float16",
+        ("dtype", "float") => "float32",
+        // The format that this name stands for on CUDA.
+        ("kv-cache-dtype", "fp8_e4m3") => "fp8",
+        (_, other) => other,
+    };
+    same.replace('-', "_")
+}

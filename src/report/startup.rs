@@ -1,0 +1,53 @@
+//! How a launch started, in a few lines.
+
+use std::fmt::Write;
+
+use crate::trial::Startup;
+
+/// A line of phases, and a line for each difference between what was asked for and what the engine runs with.
+#[must_use]
+pub fn startup_text(startup: &Startup) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<24}{value}");
+    };
+    let phases = startup.phases.iter();
+    let phases: Vec<_> =
+        phases.map(|time| format!("{} {:.2} s", time.phase.replace('_', " "), time.duration_s)).collect();
+    if !phases.is_empty() {
+        line("start", &phases.join(", "));
+    }
+    for difference in &startup.differences {
+        line("differs", &difference.to_string());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::{Difference, PhaseTime};
+
+    #[test]
+    fn phases_share_a_line_and_each_difference_has_its_own() {
+        let time = |phase: &str, duration_s| PhaseTime { phase: phase.to_owned(), duration_s };
+        let difference = |flag: &str, asked: &str, resolved: &str| Difference {
+            flag: flag.to_owned(),
+            asked: asked.to_owned(),
+            resolved: resolved.to_owned(),
+        };
+        let startup = Startup {
+            phases: vec![time("import", 14.004), time("kv_cache", 0.5)],
+            differences: vec![difference("block-size", "16", "32"), difference("dtype", "float16", "bfloat16")],
+            ..Startup::default()
+        };
+        let expected = "\
+start                   import 14.00 s, kv cache 0.50 s
+differs                 block-size is 32, asked for was 16
+differs                 dtype is bfloat16, asked for was float16
+";
+        assert_eq!(startup_text(&startup), expected);
+        assert_eq!(startup_text(&Startup::default()), "");
+    }
+}

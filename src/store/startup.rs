@@ -1,0 +1,60 @@
+//! How the launches of trials started.
+
+use super::{Store, StoreError, Study, json};
+use crate::trial::Startup;
+
+impl Store {
+    /// Stores how a trial's launch started. To be called after the trial itself is stored.
+    pub async fn append_startup(&self, study: i64, number: u32, startup: &Startup) -> Result<(), StoreError> {
+        sqlx::query("INSERT OR REPLACE INTO startups (study_id, number, startup) VALUES (?, ?, ?)")
+            .bind(study)
+            .bind(number)
+            .bind(json(startup))
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        Ok(())
+    }
+
+    /// How a trial's launch started; `None` where it was not launched, or by an older version.
+    pub async fn startup(&self, study: &Study, number: u32) -> Result<Option<Startup>, StoreError> {
+        let row: Option<(String,)> = sqlx::query_as("SELECT startup FROM startups WHERE study_id = ? AND number = ?")
+            .bind(study.id)
+            .bind(number)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        let read = |(text,): (String,)| serde_json::from_str(&text);
+        row.map(read).transpose().map_err(|error| self.corrupt(&study.name, i64::from(number), &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Host;
+    use crate::trial::{Difference, PhaseTime};
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    #[tokio::test]
+    async fn a_start_comes_back_unchanged_and_the_latest_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &json!({}), &Host::detect()).await.unwrap();
+        let startup = |duration_s| Startup {
+            phases: vec![PhaseTime { phase: "import".to_owned(), duration_s }],
+            resolved: BTreeMap::from([("dtype".to_owned(), "bfloat16".to_owned())]),
+            differences: vec![Difference {
+                flag: "block-size".to_owned(),
+                asked: "16".to_owned(),
+                resolved: "32".to_owned(),
+            }],
+        };
+        assert_eq!(store.startup(&study, 2).await.unwrap(), None);
+        store.append_startup(study.id, 2, &startup(0.1)).await.unwrap();
+        store.append_startup(study.id, 2, &startup(1.0 / 3.0)).await.unwrap();
+        assert_eq!(store.startup(&study, 2).await.unwrap(), Some(startup(1.0 / 3.0)));
+        assert_eq!(store.startup(&study, 3).await.unwrap(), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! The tuner itself killed, again and again, at any instant.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::Value as Json;
+
+use crate::support::{Workplace, signal, study_with};
+
+const KILLS: usize = 100;
+
+/// A trial takes about 0.2 s, so that the kills fall on every part of one: checks, start, warm-up, load, end, storing.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// What a study has come to, as far as a seed decides it: configurations, who proposed them, how each ended, and what was
+/// asked and answered.
+fn decided(trials: &[Json]) -> Vec<Json> {
+    let metrics = |trial: &Json| {
+        ["completed", "total_input_tokens", "total_output_tokens"].map(|name| trial["metrics"][name].clone())
+    };
+    let of = |trial: &Json| {
+        let [number, config, proposed_by, state] =
+            ["trial", "config", "proposed_by", "state"].map(|name| trial[name].clone());
+        serde_json::json!([number, config, proposed_by, state, metrics(trial)])
+    };
+    trials.iter().map(of).collect()
+}
+
+fn study() -> String {
+    study_with("", "trials = 12\nconfirm = 0")
+}
+
+#[test]
+fn a_tuner_that_is_killed_at_a_hundred_random_instants_ends_where_an_undisturbed_one_does() {
+    let undisturbed = Workplace::with_study(&study());
+    let whole = undisturbed.run(&["tune", "study.toml"]);
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    let expected = decided(&undisturbed.trials());
+
+    let mut random = StdRng::seed_from_u64(5);
+    let (mut kills, mut studies) = (0, 0);
+    while kills < KILLS {
+        let workplace = Workplace::with_study(&study());
+        studies += 1;
+        let mut stored = Vec::new();
+        let code = loop {
+            let mut tuner = workplace.start(&["tune", "study.toml"]);
+            let until = Instant::now() + LONGEST.mul_f64(random.random());
+            let ended = loop {
+                if let Some(status) = tuner.try_wait().unwrap() {
+                    break Some(status.code());
+                }
+                if kills < KILLS && Instant::now() >= until {
+                    break None;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            };
+            if let Some(code) = ended {
+                break code;
+            }
+            signal(&tuner, Signal::SIGKILL);
+            tuner.wait().unwrap();
+            kills += 1;
+            if workplace.path("setpoint.db").exists() {
+                // A database that was created and not yet filled is refused by those who only read.
+                let trials = workplace.run(&["trials", "--format", "json"]);
+                let trials: Vec<Json> = serde_json::from_str(&trials.stdout).unwrap_or_default();
+                assert!(trials.len() >= stored.len(), "after kill {kills}: {} of {}", trials.len(), stored.len());
+                assert_eq!(trials[..stored.len()], stored[..], "what was stored stays as it was, kill {kills}");
+                stored = trials;
+            }
+        };
+        let stderr = std::fs::read_to_string(workplace.path("stderr.txt")).unwrap();
+        assert_eq!(code, Some(0), "{stderr}");
+        assert_eq!(decided(&workplace.trials()), expected);
+        assert_eq!(workplace.json(&["studies", "--format", "json"])[0]["running"], 0);
+        assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+    }
+    println!("{kills} kills in {studies} studies");
+}
