@@ -80,7 +80,7 @@ const FAULTS: &[Row] = &[
     ("ignore-term", Measured, "stop_timeout = \"300ms\""),
     ("escape", Measured, NOTHING),
     ("escape:orphan=yes", Measured, NOTHING),
-    ("escape:orphan=yes exit@kv:signal=9", Failed(&["killed", "startup_exit"], "signal 9"), NOTHING),
+    ("escape:orphan=yes exit@kv:signal=11", Failed(&["startup_exit", "crash"], "signal 11"), NOTHING),
     ("engine-core", Measured, NOTHING),
     // Its log.
     ("close-log@config", Measured, NOTHING),
@@ -99,16 +99,12 @@ const FAULTS: &[Row] = &[
     ("die:request=12,code=0", Failed(&["crash"], "exit code 0; KeyError: "), NOTHING),
     ("die:request=2,cause=silent,signal=11", Failed(&["crash"], "signal 11"), NOTHING),
     ("die:request=12,cause=illegal-access", Failed(&["crash"], "illegal memory access"), NOTHING),
-    ("engine-core:request=12", Failed(&["crash"], "EngineCore"), NOTHING),
     ("errors:from=8", Failed(&["request_errors"], "http status 500"), NOTHING),
     ("end-early:from=8", Failed(&["request_errors"], "stream ended without [DONE]"), NOTHING),
     ("end-early:after=2,from=8", Failed(&["request_errors"], "stream ended without "), NOTHING),
     ("error-event:after=3,from=8", Failed(&["request_errors"], "EngineCore encountered an issue"), NOTHING),
     ("leak:mb-per-s=200,cap-mb=64", Measured, NOTHING),
 ];
-
-/// How long a study that retries waits, so that a test need not.
-const RETRY: &str = "retry_after = \"50ms\"";
 
 /// A hang is one after this long.
 const STALL: &str = "stall_timeout = \"1s\"\nstop_timeout = \"1s\"";
@@ -124,22 +120,23 @@ const NEEDS_OTHERS: &[Row] = &[
     ("exit@kv:cause=no-kv", Failed(&["no_kv_memory"], "No available memory for the cache blocks"), NOTHING),
     ("exit@kv:cause=kv-too-small", Failed(&["no_kv_memory"], "To serve at least one request"), NOTHING),
     ("flood@weights:mb=300 exit@kv:cause=no-kv", Failed(&["no_kv_memory"], "No available memory"), NOTHING),
-    ("exit@kv:cause=no-kv,code=137", Failed(&["no_kv_memory"], "No available memory"), NOTHING),
     ("exit@kv:cause=step-timeout", Failed(&["hang", "startup_exit"], "execute_model timed out"), NOTHING),
     // Not the configuration's fault.
-    ("exit@config:cause=model-missing", Again("model_unavailable", "is not a valid model identifier"), RETRY),
-    ("exit@config:cause=model-gated", Again("model_unavailable", "gated repo"), RETRY),
-    ("exit@profile:cause=device-busy", Again("device_busy", "Free memory on device cuda:0 (5.11/79.11 GiB)"), RETRY),
-    ("exit@weights:cause=nccl", Again("network", "NCCL error"), RETRY),
-    ("exit@config:cause=network", Again("network", "Temporary failure in name resolution"), RETRY),
-    ("exit@graphs:cause=disk-full", Again("disk", "No space left on device"), RETRY),
-    ("exit@bind:cause=too-many-files", Again("disk", "Too many open files"), RETRY),
-    ("exit@weights:cause=silent,signal=9", Again("killed", "signal 9"), RETRY),
-    ("die:request=12,cause=silent,signal=9", Again("killed", "signal 9"), RETRY),
-    ("exit@weights:cause=silent,signal=15", Again("killed", ""), RETRY),
-    ("exit@kv:cause=worker-killed", Again("killed", ""), RETRY),
-    ("engine-core:phase=weights", Again("killed", "EngineCore"), RETRY),
-    ("engine-core:phase=ready", Again("killed", "EngineCore"), RETRY),
+    ("exit@config:cause=model-missing", Again("model_unavailable", "is not a valid model identifier"), NOTHING),
+    ("exit@config:cause=model-gated", Again("model_unavailable", "gated repo"), NOTHING),
+    ("exit@profile:cause=device-busy", Again("device_busy", "Free memory on device cuda:0 (5.11/79.11 GiB)"), NOTHING),
+    ("exit@weights:cause=nccl", Again("network", "NCCL error"), NOTHING),
+    ("exit@config:cause=network", Again("network", "Temporary failure in name resolution"), NOTHING),
+    ("exit@graphs:cause=disk-full", Again("disk", "No space left on device"), NOTHING),
+    ("exit@bind:cause=too-many-files", Again("disk", "Too many open files"), NOTHING),
+    ("exit@weights:cause=silent,signal=9", Again("killed", "signal 9"), NOTHING),
+    ("die:request=12,cause=silent,signal=9", Again("killed", "signal 9"), NOTHING),
+    ("exit@weights:cause=silent,signal=15", Again("killed", ""), NOTHING),
+    ("exit@kv:cause=worker-killed", Again("killed", ""), NOTHING),
+    ("exit@weights:cause=silent,code=137", Again("killed", ""), NOTHING),
+    ("engine-core:request=12", Again("killed", "EngineCore"), NOTHING),
+    ("engine-core:phase=weights", Again("killed", "EngineCore"), NOTHING),
+    ("engine-core:phase=ready", Again("killed", "EngineCore"), NOTHING),
     // Nothing goes on any more.
     ("hang@config", Failed(&["hang"], ""), STALL),
     ("hang@kv", Failed(&["hang"], ""), STALL),
