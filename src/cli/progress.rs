@@ -163,6 +163,7 @@ impl Progress {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
             }
             Event::Preflight { text } => Some(format!("no preflight: {text}")),
+            Event::Held { text } => Some(format!("device memory: {text}")),
             Event::WrongRule(WrongRule { rule, config, message }) => {
                 let config = config.without(&self.fixed);
                 Some(format!(
@@ -225,6 +226,7 @@ impl Progress {
             }
             Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
             Event::Preflight { text } => json!({"event": "note", "text": text}),
+            Event::Held { text } => json!({"event": "held", "text": text}),
             Event::WrongRule(WrongRule { rule, config, message }) => {
                 json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
             }
@@ -272,6 +274,7 @@ impl State {
             Event::Space(_)
             | Event::Swept { .. }
             | Event::Preflight { .. }
+            | Event::Held { .. }
             | Event::WrongRule(_)
             | Event::Differs { .. }
             | Event::Void { .. }

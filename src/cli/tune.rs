@@ -97,6 +97,7 @@ impl Tune {
             observer: Arc::new(move |event| watcher.on(&event)),
             // The first signal ends the study in order, the second at once.
             stop: signal::follow(Stop::No, |stop| *stop = if *stop == Stop::No { Stop::Gently } else { Stop::Now })?,
+            held: None,
         };
         let result = tuner.run().await;
         progress.finish();

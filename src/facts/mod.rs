@@ -1,12 +1,14 @@
 //! What is true here and no configuration can change: the model's shape, the engine's version, the device, the host.
 
 mod device;
+mod device_memory;
 mod gpu;
 mod host;
 mod model;
 mod version;
 
 pub use device::{Device, Gpu};
+pub use device_memory::{DeviceMemory, DeviceMemoryReader, Holder};
 pub use gpu::{GpuError, visible_devices};
 pub use host::{Host, HostLimits};
 pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};

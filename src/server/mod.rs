@@ -1,32 +1,47 @@
 //! One running engine, or a helper that is asked line by line: started in a session of its own, proven to be ours, and
 //! ended with everything it started.
 //!
-//! The only place that starts or signals processes. Every process of a launch is recognised by its session or by the
-//! marker in its environment; nothing else is ever signalled.
+//! The only place that starts or signals processes. Which processes belong to a launch is for `family` to say; nothing else
+//! is ever signalled.
 
+mod family;
+mod gate;
+mod keeper;
+mod log;
 mod marker;
+mod orphan;
+mod owner;
 mod pipe;
 mod port;
 mod process;
 mod processes;
 mod ready;
+mod short;
 mod stop;
 mod tail;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::process::{Child, Command};
 
+use family::Family;
+pub use gate::{Baseline, Held, StillHeld};
+use keeper::Keeper;
+use log::Log;
+pub use log::read_log;
 pub use marker::Marker;
+pub use owner::Owner;
 pub use pipe::{Pipe, PipeError};
 pub use port::free_port;
+use process::Entry;
 pub use processes::Processes;
 pub use ready::{OnLine, Ready, StartError};
-pub use stop::{LeftBehind, sweep};
+pub use short::output_of;
+pub use stop::{LeftBehind, sweep, sweep_with_logs};
 pub use tail::LogTail;
 
 /// Servers listen on the loopback interface only.
@@ -42,6 +57,8 @@ pub struct Spawn {
     pub log: PathBuf,
     pub marker: Marker,
     pub port: u16,
+    /// Ends what no signal from here reaches, such as a container. Run first when the server is stopped, with `env`.
+    pub stop_command: Option<Vec<String>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -62,26 +79,49 @@ pub struct Server {
     session: i32,
     marker: Marker,
     port: u16,
-    log: PathBuf,
+    log: Arc<Log>,
+    family: Arc<Family>,
+    /// With the variables that it is run with; `None` once it has been run.
+    stop_command: Option<(Vec<String>, BTreeMap<String, String>)>,
+    /// Sockets of others that listened on the port before this server was started.
+    stale: Vec<u64>,
     started: Instant,
     exited: Option<ExitStatus>,
+    /// Whether [`Server::stop`] has done what it can.
+    stopped: bool,
+    _keeper: Keeper,
 }
 
 impl Server {
     /// # Errors
     /// When the log cannot be created or the program cannot be run.
     pub fn spawn(spawn: &Spawn) -> Result<Self, SpawnError> {
-        let log = |source| SpawnError::Log { path: spawn.log.clone(), source };
-        let out = File::create(&spawn.log).map_err(log)?;
-        let err = out.try_clone().map_err(log)?;
+        let log_failed = |source| SpawnError::Log { path: spawn.log.clone(), source };
+        let log = Log::create(&spawn.log).map_err(log_failed)?;
+        let out = log.writer().map_err(log_failed)?;
+        let err = log.writer().map_err(log_failed)?;
         let [program, arguments @ ..] = spawn.command.as_slice() else { return Err(SpawnError::NoProgram) };
         let mut command = Command::new(program);
-        command.args(arguments).envs(&spawn.env).env(Marker::VARIABLE, spawn.marker.value());
+        command.args(arguments).envs(&spawn.env);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
-        let (child, session) =
-            start(&mut command).map_err(|source| SpawnError::Program { program: program.clone(), source })?;
-        let (marker, log) = (spawn.marker.clone(), spawn.log.clone());
-        Ok(Self { child, session, marker, port: spawn.port, log, started: Instant::now(), exited: None })
+        let stale = port::listeners(spawn.port);
+        let (child, family) = start(&mut command, spawn.marker.clone(), log.id())
+            .map_err(|source| SpawnError::Program { program: program.clone(), source })?;
+        let log = Arc::new(log);
+        Ok(Self {
+            child,
+            session: family.leader.pid,
+            marker: spawn.marker.clone(),
+            port: spawn.port,
+            _keeper: Keeper::start(Arc::clone(&log), Arc::clone(&family)),
+            log,
+            family,
+            stop_command: spawn.stop_command.clone().map(|command| (command, spawn.env.clone())),
+            stale,
+            started: Instant::now(),
+            exited: None,
+            stopped: false,
+        })
     }
 
     #[must_use]
@@ -103,21 +143,33 @@ impl Server {
     /// The beginning and the end of what the engine has logged so far.
     #[must_use]
     pub fn log_text(&self) -> String {
-        read_log(&self.log)
+        read_log(self.log.path())
+    }
+
+    /// Follows the log from its beginning.
+    #[must_use]
+    pub fn tail(&self) -> LogTail {
+        LogTail::new(self.log.path())
     }
 }
 
-/// Starts a process in a session of its own, whose identifier comes back with it.
-fn start(command: &mut Command) -> std::io::Result<(Child, i32)> {
+/// Starts a marked process in a session of its own. `log` is the file that it writes to, by device and inode.
+fn start(command: &mut Command, marker: Marker, log: Option<(u64, u64)>) -> std::io::Result<(Child, Arc<Family>)> {
+    command.env(Marker::VARIABLE, marker.value());
     // SAFETY: `setsid` is async-signal-safe and touches no memory of the parent.
     #[expect(unsafe_code, reason = "a session of its own is the only way to reach the whole tree later")]
     unsafe {
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(std::io::Error::from));
     }
+    let mut children = orphan::children();
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     let child = command.spawn()?;
-    let session = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(-1);
-    Ok((child, session))
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    // It is there, dead or alive, for as long as nobody has waited for it.
+    let leader = pid.and_then(Entry::read).ok_or_else(|| std::io::Error::other("/proc does not show it"))?;
+    let family = Family::new(leader, marker, log);
+    children.register(&family);
+    Ok((child, family))
 }
 
 /// An exit status in words.
@@ -129,39 +181,4 @@ pub fn describe_exit(status: ExitStatus) -> String {
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => "unknown exit status".to_owned(),
     }
-}
-
-/// The text of a log, or its two ends where it is long; empty where it cannot be read.
-///
-/// Logs grow without bound when an engine floods them; causes stand at the beginning, deaths at the end.
-#[must_use]
-pub fn read_log(path: &Path) -> String {
-    use std::io::{Read, Seek, SeekFrom};
-    const MOST: u64 = 4 << 20;
-    let read = || -> std::io::Result<String> {
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
-        let mut bytes = Vec::new();
-        file.by_ref().take(MOST).read_to_end(&mut bytes)?;
-        if length > 2 * MOST {
-            file.seek(SeekFrom::Start(length - MOST))?;
-            bytes.push(b'\n');
-        }
-        file.take(MOST).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    read().unwrap_or_default()
-}
-
-/// The standard output of a short command that succeeds within `limit`.
-pub async fn output_of(command: &[String], limit: Duration) -> Option<String> {
-    let [program, arguments @ ..] = command else { return None };
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the place; the process is killed when it outlives the limit"
-    )]
-    let output = tokio::time::timeout(limit, command.output()).await.ok()?.ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
-use super::{Marker, SpawnError, describe_exit, start, stop};
+use super::{Family, Marker, SpawnError, describe_exit, orphan, start, stop};
 
 /// Bytes that one line may have. vLLM describes all its flags in 0.1 MB.
 const MOST_LINE: u64 = 8 << 20;
@@ -35,8 +35,7 @@ pub enum PipeError {
 #[derive(Debug)]
 pub struct Pipe {
     child: Child,
-    session: i32,
-    marker: Marker,
+    family: Arc<Family>,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     errors: Arc<Mutex<VecDeque<u8>>>,
@@ -52,16 +51,16 @@ impl Pipe {
         let [program, arguments @ ..] = command else { return Err(SpawnError::NoProgram) };
         let failed = |source| SpawnError::Program { program: program.clone(), source };
         let mut command = Command::new(program);
-        command.args(arguments).envs(env).env(Marker::VARIABLE, marker.value());
+        command.args(arguments).envs(env);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (mut child, session) = start(&mut command).map_err(failed)?;
+        let (mut child, family) = start(&mut command, marker, None).map_err(failed)?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(input), Some(output), Some(errors_from)) = pipes else {
             return Err(failed(std::io::Error::other("it has no pipes")));
         };
         let errors = Arc::default();
         let draining = tokio::spawn(drain(errors_from, Arc::clone(&errors)));
-        Ok(Self { child, session, marker, input, output: BufReader::new(output), errors, draining })
+        Ok(Self { child, family, input, output: BufReader::new(output), errors, draining })
     }
 
     /// Writes one line; `line` holds no line end.
@@ -119,7 +118,8 @@ impl Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        stop::kill_all(self.session, &self.marker);
+        stop::kill_all(&self.family);
+        orphan::forget(&self.family);
         self.draining.abort();
     }
 }

@@ -1,22 +1,21 @@
 //! The processes of a launch, for whoever watches them.
 
-use procfs::process::Process;
+use std::sync::Arc;
 
-use super::{Marker, Server, process};
+use super::{Family, Server};
 
-/// The processes of one launch, found by its session and marker; valid for as long as the launch lives.
+/// The processes of one launch; valid for as long as the launch lives.
 #[derive(Clone, Debug)]
 pub struct Processes {
-    session: i32,
-    marker: Marker,
+    family: Arc<Family>,
 }
 
 impl Processes {
-    /// The ids of those that live now. Reads the whole of `/proc`: some milliseconds.
+    /// The ids of those that live now. Reads one line of each process of the machine, and the environment of those that are
+    /// new: some milliseconds.
     #[must_use]
     pub fn pids(&self) -> Vec<i32> {
-        let members = process::members(&[self.session], |marker| marker == self.marker.value().as_bytes());
-        members.iter().map(Process::pid).collect()
+        self.family.members_quickly().iter().map(|member| member.pid).collect()
     }
 }
 
@@ -24,6 +23,6 @@ impl Server {
     /// The processes of this launch.
     #[must_use]
     pub fn processes(&self) -> Processes {
-        Processes { session: self.session, marker: self.marker.clone() }
+        Processes { family: Arc::clone(&self.family) }
     }
 }

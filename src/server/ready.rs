@@ -4,9 +4,10 @@
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use procfs::process::Process;
 use serde_json::{Value as Json, json};
 
-use super::{LogTail, Server, port, process};
+use super::{LogTail, Owner, Server, port, process};
 
 /// A server that can be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ impl Server {
     /// # Errors
     /// When the engine ends, is too slow, is not what answers, or does not serve.
     pub async fn ready(&mut self, model: &str, timeout: Duration, on_line: OnLine<'_>) -> Result<Ready, StartError> {
-        let mut log = LogTail::new(&self.log);
+        let mut log = self.tail();
         let ready = self.prove(model, timeout, &mut log, on_line).await;
         // The last words of an engine that has ended, or the lines of the last moment.
         tell(&mut log, self.started, on_line);
@@ -140,16 +141,14 @@ impl Server {
     /// `SO_REUSEPORT`, and then the kernel spreads requests over both.
     fn check_listener(&self) -> Result<(), String> {
         let listeners = port::listeners(self.port);
-        let ours = process::members(&[self.session], |marker| marker == self.marker.value().as_bytes());
+        let ours: Vec<_> = self.members().iter().filter_map(|entry| Process::new(entry.pid).ok()).collect();
         let foreign = listeners.iter().find(|inode| !process::holds_socket(&ours, **inode));
         match foreign {
             None if !listeners.is_empty() => Ok(()),
             None => Err(format!("port {} answers, and nothing on this host listens on it", self.port)),
             Some(inode) => {
-                let owner = process::owner(*inode).map_or_else(
-                    || "a process that is not visible from here".to_owned(),
-                    |(pid, name)| format!("process {pid} ({name})"),
-                );
+                let owner = Owner::of_socket(&[*inode])
+                    .map_or_else(|| "a process that is not visible from here".to_owned(), |owner| owner.to_string());
                 Err(format!("port {} answers, but its listener is {owner}, which is not of this launch", self.port))
             }
         }
@@ -272,7 +271,8 @@ mod tests {
     fn launch(directory: &Path, script: &str, port: u16) -> Server {
         let marker = Marker::new(&directory.join("test.db"), "ready", u32::from(port));
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        Server::spawn(&Spawn { command, env: BTreeMap::new(), log: directory.join("log"), marker, port }).unwrap()
+        let (env, log) = (BTreeMap::new(), directory.join("log"));
+        Server::spawn(&Spawn { command, env, log, marker, port, stop_command: None }).unwrap()
     }
 
     #[tokio::test]

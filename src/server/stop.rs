@@ -1,20 +1,29 @@
-//! The end of a launch: TERM, a grace period, KILL, until none of its processes is left.
+//! The end of a launch: its stop command, TERM, a grace period, KILL, until none of its processes is left.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use procfs::process::Process;
+use nix::sys::signal::Signal;
 
-use super::{Marker, Server, process};
+use super::process::{self, Entry};
+use super::short::{run_short, run_unattended};
+use super::{Family, Owner, Server, orphan, port};
 
-/// Processes that survived KILL, which happens while the kernel waits for a device.
+/// What of a launch is still there after its end.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("processes {pids:?} of trial {marker} are still there {waited:?} after SIGKILL")]
-pub struct LeftBehind {
-    pub pids: Vec<i32>,
-    pub marker: String,
-    pub waited: Duration,
+pub enum LeftBehind {
+    /// Processes that survived KILL, which happens while the kernel waits for a device.
+    #[error("processes {pids:?} of trial {marker} are still there {waited:?} after SIGKILL")]
+    Processes { pids: Vec<i32>, marker: String, waited: Duration },
+    /// The stop command did not end what answers on the port.
+    #[error(
+        "port {port} still answers {waited:?} after trial {marker} was stopped: {}; the stop command {}",
+        holder.as_ref().map_or_else(|| "its holder cannot be seen".to_owned(), Owner::to_string),
+        failure.as_ref().map_or_else(|| "succeeded".to_owned(), |failure| format!("failed: {failure}"))
+    )]
+    Port { port: u16, marker: String, waited: Duration, holder: Option<Owner>, failure: Option<String> },
 }
 
 const POLL: Duration = Duration::from_millis(20);
@@ -28,12 +37,20 @@ const KILL_LIMIT: Duration = Duration::from_secs(20);
 /// How long an abandoned server may hold up who abandons it.
 const DROP_LIMIT: Duration = Duration::from_secs(2);
 
+/// What a stop command may take beyond the grace period. `docker stop` gives a container 10 s before it kills it.
+const STOP_COMMAND_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long a port may stay open once a stop command has returned: a container's proxy ends after the container.
+const PORT_LIMIT: Duration = Duration::from_secs(3);
+
 impl Server {
-    /// Ends every process of this launch.
+    /// Runs the stop command, where there is one, and ends every process of this launch. Then nothing of it listens on its
+    /// port any more. A stop command that fails is told in the log, and in the error where it matters.
     ///
     /// # Errors
-    /// When a process survives SIGKILL.
+    /// When a process survives SIGKILL, or a stop command leaves something behind that listens on the port.
     pub async fn stop(mut self, grace: Duration) -> Result<(), LeftBehind> {
+        let stop_command = self.run_stop_command(grace).await;
         let begin = Instant::now();
         let mut termed: Option<Instant> = None;
         while begin.elapsed() < grace {
@@ -54,19 +71,65 @@ impl Server {
                 break;
             }
             if killed.elapsed() > KILL_LIMIT {
-                let pids = members.iter().map(Process::pid).collect();
-                return Err(LeftBehind { pids, marker: self.marker.value(), waited: KILL_LIMIT });
+                self.stopped = true;
+                let pids = members.iter().map(|member| member.pid).collect();
+                return Err(LeftBehind::Processes { pids, marker: self.marker.value(), waited: KILL_LIMIT });
             }
             signal(&members, Signal::SIGKILL);
             self.reap_for(POLL).await;
         }
         // The leader is gone or a zombie: collect it.
         self.exited().await;
-        Ok(())
+        self.stopped = true;
+        let closed = self.closed(stop_command).await;
+        self.compact();
+        closed
     }
 
-    fn members(&self) -> Vec<Process> {
-        process::members(&[self.session], |marker| marker == self.marker.value().as_bytes())
+    /// How the stop command ended, where there is one.
+    async fn run_stop_command(&mut self, grace: Duration) -> Option<Result<(), String>> {
+        let (command, env) = self.stop_command.as_ref()?;
+        let ran = run_short(command, env, grace + STOP_COMMAND_LIMIT).await;
+        self.stop_command = None;
+        let ended = ran.map(drop).map_err(|error| error.to_string());
+        if let Err(failure) = &ended {
+            self.log.note(&format!("the stop command failed: {failure}"));
+        }
+        Some(ended)
+    }
+
+    /// Waits until nobody listens on the port who did not before the launch. `stop_command`: how one ended, where there was
+    /// one.
+    ///
+    /// Without a stop command, whoever listens now is somebody else: the processes of the launch have ended. That is told and
+    /// no error, since the next launch takes another port.
+    async fn closed(&self, stop_command: Option<Result<(), String>>) -> Result<(), LeftBehind> {
+        let begin = Instant::now();
+        loop {
+            let mut listeners = port::listeners(self.port);
+            listeners.retain(|inode| !self.stale.contains(inode));
+            if listeners.is_empty() {
+                return Ok(());
+            }
+            if stop_command.is_some() && begin.elapsed() < PORT_LIMIT {
+                tokio::time::sleep(POLL).await;
+                continue;
+            }
+            let holder = Owner::of_socket(&listeners);
+            let Some(ended) = stop_command else {
+                let holder =
+                    holder.map_or_else(|| "a process that cannot be seen".to_owned(), |owner| owner.to_string());
+                self.log.note(&format!("port {} is now held by {holder}", self.port));
+                return Ok(());
+            };
+            let (port, marker, waited) = (self.port, self.marker.value(), PORT_LIMIT);
+            return Err(LeftBehind::Port { port, marker, waited, holder, failure: ended.err() });
+        }
+    }
+
+    /// The living processes of this launch.
+    pub(super) fn members(&self) -> Vec<Entry> {
+        self.family.members()
     }
 
     /// Passes the time, and collects the leader when it ends.
@@ -78,21 +141,35 @@ impl Server {
         };
         let _ = tokio::time::timeout(time, wait).await;
     }
+
+    fn compact(&self) {
+        if let Err(error) = self.log.compact() {
+            self.log.note(&format!("this log cannot be compacted: {error}"));
+        }
+    }
 }
 
 impl Drop for Server {
     /// The last resort when a trial is abandoned, by a second Ctrl-C or a panic for instance. It blocks for a moment:
-    /// what is forked between a look at the processes and the signal is seen by the next look.
+    /// what is forked between a look at the processes and the signal is seen by the next look. A stop command is started
+    /// and not waited for.
     fn drop(&mut self) {
-        kill_all(self.session, &self.marker);
+        if !self.stopped {
+            if let Some((command, env)) = &self.stop_command {
+                run_unattended(command, env);
+            }
+            kill_all(&self.family);
+            self.compact();
+        }
+        orphan::forget(&self.family);
     }
 }
 
 /// Kills every process of a launch, and blocks for a moment until none is left.
-pub(super) fn kill_all(session: i32, marker: &Marker) {
+pub(super) fn kill_all(family: &Arc<Family>) {
     let begin = Instant::now();
     while begin.elapsed() < DROP_LIMIT {
-        let members = process::members(&[session], |found| found == marker.value().as_bytes());
+        let members = family.members();
         if members.is_empty() {
             return;
         }
@@ -103,99 +180,65 @@ pub(super) fn kill_all(session: i32, marker: &Marker) {
 
 /// Ends what earlier, killed tuners left behind of a study, and returns how many processes that were.
 ///
+/// A process is ended that carries the study's marker, is of the session of one that does, or was started by such a one;
+/// and nobody else.
+///
 /// # Errors
 /// When a process survives SIGKILL.
 pub async fn sweep(study_prefix: &str) -> Result<usize, LeftBehind> {
-    let marked = |marker: &[u8]| marker.starts_with(study_prefix.as_bytes());
-    let sessions: Vec<_> =
-        process::members(&[], marked).iter().filter_map(|process| Some(process.stat().ok()?.session)).collect();
-    let left = || process::members(&sessions, marked);
-    let found = left().len();
+    sweep_with_logs(study_prefix, |_| false).await
+}
+
+/// The same, and those as well whose output is appended to a file for which `is_log` holds: the study's logs, into which
+/// only a launch of it writes. They are all that tells of a process that has wiped its environment and lost its parents.
+///
+/// `is_log` gets absolute paths without symbolic links.
+///
+/// # Errors
+/// When a process survives SIGKILL.
+pub async fn sweep_with_logs(study_prefix: &str, is_log: impl Fn(&Path) -> bool) -> Result<usize, LeftBehind> {
+    let mut known: BTreeMap<i32, u64> = BTreeMap::new();
+    let mut ended = BTreeMap::new();
     let begin = Instant::now();
     loop {
-        let members = left();
+        let members = marked(study_prefix, &is_log, &known);
         if members.is_empty() {
-            return Ok(found);
+            return Ok(ended.len());
         }
+        // Who was seen is ended, also when the marked process by which it was found is gone.
+        known = members.iter().map(|member| (member.pid, member.started)).collect();
+        ended.extend(known.clone());
         if begin.elapsed() > KILL_LIMIT {
-            let pids = members.iter().map(Process::pid).collect();
-            return Err(LeftBehind { pids, marker: study_prefix.to_owned(), waited: KILL_LIMIT });
+            let (pids, marker) = (known.into_keys().collect(), study_prefix.to_owned());
+            return Err(LeftBehind::Processes { pids, marker, waited: KILL_LIMIT });
         }
         signal(&members, Signal::SIGKILL);
         tokio::time::sleep(POLL).await;
     }
 }
 
-fn signal(processes: &[Process], signal: Signal) {
-    for process in processes {
-        // A process that has ended in the meantime is what is wanted.
-        let _ = kill(Pid::from_raw(process.pid()), signal);
+/// The living processes of a study's launches, whoever has launched them.
+fn marked(study_prefix: &str, is_log: &impl Fn(&Path) -> bool, known: &BTreeMap<i32, u64>) -> Vec<Entry> {
+    let entries = process::all();
+    let own = orphan::session();
+    let is_marked = |entry: &&Entry| {
+        entry.marker().is_some_and(|marker| marker.starts_with(study_prefix.as_bytes()))
+            || (entry.session != own && entry.appends_to(is_log))
+    };
+    let marked: Vec<_> = entries.iter().filter(|entry| !entry.dead).filter(is_marked).collect();
+    let begun = |session: i32| marked.iter().any(|entry| entry.session == session);
+    process::kin(&entries, |entry| {
+        known.get(&entry.pid) == Some(&entry.started)
+            || marked.contains(&entry)
+            || (entry.session != own && begun(entry.session))
+    })
+}
+
+fn signal(entries: &[Entry], signal: Signal) {
+    for entry in entries {
+        entry.signal(signal);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::server::Spawn;
-    use std::collections::BTreeMap;
-    use std::path::Path;
-
-    fn launch(directory: &Path, script: &str, trial: u32) -> Server {
-        let marker = Marker::new(&directory.join("test.db"), "stop", trial);
-        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let spawn = Spawn { command, env: BTreeMap::new(), log: directory.join("log"), marker, port: 1 };
-        Server::spawn(&spawn).unwrap()
-    }
-
-    async fn until(server: &Server, text: &str) {
-        let begin = Instant::now();
-        while !server.log_text().contains(text) {
-            assert!(begin.elapsed() < Duration::from_secs(10), "the script never printed {text:?}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_tree_that_ignores_term_and_left_the_session_is_ended_whole() {
-        let directory = tempfile::tempdir().unwrap();
-        let script = "trap '' TERM; setsid sh -c \"trap '' TERM; echo up; while :; do sleep 0.1; done\" & \
-                      while :; do sleep 0.1; done";
-        let server = launch(directory.path(), script, 1);
-        until(&server, "up").await;
-        let marker = server.marker.value();
-        server.stop(Duration::from_millis(200)).await.unwrap();
-        assert!(process::members(&[], |m| m == marker.as_bytes()).is_empty());
-    }
-
-    #[tokio::test]
-    async fn children_of_a_dead_leader_are_ended() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut server = launch(directory.path(), "sleep 600 & echo up", 2);
-        server.exited().await;
-        assert!(!server.members().is_empty(), "the child outlives its leader");
-        let marker = server.marker.value();
-        server.stop(Duration::from_secs(5)).await.unwrap();
-        assert!(process::members(&[], |m| m == marker.as_bytes()).is_empty());
-    }
-
-    #[tokio::test]
-    async fn an_abandoned_server_that_keeps_forking_is_ended_whole() {
-        let directory = tempfile::tempdir().unwrap();
-        let server = launch(directory.path(), "echo up; while :; do sleep 600 & sleep 0.001; done", 4);
-        until(&server, "up").await;
-        let marker = server.marker.value();
-        drop(server);
-        assert_eq!(process::members(&[], |m| m == marker.as_bytes()).len(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_sweep_finds_only_its_own_study() {
-        let directory = tempfile::tempdir().unwrap();
-        let server = launch(directory.path(), "echo up; exec sleep 600", 3);
-        until(&server, "up").await;
-        let prefix = |study| Marker::study_prefix(&directory.path().join("test.db"), study);
-        assert_eq!(sweep(&prefix("sto")).await, Ok(0));
-        assert_eq!(sweep(&prefix("stop")).await, Ok(1));
-        server.stop(Duration::ZERO).await.unwrap();
-    }
-}
+mod tests;

@@ -1,82 +1,116 @@
-//! The new lines of a log that grows.
+//! Follows a log while it is written.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Bytes that one call reads at most.
-const MOST: u64 = 1 << 20;
+use super::log::{TAIL, read_at};
 
-/// Follows a log from its beginning.
+/// Bytes that one look gives at most.
+const MOST_AT_ONCE: u64 = 1 << 20;
+
+// What is given always lies behind the hole of a bounded log.
+const _: () = assert!(MOST_AT_ONCE < TAIL);
+
+/// What was appended to a log since one last looked.
 #[derive(Debug)]
 pub struct LogTail {
     path: PathBuf,
-    read: u64,
+    /// Kept open: the log is written anew once its launch has ended.
+    file: Option<File>,
+    position: u64,
 }
 
 impl LogTail {
+    /// Begins at the start of the file, which need not exist yet.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), read: 0 }
+        Self { path: path.to_owned(), file: None, position: 0 }
     }
 
-    /// The whole lines that have come since the last call, at most 1 MiB of them; empty where there are none or the log
-    /// cannot be read. A longer line is passed over.
+    /// The whole lines that are new, at most 1 MiB: of a flood the end, and empty where there is nothing new or the file
+    /// cannot be read. A line ends as well where a progress bar goes back to its beginning (`\r`).
     pub fn read_new(&mut self) -> String {
-        let read = || -> std::io::Result<Vec<u8>> {
-            let mut file = File::open(&self.path)?;
-            file.seek(SeekFrom::Start(self.read))?;
-            let mut bytes = Vec::new();
-            file.take(MOST).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let mut bytes = read().unwrap_or_default();
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        if whole == 0 && bytes.len() as u64 == MOST {
-            self.read += MOST;
-            return String::new();
-        }
-        self.read += whole as u64;
-        bytes.truncate(whole);
+        let bytes = self.read().unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Bytes that were appended in all: that this grows is a sign of life, whatever is said.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |file| file.len())
+    }
+
+    fn read(&mut self) -> std::io::Result<Vec<u8>> {
+        if self.file.is_none() {
+            self.file = Some(File::open(&self.path)?);
+        }
+        let Some(file) = &self.file else { return Ok(Vec::new()) };
+        let length = file.metadata()?.len();
+        // A log that was cut goes on where it ends now.
+        let from = if length < self.position { length } else { self.position };
+        let skipped = length - from > MOST_AT_ONCE;
+        let from = if skipped { length - MOST_AT_ONCE } else { from };
+        let mut bytes = read_at(file, from, length - from)?;
+        let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
+        match bytes.iter().rposition(is_end) {
+            Some(last) => {
+                self.position = length - (bytes.len() - last - 1) as u64;
+                bytes.truncate(last + 1);
+            }
+            // A line without an end is given as it is, rather than never.
+            None if skipped || bytes.len() as u64 == MOST_AT_ONCE => self.position = length,
+            None => {
+                self.position = from;
+                bytes.clear();
+            }
+        }
+        if skipped {
+            bytes.drain(..bytes.iter().position(is_end).map_or(0, |end| end + 1));
+        }
+        Ok(bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::io::Write;
 
     #[test]
-    fn a_line_comes_once_and_only_when_it_is_whole() {
+    fn a_follower_gives_whole_lines_once_and_skips_ahead_in_a_flood() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let mut tail = LogTail::new(&path);
-        assert_eq!(tail.read_new(), "", "there is no log yet");
+        assert_eq!((tail.read_new().as_str(), tail.length()), ("", 0));
         let mut log = File::create(&path).unwrap();
-        log.write_all(b"one\ntw").unwrap();
-        assert_eq!(tail.read_new(), "one\n");
+        log.write_all(b"one\ntwo\nthr").unwrap();
+        assert_eq!(tail.read_new(), "one\ntwo\n");
+        assert_eq!((tail.read_new().as_str(), tail.length()), ("", 11));
+        log.write_all(b"ee\nloading: 10%\rloading: 20%").unwrap();
+        assert_eq!(tail.read_new(), "three\nloading: 10%\r");
+        log.write_all("\nnoise\n".repeat(1 << 18).as_bytes()).unwrap();
+        log.write_all(b"last\n").unwrap();
+        let flood = tail.read_new();
+        assert!(flood.len() as u64 <= MOST_AT_ONCE && flood.ends_with("noise\nlast\n"));
         assert_eq!(tail.read_new(), "");
-        log.write_all(b"o\nthree\n").unwrap();
-        assert_eq!(tail.read_new(), "two\nthree\n");
+        log.set_len(3).unwrap();
+        assert_eq!(tail.read_new(), "");
     }
 
-    #[test]
-    fn a_flood_comes_in_pieces_and_an_endless_line_does_not_stop_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("log");
-        let lines = "0123456789\n".repeat(200_000);
-        let endless = "x".repeat(2 << 20);
-        std::fs::write(&path, format!("{lines}{endless}\nlast\n")).unwrap();
-        let mut tail = LogTail::new(&path);
-        let (mut all, mut calls) = (String::new(), 0);
-        while !all.ends_with("last\n") {
-            let new = tail.read_new();
-            assert!(new.len() as u64 <= MOST);
-            all.push_str(&new);
-            calls += 1;
-            assert!(calls < 10, "{} bytes came", all.len());
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_given_twice(parts in prop::collection::vec("[a-c\n]{0,12}", 0..20)) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("log");
+            let mut log = File::create(&path).unwrap();
+            let (mut tail, mut given) = (LogTail::new(&path), String::new());
+            for part in &parts {
+                log.write_all(part.as_bytes()).unwrap();
+                given.push_str(&tail.read_new());
+            }
+            let whole = parts.concat();
+            prop_assert_eq!(given.as_str(), &whole[..whole.rfind('\n').map_or(0, |end| end + 1)]);
         }
-        assert!(all.starts_with(&lines));
     }
 }

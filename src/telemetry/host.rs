@@ -110,7 +110,8 @@ mod tests {
     fn launch(directory: &std::path::Path, script: &str) -> Server {
         let marker = Marker::new(&directory.join("test.db"), "telemetry", 0);
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let spawn = Spawn { command, env: BTreeMap::new(), log: directory.join("log"), marker, port: 1 };
+        let log = directory.join("log");
+        let spawn = Spawn { command, env: BTreeMap::new(), log, marker, port: 1, stop_command: None };
         Server::spawn(&spawn).unwrap()
     }
 

@@ -37,6 +37,10 @@ pub enum Event {
     Preflight {
         text: String,
     },
+    /// Memory of a device was not given back after a launch.
+    Held {
+        text: String,
+    },
     /// A rule was found wrong and is set aside.
     WrongRule(WrongRule),
     Phase(Phase),

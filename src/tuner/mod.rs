@@ -4,6 +4,7 @@ mod confirm;
 mod doubt;
 mod estimate;
 mod event;
+mod gate;
 mod inquiry;
 mod lock;
 mod memory;
@@ -24,7 +25,7 @@ use crate::job::{Job, Search};
 use crate::objective::Score;
 use crate::rule::Removal;
 use crate::sampler::Past;
-use crate::server::LeftBehind;
+use crate::server::{Baseline, LeftBehind};
 use crate::store::{Scored, Store, StoreError, Study, now};
 use crate::telemetry::Story;
 use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Startup, Trial};
@@ -98,6 +99,8 @@ pub struct Tuner<'a> {
     pub inquiry: Inquiry,
     pub observer: Arc<Observer>,
     pub stop: watch::Receiver<Stop>,
+    /// The devices' memory before a launch that has not given it back.
+    pub held: Option<Baseline>,
 }
 
 impl std::fmt::Debug for Tuner<'_> {

@@ -1,6 +1,7 @@
 //! Before the first trial: the engine's release, the study's row, its lock, and what an earlier run left behind.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Event, Lock, LockError, TuneError, Tuner};
@@ -75,7 +76,11 @@ impl Tuner<'_> {
                 study
             }
         };
-        let processes = server::sweep(&Marker::study_prefix(self.store.path(), &self.job.name)).await?;
+        let logs = directory.canonicalize().unwrap_or(directory);
+        let is_trials = |name: &OsStr| name.as_encoded_bytes().starts_with(b"trial-");
+        let is_log = |path: &Path| path.parent() == Some(&logs) && path.file_name().is_some_and(is_trials);
+        let prefix = Marker::study_prefix(self.store.path(), &self.job.name);
+        let processes = server::sweep_with_logs(&prefix, is_log).await?;
         if processes > 0 {
             (self.observer)(Event::Swept { processes });
         }

@@ -139,18 +139,22 @@ impl Tuner<'_> {
         }
     }
 
-    /// What to watch while the load is driven. The simulated engine computes on no GPU, whatever it simulates.
+    /// What to watch while the load is driven.
     fn watched(&self, server: &Server) -> Scope {
-        let engine = &self.job.engine;
-        let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.kind() != "sim";
-        let gpus = on_gpu.then(|| Devices { visible: engine.environment.get("CUDA_VISIBLE_DEVICES").cloned() });
         Scope {
             base_url: Some(server.base_url()),
             processes: Some(server.processes()),
             host: true,
-            gpus,
+            gpus: self.devices(),
             interval: telemetry::INTERVAL,
         }
+    }
+
+    /// The GPUs that the engine computes on. The simulated engine computes on none, whatever it simulates.
+    pub(super) fn devices(&self) -> Option<Devices> {
+        let engine = &self.job.engine;
+        let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.kind() != "sim";
+        on_gpu.then(|| Devices { visible: engine.environment.get("CUDA_VISIBLE_DEVICES").cloned() })
     }
 
     /// Numbers of which too many requests are missing are no numbers.

@@ -97,6 +97,9 @@ impl Tuner<'_> {
         proposed_by: &str,
         config: &Config,
     ) -> Result<Option<Launched>, TuneError> {
+        if !self.wait_for_memory().await {
+            return Ok(None);
+        }
         let begin = Instant::now();
         let started_at = now();
         let log = self.log_directory().join(format!("trial-{number:04}.log"));
@@ -142,7 +145,9 @@ impl Tuner<'_> {
     ) -> Result<Option<(Attempt, Option<LeftBehind>)>, TuneError> {
         (self.observer)(Event::Phase(Phase::Starting));
         let marker = Marker::new(self.store.path(), &self.job.name, number);
-        let spawn = Spawn { command, env: self.job.engine.env.clone(), log, marker, port };
+        let env = self.job.engine.env.clone();
+        let spawn = Spawn { command, env, log, marker, port, stop_command: None };
+        let baseline = self.memory_before();
         let mut server = match Server::spawn(&spawn) {
             Ok(server) => server,
             Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
@@ -166,7 +171,12 @@ impl Tuner<'_> {
             stopped = server.stop(grace) => stopped.err(),
         };
         match (measured, stopped) {
-            (Some(measured), left_behind) => Ok(Some((measured?, left_behind))),
+            (Some(measured), left_behind) => {
+                if left_behind.is_none() {
+                    self.memory_after(baseline).await;
+                }
+                Ok(Some((measured?, left_behind)))
+            }
             (None, Some(left_behind)) => Err(left_behind.into()),
             (None, None) => Ok(None),
         }

@@ -1,0 +1,222 @@
+//! The gate between two launches: the memory of the devices is back to what it was before the earlier one.
+//!
+//! A process that was killed gives its device memory back some time after it is gone from `/proc`. An engine that starts
+//! meanwhile finds less memory than it was promised, and fails for a reason that is not its configuration's.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::Owner;
+use crate::facts::{DeviceMemory, DeviceMemoryReader};
+
+const POLL: Duration = Duration::from_millis(100);
+
+/// What memory may differ by and still count as given back: 1 % of the device, at least 256 MiB. The driver keeps some of
+/// what a context took until it needs it, and a desktop or a monitor on the device comes and goes by about as much.
+fn tolerance(total: u64) -> u64 {
+    (total / 100).max(256 << 20)
+}
+
+/// Reads the devices, those that cannot be read left out.
+type Read = Box<dyn Fn() -> Vec<DeviceMemory> + Send + Sync>;
+
+/// The devices' memory before a launch.
+pub struct Baseline {
+    read: Read,
+    before: Vec<DeviceMemory>,
+    poll: Duration,
+}
+
+impl fmt::Debug for Baseline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Baseline").field("before", &self.before).finish_non_exhaustive()
+    }
+}
+
+/// Memory that was not given back in time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("after {waited:?}, {}", devices.iter().map(Held::to_string).collect::<Vec<_>>().join("; "))]
+pub struct StillHeld {
+    pub waited: Duration,
+    /// At least one.
+    pub devices: Vec<Held>,
+}
+
+/// A device whose memory is fuller than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its name and UUID.
+    pub device: String,
+    /// Bytes that are used now.
+    pub used: u64,
+    /// Bytes that were used before the launch.
+    pub before: u64,
+    /// Who has memory there and had less before, with its bytes where the driver tells.
+    pub owners: Vec<(Owner, Option<u64>)>,
+    /// Process numbers of such who cannot be seen from here: of another container, or gone while the driver still counts
+    /// them.
+    pub unseen: Vec<u32>,
+}
+
+impl StillHeld {
+    /// Whether somebody has memory who was not started by `setpoint`, and nobody who was: waiting is all that helps.
+    #[must_use]
+    pub fn by_others(&self) -> bool {
+        let mut owners = self.devices.iter().flat_map(|held| &held.owners).peekable();
+        owners.peek().is_some() && owners.all(|(owner, _)| !owner.ours)
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, used, before, owners, unseen } = self;
+        write!(f, "{device} has {} MiB in use, {} MiB before the launch; held by ", used >> 20, before >> 20)?;
+        let mut names: Vec<String> = Vec::new();
+        for (owner, bytes) in owners {
+            let bytes = bytes.map(|bytes| format!(", {} MiB", bytes >> 20)).unwrap_or_default();
+            names.push(format!("{owner}{bytes}"));
+        }
+        if !unseen.is_empty() {
+            names.push(format!("processes that cannot be seen from here: {unseen:?}"));
+        }
+        f.write_str(&if names.is_empty() { "nobody that the driver names".to_owned() } else { names.join(", ") })
+    }
+}
+
+impl Baseline {
+    /// Reads the devices that `CUDA_VISIBLE_DEVICES` (`None`: not set) leaves. `None` comes back where there is none, or no
+    /// driver: there is nothing to wait for then.
+    #[must_use]
+    pub fn take(visible: Option<&str>) -> Option<Self> {
+        let reader = DeviceMemoryReader::open(visible)?;
+        Self::of(Box::new(move || reader.read()), POLL)
+    }
+
+    fn of(read: Read, poll: Duration) -> Option<Self> {
+        let before = read();
+        (!before.is_empty()).then_some(Self { read, before, poll })
+    }
+
+    /// Waits until the used memory of each device is back to what it was. A device that can no longer be read is not waited
+    /// for: the next launch says what is wrong with it. Safe to cancel.
+    ///
+    /// # Errors
+    /// When it is not back within `limit`.
+    pub async fn released(&self, limit: Duration) -> Result<(), StillHeld> {
+        let begin = Instant::now();
+        loop {
+            let now = (self.read)();
+            let fuller = fuller(&self.before, &now);
+            if fuller.is_empty() {
+                return Ok(());
+            }
+            let waited = begin.elapsed();
+            if waited >= limit {
+                let devices = fuller.iter().map(|(before, now)| held(before, now, Owner::of)).collect();
+                return Err(StillHeld { waited: limit, devices });
+            }
+            tokio::time::sleep(self.poll.min(limit.saturating_sub(waited))).await;
+        }
+    }
+}
+
+/// The devices that are fuller than before by more than the tolerance, before and now.
+fn fuller<'a>(before: &'a [DeviceMemory], now: &'a [DeviceMemory]) -> Vec<(&'a DeviceMemory, &'a DeviceMemory)> {
+    let same = |device: &DeviceMemory| now.iter().find(|now| now.uuid == device.uuid);
+    let pairs = before.iter().filter_map(|before| Some((before, same(before)?)));
+    pairs.filter(|(before, now)| now.used > before.used.saturating_add(tolerance(now.total))).collect()
+}
+
+fn held(before: &DeviceMemory, now: &DeviceMemory, owner: impl Fn(i32) -> Option<Owner>) -> Held {
+    let (mut owners, mut unseen) = (Vec::new(), Vec::new());
+    for holder in &now.holders {
+        let earlier = before.holders.iter().find(|earlier| earlier.pid == holder.pid);
+        // Who had as much before is not the reason. Where the driver does not tell how much, who is new may be.
+        if earlier.is_some_and(|earlier| holder.used.unwrap_or(0) <= earlier.used.unwrap_or(u64::MAX)) {
+            continue;
+        }
+        match i32::try_from(holder.pid).ok().and_then(&owner) {
+            Some(owner) => owners.push((owner, holder.used)),
+            None => unseen.push(holder.pid),
+        }
+    }
+    let device = format!("{} ({})", now.name, now.uuid);
+    Held { device, used: now.used, before: before.used, owners, unseen }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Holder;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    const GIB: u64 = 1 << 30;
+
+    fn device(uuid: &str, used: u64, holders: &[(u32, Option<u64>)]) -> DeviceMemory {
+        let holders = holders.iter().map(|(pid, used)| Holder { pid: *pid, used: *used }).collect();
+        DeviceMemory { uuid: uuid.to_owned(), name: "NVIDIA H100".to_owned(), total: 80 * GIB, used, holders }
+    }
+
+    /// One reading after another, the last one for ever.
+    fn readings(all: Vec<Vec<DeviceMemory>>) -> Read {
+        let left = Mutex::new(VecDeque::from(all));
+        Box::new(move || {
+            let mut left = left.lock().unwrap();
+            if left.len() > 1 { left.pop_front().unwrap() } else { left[0].clone() }
+        })
+    }
+
+    #[tokio::test]
+    async fn the_gate_opens_when_the_memory_is_back_on_every_device() {
+        let at = |one, two| vec![device("GPU-1", one, &[]), device("GPU-2", two, &[])];
+        let all = vec![at(GIB, 0), at(70 * GIB, 60 * GIB), at(GIB, 30 * GIB), at(GIB + (500 << 20), 100)];
+        let baseline = Baseline::of(readings(all), Duration::from_millis(1)).unwrap();
+        assert_eq!(baseline.released(Duration::from_secs(20)).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn memory_that_stays_is_told_with_its_owner() {
+        let me = std::process::id();
+        let before = vec![device("GPU-1", 2 * GIB, &[(7, Some(GIB))])];
+        // Number 0 is nobody's.
+        let after = vec![device("GPU-1", 32 * GIB, &[(7, Some(GIB)), (me, Some(30 * GIB)), (0, None)])];
+        let baseline = Baseline::of(readings(vec![before, after]), Duration::from_millis(1)).unwrap();
+        let held = baseline.released(Duration::from_millis(5)).await.unwrap_err();
+        assert!(held.by_others());
+        let text = held.to_string();
+        let expected =
+            "after 5ms, NVIDIA H100 (GPU-1) has 32768 MiB in use, 2048 MiB before the launch; held by process";
+        assert!(text.starts_with(&format!("{expected} {me} (")), "{text}");
+        assert!(text.contains(", not started by setpoint, 30720 MiB, processes that cannot be seen from here: [0]"));
+    }
+
+    #[tokio::test]
+    async fn a_device_that_cannot_be_read_is_not_waited_for() {
+        let baseline = Baseline::of(readings(vec![vec![device("GPU-1", 0, &[])], vec![]]), POLL).unwrap();
+        assert_eq!(baseline.released(Duration::ZERO).await, Ok(()));
+        assert!(Baseline::of(Box::new(Vec::new), POLL).is_none(), "nothing to wait for");
+    }
+
+    #[test]
+    fn who_held_as_much_before_is_not_the_reason() {
+        let owner = |pid| Some(Owner { pid, name: "python3".to_owned(), user: "ada".to_owned(), ours: pid == 9 });
+        let before = device("GPU-1", GIB, &[(7, None), (8, Some(GIB))]);
+        let now = device("GPU-1", 9 * GIB, &[(7, None), (8, Some(GIB)), (9, None)]);
+        let held = held(&before, &now, owner);
+        assert_eq!(held.owners.iter().map(|(owner, _)| owner.pid).collect::<Vec<_>>(), [9]);
+        let held = StillHeld { waited: POLL, devices: vec![held] };
+        assert!(!held.by_others());
+    }
+
+    proptest! {
+        #[test]
+        fn only_more_than_the_tolerance_keeps_the_gate_shut(total in GIB..200 * GIB, before in 0..100 * GIB, now in 0..100 * GIB) {
+            let at = |used| vec![DeviceMemory { total, used, ..device("GPU-1", 0, &[]) }];
+            let shut = !fuller(&at(before), &at(now)).is_empty();
+            prop_assert_eq!(shut, now > before + tolerance(total));
+            prop_assert!(tolerance(total) >= 256 << 20);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Short commands: run to their end, or ended at a limit.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::{Family, Marker, describe_exit, orphan, start, stop};
+
+/// Tells what a short command starts from what launches start, and from what others do.
+fn marker() -> Marker {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Marker::helper(Path::new("/"), "a short command", &format!("{}-{number}", std::process::id()))
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ShortError {
+    #[error("the command is empty")]
+    Empty,
+    #[error("cannot run {program:?}: {source}")]
+    Program { program: String, source: std::io::Error },
+    #[error("{program:?} took longer than {limit:?}")]
+    TooLong { program: String, limit: Duration },
+    #[error("{program:?} ended with {status}: {errors}")]
+    Failed { program: String, status: String, errors: String },
+}
+
+/// The standard output of a command that succeeds within `limit`. Where it does not end, or the future is dropped, it is
+/// killed with everything that it has started; what a command leaves running that has ended is left to it.
+pub(super) async fn run_short(
+    command: &[String],
+    env: &BTreeMap<String, String>,
+    limit: Duration,
+) -> Result<String, ShortError> {
+    let [program, arguments @ ..] = command else { return Err(ShortError::Empty) };
+    let program = program.clone();
+    let failed = |source| ShortError::Program { program: program.clone(), source };
+    let mut command = Command::new(&program);
+    command.args(arguments).envs(env);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (child, family) = start(&mut command, marker(), None).map_err(failed)?;
+    let mut running = Running { family, ended: false };
+    let output = tokio::time::timeout(limit, child.wait_with_output()).await;
+    let output = output.map_err(|_| ShortError::TooLong { program: program.clone(), limit })?.map_err(failed)?;
+    running.ended = true;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no word").trim().to_owned();
+    Err(ShortError::Failed { program, status: describe_exit(output.status), errors })
+}
+
+/// A short command that is waited for.
+struct Running {
+    family: Arc<Family>,
+    ended: bool,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            stop::kill_all(&self.family);
+        }
+        orphan::forget(&self.family);
+    }
+}
+
+/// The standard output of a short command that succeeds within `limit`.
+pub async fn output_of(command: &[String], limit: Duration) -> Option<String> {
+    run_short(command, &BTreeMap::new(), limit).await.ok()
+}
+
+/// Runs a command that nobody waits for, in a session of its own, so that it outlives a Ctrl-C and the tuner.
+pub(super) fn run_unattended(command: &[String], env: &BTreeMap<String, String>) {
+    let [program, arguments @ ..] = command else { return };
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).envs(env).env(Marker::VARIABLE, marker().value());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // SAFETY: `setsid` is async-signal-safe and touches no memory of the parent.
+    #[expect(unsafe_code, reason = "the terminal's signals reach the whole session")]
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(std::io::Error::from));
+    }
+    #[expect(clippy::disallowed_methods, reason = "it ends by itself; who is left collects it")]
+    let _ = command.spawn();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::process;
+
+    async fn shell(script: &str, limit: Duration) -> Result<String, String> {
+        let command = ["sh", "-c", script].map(str::to_owned);
+        let env = BTreeMap::from([("WHO".to_owned(), "ada".to_owned())]);
+        run_short(&command, &env, limit).await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_command_gives_its_output_or_says_why_not() {
+        let long = Duration::from_secs(20);
+        assert_eq!(shell("echo $WHO", long).await, Ok("ada".to_owned()));
+        let failed = shell("echo first >&2; echo 'no such container' >&2; exit 1", long).await;
+        assert_eq!(failed, Err("\"sh\" ended with exit code 1: no such container".to_owned()));
+        let slow = shell("sleep 600 & sleep 600; :", Duration::from_millis(50)).await;
+        assert_eq!(slow, Err("\"sh\" took longer than 50ms".to_owned()));
+        let prefix = Marker::study_prefix(Path::new("/"), "a short command");
+        let mine = format!("{prefix}{}-", std::process::id());
+        let with_a_child = |entry: &process::Entry| {
+            entry.marker().is_some_and(|marker| marker.starts_with(mine.as_bytes()))
+                && std::fs::read_to_string(format!("/proc/{}/cmdline", entry.pid)).is_ok_and(|it| it.contains("600"))
+        };
+        assert!(!process::all().iter().any(with_a_child), "its children are ended with it");
+        let absent = run_short(&["/none/such".to_owned()], &BTreeMap::new(), long).await.map_err(|e| e.to_string());
+        assert!(absent.unwrap_err().starts_with("cannot run \"/none/such\""));
+        assert_eq!(output_of(&[], long).await, None);
+    }
+}
