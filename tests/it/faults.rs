@@ -1,7 +1,7 @@
 //! The fault matrix: every way in which an engine can fail, met by a study that goes on behind it.
 //!
 //! Each row is a study of two launches on the simulated engine. The first, of the defaults, misbehaves; the second does not
-//! and is measured. Afterwards no process is left.
+//! and is measured. Afterwards no process is left, and no log is large.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -32,6 +32,9 @@ use Expect::{Again, Failed, Measured};
 type Row = (&'static str, Expect, &'static str);
 
 const NOTHING: &str = "";
+
+/// Bytes that the log of a launch may have in the end: its beginning, its end and a line on what is left out.
+const MOST_LOG: u64 = 16 << 20;
 
 /// Limits that a row needs which only ends by them.
 const SOON: &str = "startup_timeout = \"2500ms\"";
@@ -81,11 +84,15 @@ const FAULTS: &[Row] = &[
     ("escape", Measured, NOTHING),
     ("escape:orphan=yes", Measured, NOTHING),
     ("escape:orphan=yes exit@kv:signal=11", Failed(&["startup_exit", "crash"], "signal 11"), NOTHING),
+    // Children that have lost everything that they could be known by.
+    ("escape:bare=yes", Measured, NOTHING),
+    ("escape:bare=yes,orphan=yes", Measured, NOTHING),
+    ("escape:bare=yes exit@kv:signal=11", Failed(&["startup_exit", "crash"], "signal 11"), NOTHING),
     ("engine-core", Measured, NOTHING),
     // Its log.
     ("close-log@config", Measured, NOTHING),
     ("close-log@weights exit@kv:cause=oom-kv", Failed(&["startup_exit"], "exit code 1; "), NOTHING),
-    ("flood@graphs:mb=300", Measured, NOTHING),
+    ("flood@kv:mb=1000", Measured, NOTHING),
     ("flood@weights:mb=100 exit@kv:code=7", Failed(&["startup_exit"], "exit code 7; KeyError: "), NOTHING),
     // What answers is not what is wanted.
     ("other-model:name=somebody", Failed(&["wrong_server"], "somebody"), NOTHING),
@@ -144,11 +151,6 @@ const NEEDS_OTHERS: &[Row] = &[
     ("slow@weights:seconds=2.5", Measured, STALL),
     ("stall:after=3,from=8", Failed(&["hang"], ""), STALL),
     ("stall:after=3,from=8 ignore-term", Failed(&["hang"], ""), STALL),
-    // Children that have lost everything that they could be known by.
-    ("escape:bare=yes", Measured, NOTHING),
-    ("escape:bare=yes,orphan=yes", Measured, NOTHING),
-    ("escape:bare=yes exit@kv:signal=11", Failed(&["startup_exit", "crash"], "signal 11"), NOTHING),
-    ("flood@kv:mb=1000", Measured, NOTHING),
 ];
 
 #[test]
@@ -229,6 +231,11 @@ fn holds(row: &Row) -> Result<(), String> {
     let [first, second] = trials.as_slice() else { return Err(format!("{} trials", trials.len())) };
     if second["state"] != "measured" {
         return Err(format!("the study did not go on: {second}"));
+    }
+    let log = first["log"].as_str().and_then(|log| std::fs::metadata(workplace.path(log)).ok());
+    match log.map(|log| log.len()) {
+        Some(0..=MOST_LOG) => {}
+        length => return Err(format!("its log has {length:?} bytes")),
     }
     let told = |trial: &Json| format!("{} {} {}", trial["state"], trial["reason_code"], trial["reason"]);
     let says = |value: &Json, text: &str| value.as_str().is_some_and(|value| value.contains(text));
