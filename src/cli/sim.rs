@@ -6,19 +6,53 @@ use clap::{CommandFactory, Subcommand};
 
 use super::failure::Failure;
 use super::output::print;
-use crate::sim::{Options, ServeError, serve};
+use crate::sim::{Options, ServeError, engine_core, serve};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Sim {
     /// Serve a model that is not there: `sim serve MODEL [flags of vllm serve] [--sim-* options]`.
-    #[command(disable_help_flag = true)]
+    #[command(disable_help_flag = true, after_help = FAULTS)]
     Serve {
         /// The model's directory, flags as of `vllm serve`, and how the simulation behaves: --sim-vllm-version,
-        /// --sim-device, --sim-startup-s, --sim-time-scale, --sim-seed, --sim-noise.
+        /// --sim-device, --sim-startup-s, --sim-time-scale, --sim-seed, --sim-noise; --sim-fault, --sim-fault-if and
+        /// --sim-fault-once.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "MODEL AND FLAGS")]
         arguments: Vec<String>,
     },
+    /// The engine's process of a simulated engine that has one of its own.
+    #[command(hide = true)]
+    EngineCore,
 }
+
+/// How the engine is told to misbehave; `src/sim/fault/mod.rs` has the same as a table.
+const FAULTS: &str = "\
+Faults: --sim-fault NAME[@PHASE][:KEY=VALUE,...], as often as wanted
+  exit@PHASE         end with vLLM's words: cause=CAUSE (exception), code=N or signal=N
+  hang@PHASE         do nothing more and say nothing
+  slow@PHASE         take longer and say so: seconds=S (1)
+  close-log@PHASE    close standard output and standard error
+  flood@PHASE        write log lines: mb=N (1000)
+  ignore-term, ignore-int
+                     go on when the signal comes
+  escape             have a child that left the session: bare=yes without environment, orphan=yes without parent
+  engine-core        have a second process, VLLM::EngineCore, that dies: dies-after=S of readiness, phase=PHASE, request=N
+  other-model        serve another model: name=NAME (another-model)
+  late-bind          take the port last
+  late-listen        listen after saying so: seconds=S (1)
+  mute               take requests and never answer them
+  unhealthy          answer /health with 503: after=S of readiness (0)
+  die                end at a request: request=N (1), cause, code or signal as of exit
+  errors             answer with status 500: from=N, a request counted from 1 (1)
+  stall              send no more of a stream: after=TOKENS (0), from=N (1)
+  end-early          end streams without [DONE]: after=TOKENS (all), from=N (1)
+  error-event        send an error in the stream: after=TOKENS (0), from=N (1)
+  leak               hold more and more memory: mb-per-s=N (50), cap-mb=N (512)
+Phases: parse, config, bind, weights, profile, kv, graphs, ready
+Causes: invalid-argument, invalid-value, port-in-use, unsupported, model-missing, model-gated, oom-weights, oom-profile,
+  oom-kv, oom-sampler, oom-graphs, oom-load, no-kv, kv-too-small, device-busy, nccl, network, disk-full, too-many-files,
+  worker-killed, step-timeout, illegal-access, exception, silent
+--sim-fault-if FLAG=VALUE   only where the configuration has this value; FLAG= only where it does not set the flag
+--sim-fault-once FILE       only in the launch that finds no such file, and creates it";
 
 /// The engine's own flags are not clap's, so that `--help` among them has to be answered by hand.
 fn help() -> String {
@@ -31,7 +65,10 @@ fn help() -> String {
 impl Sim {
     /// Refusals are written as the real engine writes them and keep its exit codes.
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let Self::Serve { arguments } = self;
+        let arguments = match self {
+            Self::Serve { arguments } => arguments,
+            Self::EngineCore => return engine_core().await.map_err(Failure::from),
+        };
         if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
             return print(&help());
         }
@@ -40,7 +77,10 @@ impl Sim {
             Err(refusal) => Err(ServeError::Refused(refusal)),
         };
         result.map_err(|error| {
-            let _ = writeln!(anstream::stderr(), "{error}");
+            let text = error.to_string();
+            if !text.is_empty() {
+                let _ = writeln!(anstream::stderr(), "{text}");
+            }
             Failure::new(error.exit_code(), "")
         })
     }

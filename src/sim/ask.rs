@@ -88,6 +88,10 @@ impl Complaint {
     pub(super) fn bad(message: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, kind: "BadRequestError", message: message.into() }
     }
+
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, kind: "InternalServerError", message: message.into() }
+    }
 }
 
 /// One prompt, ready for the engine.

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::ask::{Api, Ask, Complaint, Limits, Usage};
 use super::engine::{Command, Job};
+use super::fault::Faults;
 use super::reply::Reply;
 use crate::facts::EngineVersion;
 use crate::twin::RequestId;
@@ -31,12 +32,13 @@ pub(super) struct FrontEnd {
     pub(super) seed: u64,
     pub(super) commands: mpsc::UnboundedSender<Command>,
     pub(super) next_id: AtomicU64,
+    pub(super) faults: Arc<Faults>,
 }
 
 pub(super) fn router(front_end: FrontEnd) -> Router {
     Router::new()
-        .route("/health", get(async || StatusCode::OK))
-        .route("/ping", get(async || StatusCode::OK).post(async || StatusCode::OK))
+        .route("/health", get(health))
+        .route("/ping", get(health).post(health))
         .route("/version", get(version))
         .route("/v1/models", get(models))
         .route("/metrics", get(metrics))
@@ -45,6 +47,10 @@ pub(super) fn router(front_end: FrontEnd) -> Router {
         .route("/v1/chat/completions", post(chat))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .with_state(Arc::new(front_end))
+}
+
+async fn health(State(front_end): State<Arc<FrontEnd>>) -> StatusCode {
+    front_end.faults.health()
 }
 
 async fn version(State(front_end): State<Arc<FrontEnd>>) -> Response {
@@ -86,8 +92,12 @@ async fn chat(State(front_end): State<Arc<FrontEnd>>, body: Bytes) -> Response {
 
 impl FrontEnd {
     async fn answer(&self, api: Api, body: &[u8]) -> Response {
+        let fault = match self.faults.request().await {
+            Ok(fault) => fault,
+            Err(complaint) => return self.complain(&complaint),
+        };
         match self.complete(api, body) {
-            Ok((reply, Some(usage))) => reply.stream(usage),
+            Ok((reply, Some(usage))) => reply.stream(usage, fault),
             Ok((reply, None)) => reply.whole().await,
             Err(complaint) => self.complain(&complaint),
         }

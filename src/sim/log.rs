@@ -17,6 +17,8 @@ pub struct Log {
     names_process: bool,
     core_name: &'static str,
     sinks: Arc<Mutex<(Sink, Sink)>>,
+    /// Whether they are the process's own streams.
+    own: bool,
 }
 
 impl fmt::Debug for Log {
@@ -29,7 +31,7 @@ impl Log {
     /// Lines in the form of this release, on the process's own streams.
     #[must_use]
     pub fn stdio(version: EngineVersion) -> Self {
-        Self::new(version, Box::new(std::io::stdout()), Box::new(std::io::stderr()))
+        Self { own: true, ..Self::new(version, Box::new(std::io::stdout()), Box::new(std::io::stderr())) }
     }
 
     #[must_use]
@@ -38,6 +40,7 @@ impl Log {
             names_process: version >= EngineVersion::new(0, 10, 0),
             core_name: if version >= EngineVersion::new(0, 20, 0) { "EngineCore" } else { "EngineCore_DP0" },
             sinks: Arc::new(Mutex::new((out, err))),
+            own: false,
         }
     }
 
@@ -56,14 +59,52 @@ impl Log {
         self.vllm("INFO", self.core_name, file, &message);
     }
 
+    /// Errors of the process that serves HTTP; each line of the message becomes one of the log.
+    pub(super) fn api_error(&self, file: &str, message: &str) {
+        message.lines().for_each(|line| self.vllm("ERROR", "APIServer", file, &line));
+    }
+
+    /// The same of the engine's process.
+    pub(super) fn core_error(&self, file: &str, message: &str) {
+        message.lines().for_each(|line| self.vllm("ERROR", self.core_name, file, &line));
+    }
+
     /// A line of uvicorn, the web server.
     pub(super) fn uvicorn(&self, message: impl fmt::Display) {
-        let line = if self.names_process {
-            format!("{}INFO:     {message}\n", prefix("APIServer"))
-        } else {
-            format!("INFO:     {message}\n")
-        };
-        self.write(&line, true);
+        self.write(&self.of_api(&format!("INFO:     {message}")), true);
+    }
+
+    /// Lines as the process that serves HTTP writes them to standard error, each with its end.
+    pub(super) fn of_api(&self, text: &str) -> String {
+        self.of("APIServer", text)
+    }
+
+    /// The same of the engine's process.
+    pub(super) fn of_core(&self, text: &str) -> String {
+        self.of(self.core_name, text)
+    }
+
+    fn of(&self, process: &str, text: &str) -> String {
+        let prefix = if self.names_process { prefix(process) } else { String::new() };
+        text.lines().flat_map(|line| [prefix.as_str(), line, "\n"]).collect()
+    }
+
+    /// Text as it is, to standard error.
+    pub(super) fn raw(&self, text: &str) {
+        self.write(text, true);
+    }
+
+    /// Closes both streams for good: what is written later is lost.
+    pub(super) fn close(&self) {
+        let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        *sinks = (Box::new(std::io::sink()), Box::new(std::io::sink()));
+        // The numbers stay taken: a socket that got one of them would be written to by whoever prints.
+        if self.own
+            && let Ok(null) = std::fs::File::options().write(true).open("/dev/null")
+        {
+            let _ = nix::unistd::dup2_stdout(&null);
+            let _ = nix::unistd::dup2_stderr(&null);
+        }
     }
 
     fn vllm(&self, level: &str, process: &str, file: &str, message: &dyn fmt::Display) {

@@ -9,6 +9,7 @@ mod chat;
 mod chat_tests;
 mod clock;
 mod engine;
+mod fault;
 mod http;
 mod log;
 mod memory;
@@ -21,6 +22,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use axum::serve::ListenerExt;
@@ -30,6 +32,7 @@ use tokio::sync::mpsc;
 
 use crate::facts::EngineVersion;
 
+pub use fault::{Cause, End, Fault, FaultError, Phase, Plan, engine_core};
 pub use log::Log;
 pub use options::Options;
 pub use refusal::Refusal;
@@ -72,13 +75,20 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let log = Log::stdio(options.version);
+    let faults = faults(&options, &log);
+    let ignored = [15, 2].map(|signal| faults.ignores(signal));
     let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => 15,
-            _ = interrupt.recv() => 2,
+        loop {
+            let (signal, ignored) = tokio::select! {
+                _ = terminate.recv() => (15, ignored[0]),
+                _ = interrupt.recv() => (2, ignored[1]),
+            };
+            if !ignored {
+                return signal;
+            }
         }
     };
-    serve_on(options, None, log, stop).await
+    run(options, None, log, faults, stop).await
 }
 
 /// The same on a bound socket that does not listen yet, with a log of the caller's and until `stop`, which gives a
@@ -92,16 +102,37 @@ pub async fn serve_on(
     log: Log,
     stop: impl Future<Output = u8>,
 ) -> Result<(), ServeError> {
+    let faults = faults(&options, &log);
+    run(options, socket, log, faults, stop).await
+}
+
+/// The faults of this launch, which may be used up by it.
+fn faults(options: &Options, log: &Log) -> Arc<fault::Faults> {
+    Arc::new(fault::Faults::new(&options.faults, &options.config, options.version, log.clone()))
+}
+
+async fn run(
+    options: Options,
+    socket: Option<TcpSocket>,
+    log: Log,
+    faults: Arc<fault::Faults>,
+    stop: impl Future<Output = u8>,
+) -> Result<(), ServeError> {
     tokio::pin!(stop);
     let started = tokio::select! {
-        started = startup::start(&options, &log, socket) => started?,
-        signal = &mut stop => return Err(ServeError::Interrupted(signal)),
+        started = startup::start(&options, &log, socket, &faults) => started?,
+        () = faults.core_death() => return Err(faults.unstarted().into()),
+        signal = &mut stop => {
+            faults.stop_core().await;
+            return Err(ServeError::Interrupted(signal));
+        }
     };
+    let served_name = faults.served_name(options.served_name()).to_owned();
     let (commands, inbox) = mpsc::unbounded_channel();
     let front_end = http::FrontEnd {
         limits: ask::Limits {
             version: options.version,
-            served_name: options.served_name().to_owned(),
+            served_name: served_name.clone(),
             max_model_len: started.settings.max_model_len.into(),
             vocab_size: started.model.vocab_size.unwrap_or(u64::MAX),
             root: options.model.clone(),
@@ -110,26 +141,41 @@ pub async fn serve_on(
         seed: options.seed,
         commands: commands.clone(),
         next_id: AtomicU64::new(0),
+        faults: Arc::clone(&faults),
     };
-    let mut metrics = metrics::Metrics::new(options.version, options.served_name(), &cache_labels(&options, &started));
+    let mut metrics = metrics::Metrics::new(options.version, &served_name, &cache_labels(&options, &started));
     let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
     metrics.silent = !log_stats;
     let stats = stats::StatsLine::new(log.clone(), options.version, options.device.cpu, log_stats);
     let clock = clock::Clock::new(options.time_scale, options.seed, options.noise);
     let engine = engine::EngineLoop::new(started.engine, started.step_time, clock, metrics, stats, inbox);
 
-    let listener = started.socket.listen(BACKLOG)?;
-    let address = listener.local_addr()?;
+    let address = started.socket.local_addr()?;
     if !options.version.is_v0() {
         log.api("api_server.py", format_args!("{} http://{address}", server_line(options.version)));
     }
-    // Tokens must not wait for each other in the socket.
-    let listener = listener.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-    });
     log.uvicorn(format_args!("Started server process [{}]", std::process::id()));
     log.uvicorn("Waiting for application startup.");
     log.uvicorn("Application startup complete.");
+    // uvicorn begins to listen after its start is complete.
+    let late = async {
+        faults.at(Phase::Ready).await?;
+        faults.listen_late().await;
+        Ok::<(), Refusal>(())
+    };
+    tokio::select! {
+        late = late => late?,
+        () = faults.core_death() => return Err(faults.unstarted().into()),
+        signal = &mut stop => {
+            faults.stop_core().await;
+            return Err(ServeError::Interrupted(signal));
+        }
+    }
+    // Tokens must not wait for each other in the socket.
+    let listener = started.socket.listen(BACKLOG)?.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    faults.ready();
     let engine = tokio::spawn(engine.run());
     let (shut_down, shutting_down) = tokio::sync::oneshot::channel::<()>();
     let graceful = async {
@@ -140,6 +186,16 @@ pub async fn serve_on(
     tokio::select! {
         ended = &mut server => return Ok(ended?),
         _ = &mut stop => {}
+        refusal = faults.end() => return Err(refusal.into()),
+        () = faults.core_death() => {
+            // Streams in flight get an error, further requests as well.
+            engine.abort();
+            tokio::select! {
+                ended = &mut server => return Ok(ended?),
+                () = faults.outlive_core() => {}
+                _ = &mut stop => {}
+            }
+        }
     }
     if options.version >= EngineVersion::new(0, 20, 0) {
         log.api("launcher.py", "[shutdown] API server: shutdown triggered mode=abort timeout=0s");
@@ -150,6 +206,7 @@ pub async fn serve_on(
     let _ = shut_down.send(());
     let _ = tokio::time::timeout(startup::GRACE, server).await;
     engine.abort();
+    faults.stop_core().await;
     log.uvicorn("Waiting for application shutdown.");
     log.uvicorn("Application shutdown complete.");
     log.uvicorn(format_args!("Finished server process [{}]", std::process::id()));

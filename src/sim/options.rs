@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::fault::{Fault, Plan};
 use super::refusal::Refusal;
 use crate::config::Config;
 use crate::facts::EngineVersion;
@@ -28,11 +29,14 @@ pub struct Options {
     pub seed: u64,
     /// Standard deviation of the logarithm of a step's time; 0 for none.
     pub noise: f64,
+    /// How it misbehaves.
+    pub faults: Plan,
 }
 
 impl Options {
     /// Reads what follows `sim serve`: the model, flags of the simulated release, and
-    /// `--sim-vllm-version`, `--sim-device`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`, `--sim-noise`.
+    /// `--sim-vllm-version`, `--sim-device`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`, `--sim-noise`,
+    /// `--sim-fault`, `--sim-fault-if`, `--sim-fault-once`.
     ///
     /// # Errors
     /// What argparse would refuse, with its exit code 2.
@@ -50,6 +54,7 @@ impl Options {
             time_scale: 1.0,
             seed: 0,
             noise: 0.02,
+            faults: Plan::default(),
         };
         let mut flags = Vec::new();
         let mut rest = rest.iter();
@@ -66,7 +71,12 @@ impl Options {
             let value = value.ok_or_else(|| Refusal::usage(format!("argument --sim-{name}: expected one argument")))?;
             options.set(&name, value)?;
         }
-        options.config = FlagTable::for_version(options.version).parse(&flags).map_err(Refusal::usage)?;
+        let table = FlagTable::for_version(options.version);
+        options.config = table.parse(&flags).map_err(Refusal::usage)?;
+        // A fault that never comes because of a slip would look like one that was survived.
+        if let Some((flag, _)) = options.faults.conditions.iter().find(|(flag, _)| table.find(flag).is_none()) {
+            return Err(Refusal::usage(format!("argument --sim-fault-if: {}", table.unknown(flag))));
+        }
         Ok(options)
     }
 
@@ -82,6 +92,18 @@ impl Options {
                     .parse()
                     .map_err(|_| Refusal::usage(format!("argument --sim-seed: invalid int value: '{value}'")))?;
             }
+            "fault" => {
+                let fault: Fault =
+                    value.parse().map_err(|error| Refusal::usage(format!("argument --sim-fault: {error}")))?;
+                self.faults.faults.push(fault);
+            }
+            "fault-if" => {
+                let (flag, value) = value.split_once('=').ok_or_else(|| {
+                    Refusal::usage(format!("argument --sim-fault-if: '{value}' is not of the form FLAG=VALUE"))
+                })?;
+                self.faults.conditions.push((flag.to_owned(), value.to_owned()));
+            }
+            "fault-once" => self.faults.once = Some(value.into()),
             _ => return Err(Refusal::usage(format!("unrecognized arguments: --sim-{name}"))),
         }
         Ok(())
@@ -131,6 +153,20 @@ mod tests {
     }
 
     #[test]
+    fn faults_add_up_and_are_limited_to_some_launches() {
+        let options = parse(
+            "m --sim-fault hang@kv --sim-fault=mute --sim-fault-if max-num-seqs= --sim-fault-if block-size=16 \
+             --sim-fault-once once",
+        )
+        .unwrap();
+        let Plan { faults, conditions, once } = options.faults;
+        assert_eq!(faults.iter().map(ToString::to_string).collect::<Vec<_>>(), ["hang@kv", "mute"]);
+        let pair = |flag: &str, value: &str| (flag.to_owned(), value.to_owned());
+        assert_eq!(conditions, [pair("max-num-seqs", ""), pair("block-size", "16")]);
+        assert_eq!(once, Some("once".into()));
+    }
+
+    #[test]
     fn what_cannot_be_parsed_ends_with_exit_code_2_and_argparse_words() {
         for (line, text) in [
             ("", "the following arguments are required: model_tag"),
@@ -142,6 +178,12 @@ mod tests {
             ("m --sim-time-scale 0", "--sim-time-scale: 0 is not between 0.001 and 1000000"),
             ("m --sim-noise", "argument --sim-noise: expected one argument"),
             ("m --sim-what 1", "unrecognized arguments: --sim-what"),
+            (
+                "m --sim-fault hang",
+                "argument --sim-fault: 'hang' needs a phase, as in hang@weights (choose from parse,",
+            ),
+            ("m --sim-fault-if max-num-seqs", "argument --sim-fault-if: 'max-num-seqs' is not of the form FLAG=VALUE"),
+            ("m --sim-fault-if max-num-sequences=1", "argument --sim-fault-if: "),
         ] {
             let refusal = parse(line).unwrap_err();
             assert_eq!(refusal.exit_code, 2);

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use super::ask::{Api, Usage};
 use super::engine::{Command, Update};
+use super::fault::{ENGINE_DEAD, StreamFault};
 use super::metrics::Finish;
 use crate::twin::RequestId;
 
@@ -120,15 +121,15 @@ impl Reply {
         axum::Json(self.document(&choices, &Self::usage(&self.prompt_tokens, &lengths), true)).into_response()
     }
 
-    /// Sends each token as it comes.
-    pub(super) fn stream(self, usage: Usage) -> Response {
+    /// Sends each token as it comes, and misbehaves where it is told to.
+    pub(super) fn stream(self, usage: Usage, fault: Option<StreamFault>) -> Response {
         let count = u32::try_from(self.open.len()).unwrap_or(0);
         let null = serde_json::Value::Null;
         let chunks =
             (0..count).map(|choice| self.event(&[self.choice(choice, TOKEN_TEXT, None, false)], &null)).collect();
         let tokens = vec![0; self.open.len()];
         let opened = self.api == Api::Completions;
-        let stream = Events { reply: self, chunks, tokens, usage, stage: Stage::Tokens, opened, held: None };
+        let stream = Events { reply: self, chunks, tokens, usage, stage: Stage::Tokens, opened, held: None, fault };
         let headers = [(CONTENT_TYPE, "text/event-stream; charset=utf-8"), (CACHE_CONTROL, "no-cache")];
         (headers, Body::from_stream(stream)).into_response()
     }
@@ -155,6 +156,7 @@ struct Events {
     opened: bool,
     /// The first token of a chat, while its role is sent.
     held: Option<Update>,
+    fault: Option<StreamFault>,
 }
 
 impl Stream for Events {
@@ -162,6 +164,16 @@ impl Stream for Events {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        match this.due() {
+            // Nothing wakes this task any more; the connection ends it when the client goes.
+            Some(StreamFault::Stall { .. }) => return Poll::Pending,
+            Some(StreamFault::EndEarly { .. }) => this.stage = Stage::End,
+            Some(StreamFault::Error { .. }) => {
+                (this.stage, this.fault) = (Stage::Done, None);
+                return Poll::Ready(Some(Ok(error_event())));
+            }
+            None => {}
+        }
         let bytes = match this.stage {
             Stage::Tokens => {
                 let next = match this.held.take() {
@@ -177,8 +189,8 @@ impl Stream for Events {
                     }
                     // The engine is gone.
                     None => {
-                        this.stage = Stage::End;
-                        return Poll::Ready(None);
+                        this.stage = Stage::Done;
+                        error_event()
                     }
                 }
             }
@@ -197,7 +209,26 @@ impl Stream for Events {
     }
 }
 
+/// As vLLM reports a failure in a stream that has begun, before its `[DONE]`.
+fn error_event() -> Bytes {
+    let error = json!({"message": ENGINE_DEAD, "type": "InternalServerError", "param": null, "code": 500});
+    Bytes::from(format!("data: {}\n\n", json!({"error": error})))
+}
+
 impl Events {
+    /// The fault whose moment has come.
+    fn due(&self) -> Option<StreamFault> {
+        let fault = self.fault?;
+        let sent: u64 = self.tokens.iter().sum();
+        let due = match fault {
+            StreamFault::Stall { after }
+            | StreamFault::Error { after }
+            | StreamFault::EndEarly { after: Some(after) } => sent >= after,
+            StreamFault::EndEarly { after: None } => matches!(self.stage, Stage::Done),
+        };
+        due.then_some(fault)
+    }
+
     /// The chunks that open a chat, one for each choice.
     fn roles(&self) -> Bytes {
         let usage =

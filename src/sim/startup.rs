@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
+use super::fault::{Faults, Phase};
 use super::log::Log;
 use super::memory::{allocate, gib};
 use super::options::Options;
@@ -33,7 +34,13 @@ pub(super) struct Started {
 }
 
 /// Runs all phases. `socket` may be bound already; otherwise `--host` and `--port` say where to.
-pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket>) -> Result<Started, Refusal> {
+pub(super) async fn start(
+    options: &Options,
+    log: &Log,
+    socket: Option<TcpSocket>,
+    faults: &Faults,
+) -> Result<Started, Refusal> {
+    faults.at(Phase::Parse).await?;
     let began = Instant::now();
     let until = async |share: f64| tokio::time::sleep_until(began + options.startup.mul_f64(share)).await;
     let version = options.version;
@@ -48,6 +55,7 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
         log.api("api_server.py", format_args!("args: Namespace({given})"));
     }
     until(CONFIGURED).await;
+    faults.at(Phase::Config).await?;
     let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
     let device = options.device.device();
     let facts = Facts { env: &options.env, ..Facts::new(&model, version, device) };
@@ -71,9 +79,10 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
     if effective.chunked_prefill {
         log.api("scheduler.py", format_args!("Chunked prefill is enabled with max_num_batched_tokens={tokens}."));
     }
+    faults.at(Phase::Bind).await?;
     let socket = match socket {
-        Some(socket) => socket,
-        None => bind(options)?,
+        None if !faults.binds_late() => Some(bind(options)?),
+        socket => socket,
     };
     let generation = match (version.is_v0(), effective.v0) {
         (true, _) => "an",
@@ -93,6 +102,7 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
     );
 
     log.core("gpu_model_runner.py", format_args!("Starting to load model {}...", options.model));
+    faults.at(Phase::Weights).await?;
 
     until(PROFILED).await;
     if let Some(finding) = findings.iter().find(|finding| finding.severity.rejects()) {
@@ -109,12 +119,19 @@ pub(super) async fn start(options: &Options, log: &Log, socket: Option<TcpSocket
             format_args!("Model loading took {} GiB{memory} and {took:.6} seconds", gib(plan.weights)),
         );
     }
+    faults.at(Phase::Profile).await?;
+    faults.at(Phase::Kv).await?;
     log_cache(log, options, &settings, &plan);
     let engine =
         Engine::new(settings.clone()).map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
     let step_time = StepTime::new(&model, options.device, &settings)
         .map_err(|error| Refusal::engine(version, &format!("KeyError: '{error}'")))?;
+    faults.at(Phase::Graphs).await?;
     until(1.0).await;
+    let socket = match socket {
+        Some(socket) => socket,
+        None => bind(options)?,
+    };
     if !version.is_v0() {
         let took = options.startup.mul_f64(1.0 - LOADED).as_secs_f64();
         let unit = if since(32) { "s" } else { "seconds" };

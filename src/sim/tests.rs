@@ -37,8 +37,8 @@ pub(super) struct Server {
     address: SocketAddr,
     client: reqwest::Client,
     stop: oneshot::Sender<u8>,
-    ended: JoinHandle<Result<(), ServeError>>,
-    log: Capture,
+    pub(super) ended: JoinHandle<Result<(), ServeError>>,
+    pub(super) log: Capture,
     _model: tempfile::TempDir,
 }
 
@@ -52,7 +52,7 @@ fn write_model(directory: &Path) {
     std::fs::write(directory.join("config.json"), config.to_string()).unwrap();
 }
 
-fn launch(flags: &str) -> Server {
+pub(super) fn launch(flags: &str) -> Server {
     let model = tempfile::tempdir().unwrap();
     write_model(model.path());
     let mut arguments = vec![model.path().display().to_string()];
@@ -84,7 +84,7 @@ async fn refused(flags: &str) -> Refusal {
 }
 
 impl Server {
-    async fn wait(&self) {
+    pub(super) async fn wait(&self) {
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.get("/health").await.is_none() {
             assert!(Instant::now() < deadline, "not ready: {}", self.log.text());
@@ -96,7 +96,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    async fn get(&self, path: &str) -> Option<String> {
+    pub(super) async fn get(&self, path: &str) -> Option<String> {
         self.client.get(self.url(path)).send().await.ok()?.text().await.ok()
     }
 
@@ -105,7 +105,7 @@ impl Server {
         (reply.status().as_u16(), reply.text().await.unwrap())
     }
 
-    async fn complete(&self, ask: Json) -> (u16, String) {
+    pub(super) async fn complete(&self, ask: Json) -> (u16, String) {
         self.post("/v1/completions", ask).await
     }
 

@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod doctor;
 mod exercise;
+mod faults;
 mod hardware;
 mod help;
 mod incidents;

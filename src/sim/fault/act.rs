@@ -1,0 +1,98 @@
+//! The misdeeds themselves: what happens to log, processes and memory.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+use crate::sim::log::Log;
+
+/// How long a process sleeps that is meant to be ended by others. Not for ever, so that nothing stays where nobody does.
+pub(super) const LIFE: Duration = Duration::from_mins(10);
+
+/// How often an engine at work says how far it has come.
+const SHARD: Duration = Duration::from_millis(50);
+
+/// What is held after each of these is more than before.
+const SIP: Duration = Duration::from_millis(100);
+
+const MEGABYTE: usize = 1_000_000;
+
+/// Works for this time, and says so all the while.
+pub(super) async fn slow(log: &Log, lasts: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < lasts {
+        let percent = 100.0 * begin.elapsed().as_secs_f64() / lasts.as_secs_f64();
+        log.raw(&format!("Loading safetensors checkpoint shards: {percent:3.0}% Completed\n"));
+        tokio::time::sleep(SHARD.min(lasts.saturating_sub(begin.elapsed()))).await;
+    }
+}
+
+/// Writes this many megabytes of whole lines as fast as the log takes them.
+pub(super) async fn flood(log: &Log, megabytes: u64) {
+    let line = "INFO 11-20 21:21:18 [loggers.py:1] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation \
+                throughput: 0.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%\n";
+    let line = log.of_core(line);
+    let block = line.repeat(MEGABYTE.div_ceil(line.len()));
+    for _ in 0..megabytes {
+        log.raw(&block);
+        // A signal may want to be heard in between.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Holds more and more memory, up to a cap, for as long as the future lives.
+pub(super) async fn leak(megabytes_per_s: u64, cap: u64) {
+    let [rate, cap] = [megabytes_per_s, cap].map(|megabytes| usize::try_from(megabytes).unwrap_or(usize::MAX));
+    let cap = cap.saturating_mul(MEGABYTE);
+    let (begin, mut held, mut total) = (Instant::now(), Vec::new(), 0);
+    while total < cap {
+        tokio::time::sleep(SIP).await;
+        let due = begin.elapsed().as_secs_f64() * f64::from(u32::try_from(rate).unwrap_or(u32::MAX)) * 1e6;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "far below 2^52, and not negative")]
+        let due = (due as usize).min(cap);
+        // Written, because pages that are only reserved are not held.
+        held.push(vec![1_u8; due.saturating_sub(total)]);
+        total = due;
+    }
+    std::future::pending::<()>().await;
+    drop(held);
+}
+
+/// A signal to this process itself. It returns where the signal is handled or ignored.
+pub(super) fn raise(signal: Signal) {
+    // Rust's own handler of SIGSEGV lets the first one pass and takes itself away.
+    for _ in 0..2 {
+        let _ = nix::sys::signal::raise(signal);
+    }
+}
+
+/// A child in a session of its own that outlives its parent.
+///
+/// `bare`: without the environment. `orphan`: what has started it ends at once.
+pub(super) fn escape(bare: bool, orphan: bool) -> std::io::Result<Child> {
+    let sleep = format!("exec setsid sleep {}", LIFE.as_secs());
+    let mut command = Command::new("sh");
+    command.args(["-c", &if orphan { format!("({sleep}) & exit 0") } else { sleep }]).stdin(Stdio::null());
+    if bare {
+        command.env_clear();
+    }
+    start(&mut command)
+}
+
+/// The process of the engine proper, as vLLM's front end has one: this program again, under that title.
+pub(super) fn engine_core() -> std::io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg0(super::ENGINE_CORE).args(["sim", "engine-core"]).stdin(Stdio::null());
+    start(&mut command)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the simulated engine is another program, whose launcher ends its children"
+)]
+fn start(command: &mut Command) -> std::io::Result<Child> {
+    command.spawn()
+}

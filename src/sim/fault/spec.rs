@@ -1,0 +1,290 @@
+//! One way to misbehave, and how it is written: `NAME[@PHASE][:KEY=VALUE,...]`.
+
+use std::fmt;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::cause::Cause;
+
+/// A moment of the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Before the first line of the log.
+    Parse,
+    /// The arguments are known, the model's files are not.
+    Config,
+    /// Before the port is taken.
+    Bind,
+    /// While the weights are loaded.
+    Weights,
+    /// The weights are there, and the memory of a step is measured.
+    Profile,
+    /// The key/value cache is allocated.
+    Kv,
+    /// Graphs are captured.
+    Graphs,
+    /// The start is said to be complete, and the socket does not listen yet.
+    Ready,
+}
+
+impl Phase {
+    const NAMES: [(&'static str, Self); 8] = [
+        ("parse", Self::Parse),
+        ("config", Self::Config),
+        ("bind", Self::Bind),
+        ("weights", Self::Weights),
+        ("profile", Self::Profile),
+        ("kv", Self::Kv),
+        ("graphs", Self::Graphs),
+        ("ready", Self::Ready),
+    ];
+
+    pub(super) fn find(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, phase)| *phase)
+    }
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, phase)| *phase == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Code(u8),
+    /// It sends this signal to itself.
+    Signal(Signal),
+}
+
+/// One way in which the simulated engine misbehaves. What each does and how it is spelt is a table in `src/sim/fault/mod.rs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// `end` is `None` where the cause decides.
+    Exit {
+        at: Phase,
+        cause: Cause,
+        end: Option<End>,
+    },
+    Hang {
+        at: Phase,
+    },
+    Slow {
+        at: Phase,
+        lasts: Duration,
+    },
+    CloseLog {
+        at: Phase,
+    },
+    Flood {
+        at: Phase,
+        megabytes: u64,
+    },
+    IgnoreTerm,
+    IgnoreInt,
+    /// `bare`: without the environment. `orphan`: its parent has ended.
+    Escape {
+        bare: bool,
+        orphan: bool,
+    },
+    /// When it dies. `after`: so long after readiness.
+    EngineCore {
+        after: Option<Duration>,
+        at: Option<Phase>,
+        request: Option<u64>,
+    },
+    OtherModel {
+        name: String,
+    },
+    LateBind,
+    LateListen {
+        by: Duration,
+    },
+    Mute,
+    Unhealthy {
+        after: Duration,
+    },
+    /// Requests count from 1.
+    Die {
+        request: u64,
+        cause: Cause,
+        end: Option<End>,
+    },
+    Errors {
+        from: u64,
+    },
+    Stall {
+        after: u64,
+        from: u64,
+    },
+    /// `after`: this many tokens; `None` for all of them.
+    EndEarly {
+        after: Option<u64>,
+        from: u64,
+    },
+    ErrorEvent {
+        after: u64,
+        from: u64,
+    },
+    Leak {
+        megabytes_per_s: u64,
+        cap: u64,
+    },
+}
+
+/// A name, whether it takes a phase, and its keys.
+type Form = (&'static str, bool, &'static [&'static str]);
+
+pub(super) const FORMS: [Form; 20] = [
+    ("exit", true, &["cause", "code", "signal"]),
+    ("hang", true, &[]),
+    ("slow", true, &["seconds"]),
+    ("close-log", true, &[]),
+    ("flood", true, &["mb"]),
+    ("ignore-term", false, &[]),
+    ("ignore-int", false, &[]),
+    ("escape", false, &["bare", "orphan"]),
+    ("engine-core", false, &["dies-after", "phase", "request"]),
+    ("other-model", false, &["name"]),
+    ("late-bind", false, &[]),
+    ("late-listen", false, &["seconds"]),
+    ("mute", false, &[]),
+    ("unhealthy", false, &["after"]),
+    ("die", false, &["request", "cause", "code", "signal"]),
+    ("errors", false, &["from"]),
+    ("stall", false, &["after", "from"]),
+    ("end-early", false, &["after", "from"]),
+    ("error-event", false, &["after", "from"]),
+    ("leak", false, &["mb-per-s", "cap-mb"]),
+];
+
+/// Why a text is no fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FaultError {
+    #[error("invalid choice: '{name}' (choose from {})", names(FORMS.iter().map(|(name, ..)| *name)))]
+    Unknown { name: String },
+    #[error("'{name}' needs a phase, as in {name}@weights (choose from {})", names(Phase::NAMES.iter().map(|(name, _)| *name)))]
+    NoPhase { name: &'static str },
+    #[error("'{name}' takes no phase")]
+    Placeless { name: &'static str },
+    #[error("unknown phase: '{phase}' (choose from {})", names(Phase::NAMES.iter().map(|(name, _)| *name)))]
+    UnknownPhase { phase: String },
+    #[error("'{name}' has no key '{key}' (choose from {})", names(keys.iter().copied()))]
+    UnknownKey { name: &'static str, key: String, keys: &'static [&'static str] },
+    #[error("'{name}': {key} is '{value}' and not {expected}")]
+    Value { name: &'static str, key: &'static str, value: String, expected: String },
+    #[error("'{name}' cannot end with both a code and a signal")]
+    TwoEnds { name: &'static str },
+}
+
+pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    match names.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "nothing".to_owned(),
+        names => names,
+    }
+}
+
+impl Fault {
+    /// Where it takes effect, for those that take effect at one moment of the start.
+    pub(super) fn phase(&self) -> Option<Phase> {
+        match self {
+            Self::Exit { at, .. }
+            | Self::Hang { at }
+            | Self::Slow { at, .. }
+            | Self::CloseLog { at }
+            | Self::Flood { at, .. } => Some(*at),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut keys: Vec<(&str, String)> = Vec::new();
+        let ended = |cause: &Cause, end: &Option<End>| {
+            let end = end.map(|end| match end {
+                End::Code(code) => ("code", code.to_string()),
+                End::Signal(signal) => ("signal", (signal as i32).to_string()),
+            });
+            [Some(("cause", cause.name().to_owned())), end].into_iter().flatten()
+        };
+        let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+        let seconds = |time: &Duration| time.as_secs_f64().to_string();
+        let name = match self {
+            Self::Exit { cause, end, .. } => {
+                keys.extend(ended(cause, end));
+                "exit"
+            }
+            Self::Hang { .. } => "hang",
+            Self::Slow { lasts, .. } => {
+                keys.push(("seconds", seconds(lasts)));
+                "slow"
+            }
+            Self::CloseLog { .. } => "close-log",
+            Self::Flood { megabytes, .. } => {
+                keys.push(("mb", megabytes.to_string()));
+                "flood"
+            }
+            Self::IgnoreTerm => "ignore-term",
+            Self::IgnoreInt => "ignore-int",
+            Self::Escape { bare, orphan } => {
+                keys.extend([("bare", yes(*bare)), ("orphan", yes(*orphan))]);
+                "escape"
+            }
+            Self::EngineCore { after, at, request } => {
+                keys.extend(at.map(|at| ("phase", at.name().to_owned())));
+                keys.extend(after.as_ref().map(|after| ("dies-after", seconds(after))));
+                keys.extend(request.map(|request| ("request", request.to_string())));
+                "engine-core"
+            }
+            Self::OtherModel { name } => {
+                keys.push(("name", name.clone()));
+                "other-model"
+            }
+            Self::LateBind => "late-bind",
+            Self::LateListen { by } => {
+                keys.push(("seconds", seconds(by)));
+                "late-listen"
+            }
+            Self::Mute => "mute",
+            Self::Unhealthy { after } => {
+                keys.push(("after", seconds(after)));
+                "unhealthy"
+            }
+            Self::Die { request, cause, end } => {
+                keys.push(("request", request.to_string()));
+                keys.extend(ended(cause, end));
+                "die"
+            }
+            Self::Errors { from } => {
+                keys.push(("from", from.to_string()));
+                "errors"
+            }
+            Self::Stall { after, from } => {
+                keys.extend([("after", after.to_string()), ("from", from.to_string())]);
+                "stall"
+            }
+            Self::EndEarly { after, from } => {
+                keys.extend(after.map(|after| ("after", after.to_string())));
+                keys.push(("from", from.to_string()));
+                "end-early"
+            }
+            Self::ErrorEvent { after, from } => {
+                keys.extend([("after", after.to_string()), ("from", from.to_string())]);
+                "error-event"
+            }
+            Self::Leak { megabytes_per_s, cap } => {
+                keys.extend([("mb-per-s", megabytes_per_s.to_string()), ("cap-mb", cap.to_string())]);
+                "leak"
+            }
+        };
+        f.write_str(name)?;
+        if let Some(phase) = self.phase() {
+            write!(f, "@{}", phase.name())?;
+        }
+        for (index, (key, value)) in keys.iter().enumerate() {
+            write!(f, "{}{key}={value}", if index == 0 { ':' } else { ',' })?;
+        }
+        Ok(())
+    }
+}
