@@ -18,10 +18,10 @@ pub enum LeftBehind {
     /// The stop command did not end what answers on the port.
     #[error(
         "port {port} still answers {waited:?} after trial {marker} was stopped: {}; the stop command {}",
-        holder.as_ref().map_or_else(|| "its holder cannot be seen".to_owned(), Owner::to_string),
+        holder.as_ref().map_or_else(|| "its holder cannot be seen".to_owned(), ToString::to_string),
         failure.as_ref().map_or_else(|| "succeeded".to_owned(), |failure| format!("failed: {failure}"))
     )]
-    Port { port: u16, marker: String, waited: Duration, holder: Option<Owner>, failure: Option<String> },
+    Port { port: u16, marker: String, waited: Duration, holder: Option<Box<Owner>>, failure: Option<String> },
 }
 
 const POLL: Duration = Duration::from_millis(20);
@@ -121,6 +121,7 @@ impl Server {
                 return Ok(());
             };
             let (port, marker, waited) = (self.port, self.marker.value(), PORT_LIMIT);
+            let holder = holder.map(Box::new);
             return Err(LeftBehind::Port { port, marker, waited, holder, failure: ended.err() });
         }
     }

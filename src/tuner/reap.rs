@@ -80,15 +80,14 @@ pub async fn reap(of: impl Fn(&Origin) -> bool, folders: &[PathBuf], grace: Dura
             reaped.stop_commands.push((command, owed.pay(STOP_COMMAND_LIMIT).await));
         }
         let of_study = |origin: &Origin| origin.directory() == directory && of(origin);
-        let ended = match server::end(of_study, grace).await {
+        let ended = if let Ok(ended) = server::end(of_study, grace).await {
             // What a stop command had already ended was found at first all the same.
-            Ok(ended) => merged(all(&Fate::Ended), ended, |_| Fate::Ended),
+            merged(all(&Fate::Ended), ended, |_| Fate::Ended)
+        } else {
             // Whoever is still there has survived KILL.
-            Err(_) => {
-                let left = server::leftovers(of_study);
-                let fate = |pid| if left.iter().any(|left| left.pid == pid) { Fate::Survived } else { Fate::Ended };
-                merged(all(&Fate::Ended), left.clone(), fate)
-            }
+            let left = server::leftovers(of_study);
+            let fate = |pid| if left.iter().any(|left| left.pid == pid) { Fate::Survived } else { Fate::Ended };
+            merged(all(&Fate::Ended), left.clone(), fate)
         };
         reaped.processes.extend(ended);
     }

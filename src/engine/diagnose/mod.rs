@@ -85,7 +85,8 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Failure {
     // Some releases kill themselves with KILL after a failure, and say so; whatever else the log tells came before.
     let by_itself = evidence.ended_by_tuner || evidence.log.contains("Got fatal signal from worker processes");
     let signal = evidence.signal().filter(|_| !by_itself);
-    if signal == Some(9) {
+    // A container that ends with 137 was often killed because of what its log tells.
+    if signal == Some(9) && evidence.exit == Some(Exit::Signal(9)) {
         return evidence.killed(signal, "signal 9");
     }
     if let Some(failure) = complaints.iter().find_map(|(at, told)| root(&lines, *at, told, evidence)) {
