@@ -1,11 +1,14 @@
 //! Tests of finding and ending what was left behind.
 
 use std::fs::File;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
+use std::sync::Arc;
 
 use proptest::prelude::*;
+use tokio::process::{Child, Command};
 
 use super::*;
+use crate::server::{Family, Marker, orphan, start};
 
 fn launch(trial: &str) -> Origin {
     Origin { database: PathBuf::from("/data/a.db"), study: "chat".to_owned(), purpose: trial.to_owned() }
@@ -113,22 +116,24 @@ proptest! {
     }
 }
 
-/// A child of the test that is killed with it.
-struct Ended(Child);
+/// A child of the test that is killed with it. It is known to be waited for: other tests' servers take in orphans.
+struct Ended(Child, Arc<Family>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.0.start_kill();
+        orphan::forget(&self.1);
     }
 }
 
-/// Starts a script without a marker, with its output in a file.
-#[expect(clippy::disallowed_methods, reason = "ended by the guard")]
+/// Starts a script in a session of its own and without a marker, with its output in a file.
 fn script(text: &str, out: File) -> Ended {
-    let mut command = Command::new("setsid");
-    command.args(["env", "-i", "PATH=/usr/bin:/bin", "sh", "-c", text]).stdin(Stdio::null());
-    Ended(command.stdout(out).stderr(Stdio::null()).spawn().unwrap())
+    let mut command = Command::new("env");
+    command.args(["-i", "PATH=/usr/bin:/bin", "sh", "-c", text]).stdin(Stdio::null());
+    command.stdout(out).stderr(Stdio::null()).kill_on_drop(true);
+    let marker = Marker::helper(Path::new("/none"), "a test", "script");
+    let (child, family) = start(&mut command, marker, None).unwrap();
+    Ended(child, family)
 }
 
 fn wait_for(path: &Path, text: &str) {
@@ -154,7 +159,15 @@ async fn a_process_without_marker_is_known_by_its_log_and_ended_with_a_child_tha
     assert_eq!(leftovers(ours), [], "without the lock of a tuner the folder is nobody's");
 
     std::fs::write(logs.join("lock"), "1\n").unwrap();
-    let left = leftovers(ours);
+    // The child is known by the log as well until its output is redirected.
+    let begin = Instant::now();
+    let left = loop {
+        let left = leftovers(ours);
+        if left.iter().any(|left| left.proof == Proof::Kin) || begin.elapsed() > Duration::from_secs(10) {
+            break left;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
     assert!(left.iter().all(|left| left.origin.study == "chat" && left.origin.purpose == "2"), "{left:?}");
     let proofs: BTreeSet<_> = left.iter().map(|left| left.proof).collect();
     assert!(proofs.contains(&Proof::Log) && proofs.contains(&Proof::Kin), "{left:?}");
@@ -162,7 +175,7 @@ async fn a_process_without_marker_is_known_by_its_log_and_ended_with_a_child_tha
     let ended = end(ours, Duration::from_millis(200)).await.unwrap();
     assert!(ended.len() >= left.len());
     assert_eq!(leftovers(ours), []);
-    assert!(!running.0.wait().unwrap().success());
-    let others = i32::try_from(other.0.id()).unwrap();
+    assert!(!running.0.wait().await.unwrap().success());
+    let others = i32::try_from(other.0.id().unwrap()).unwrap();
     assert!(Process::new(others).unwrap().is_alive(), "a log elsewhere proves nothing");
 }
