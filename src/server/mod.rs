@@ -140,6 +140,12 @@ impl Server {
         format!("http://{HOST}:{}", self.port)
     }
 
+    /// Whether the leader has been seen to end.
+    #[must_use]
+    pub fn has_exited(&self) -> bool {
+        self.exited.is_some()
+    }
+
     /// Waits for the leader to end, for as long as it takes. Safe to cancel.
     pub async fn exited(&mut self) -> ExitStatus {
         if let Some(status) = self.exited {

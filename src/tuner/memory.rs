@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Installed, TuneError, Tuner};
+use super::{Installed, Tuner};
 use crate::config::Config;
 use crate::engine::observe;
 use crate::facts::Device;
@@ -50,7 +50,7 @@ impl Tuner<'_> {
         number: u32,
         config: &Config,
         log: &Path,
-    ) -> Result<(), TuneError> {
+    ) -> Result<(), StoreError> {
         let observed = observe(&read_log(log));
         if !observed.is_useful() {
             return Ok(());
@@ -59,7 +59,7 @@ impl Tuner<'_> {
         let start = Start { config: config.clone(), env: env.map(|(n, v)| (n.clone(), v.clone())).collect(), observed };
         let model = &self.job.model.argument;
         let key = start_key(self.job, &self.installed);
-        Ok(self.store.append_start(study.id, number, model, &key, &start).await?)
+        self.store.append_start(study.id, number, model, &key, &start).await
     }
 }
 

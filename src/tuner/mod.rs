@@ -196,8 +196,7 @@ impl Tuner<'_> {
             };
             let score = self.job.objective.score(&trial.outcome);
             self.keep(&study, &trial, score, (startup.as_ref(), story.as_ref())).await?;
-            if let Some(log) = &trial.log {
-                self.remember(&study, number, &self.job.with_arguments(&config, self.installed.version), log).await?;
+            if trial.log.is_some() {
                 known = learned(self.job, &self.installed, self.store).await?;
             }
             if let Some(left_behind) = left_behind {
@@ -233,7 +232,7 @@ impl Tuner<'_> {
         Ok(Summary { study, ending })
     }
 
-    /// Stores a trial, how its server started, and what was seen of it.
+    /// Stores a trial, how its server started, what that tells of the memory, and what was seen of it.
     async fn keep(
         &self,
         study: &Study,
@@ -241,14 +240,21 @@ impl Tuner<'_> {
         score: Score,
         (startup, story): (Option<&Startup>, Option<&Story>),
     ) -> Result<(), TuneError> {
-        self.store.append(study.id, trial, score).await.map_err(|source| unstored(source, trial))?;
-        if let Some(startup) = startup {
-            self.store.append_startup(study.id, trial.number, startup).await?;
-        }
-        if let Some(story) = story {
-            self.store.append_telemetry(study.id, trial.number, story).await?;
-        }
-        Ok(())
+        let keep = async {
+            if let Some(log) = &trial.log {
+                let config = self.job.with_arguments(&trial.config, self.installed.version);
+                self.remember(study, trial.number, &config, log).await?;
+            }
+            if let Some(startup) = startup {
+                self.store.append_startup(study.id, trial.number, startup).await?;
+            }
+            if let Some(story) = story {
+                self.store.append_telemetry(study.id, trial.number, story).await?;
+            }
+            // Last, because with it the trial is over: a tuner that is killed before measures it again and replaces the rest.
+            self.store.append(study.id, trial, score).await
+        };
+        keep.await.map_err(|source| unstored(source, trial))
     }
 
     /// Tells what the rules leave of a space.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::retry::Patience;
-use super::vitals::{self, Vitals, conclude};
+use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
 use super::{Ending, Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{Evidence, Filling, LaunchSpec, Timeline, diagnose, differences, resolved};
@@ -23,7 +23,7 @@ use crate::trial::{Failure, FailureKind, Launch, Outcome, PhaseTime, Startup, Tr
 const MOST_COLLISIONS: usize = 3;
 
 /// How long an unhealthy engine may take to end: vLLM's watchdog looks every 5 s whether its engine has died.
-pub(super) const DEATH_LIMIT: Duration = Duration::from_secs(8);
+pub(super) const DEATH_LIMIT: Duration = Duration::from_secs(7);
 
 /// A server that is being interrupted gets this long before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
@@ -188,6 +188,7 @@ impl Tuner<'_> {
         (self.observer)(Event::Phase(Phase::Stopping));
         let grace = if measured.is_some() { self.job.engine.stop_timeout } else { INTERRUPTED_GRACE };
         let grace = vitals.grace(grace);
+        let grace = if server.has_exited() { grace.min(BEREAVED_GRACE) } else { grace };
         // What ends now is meant to.
         drop(vitals);
         let stopped = tokio::select! {

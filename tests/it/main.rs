@@ -18,6 +18,7 @@ mod memory_model;
 mod model_shapes;
 mod preflight;
 mod real_bench;
+mod real_faults;
 mod real_vllm;
 mod reap;
 mod recorded_cases;

@@ -96,6 +96,10 @@ impl Alarm {
     }
 }
 
+/// How long the rest of an engine may take to end once one of its processes has died: there is nothing left to finish, and it
+/// holds the device.
+pub(super) const BEREAVED_GRACE: Duration = Duration::from_secs(2);
+
 /// Watches a launch until it is dropped.
 #[derive(Debug)]
 pub(super) struct Vitals {
@@ -177,7 +181,11 @@ impl Vitals {
 
     /// How long the launch may take to end, of what the study allows.
     pub(super) fn grace(&self, allowed: Duration) -> Duration {
-        if self.raised().is_some_and(|alarm| alarm.is_urgent()) { Duration::ZERO } else { allowed }
+        match self.raised() {
+            Some(alarm) if alarm.is_urgent() => Duration::ZERO,
+            Some(Alarm::Death { .. }) => allowed.min(BEREAVED_GRACE),
+            _ => allowed,
+        }
     }
 
     async fn silence(&self) -> Alarm {

@@ -1,0 +1,163 @@
+//! The real `vllm serve` on a CPU when its processes are killed and when it cannot start.
+//!
+//! Runs where the environment variable `SETPOINT_VLLM_CPU` names that installation, because it takes minutes.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use procfs::process::{Process, all_processes};
+
+use crate::real_vllm::installation;
+use crate::support::{Workplace, signal, wait_until};
+
+/// How long whatever is left of a launch may take to end.
+const GONE: Duration = Duration::from_secs(10);
+
+/// One configuration, whose warm-up and load last for as long as a test needs.
+fn study(directory: &Path) -> String {
+    let directory = directory.display();
+    format!(
+        r#"
+[study]
+name = "real"
+
+[engine]
+kind = "vllm"
+command = ["{directory}/bin/vllm", "serve"]
+args = ["--enforce-eager", "--disable-uvicorn-access-log", "--max-model-len", "1024", "--max-num-seqs", "4"]
+startup_timeout = "8m"
+preflight = false
+retry_after = "100ms"
+env = {{ HF_HUB_OFFLINE = "1", VLLM_NO_USAGE_STATS = "1", DO_NOT_TRACK = "1", VLLM_CPU_KVCACHE_SPACE = "1" }}
+
+[model]
+path = "{directory}/model"
+
+[space.parameters.max-num-batched-tokens]
+kind = "categorical"
+choices = [512]
+
+[workload]
+kind = "random"
+input_len = 64
+output_len = 64
+
+[load]
+concurrency = 4
+requests = 2000
+warmup = 2000
+request_timeout = "120s"
+
+[objective]
+maximize = "output_throughput"
+
+[budget]
+trials = 1
+confirm = 0
+"#
+    )
+}
+
+/// The processes of the engine that work in this directory: the leader of the session, then those with vLLM's titles.
+const PROCESSES: [&str; 3] = ["leader", "VLLM::EngineCore", "VLLM::Worker"];
+
+fn find(workplace: &Workplace, which: &str) -> Option<i32> {
+    let here = workplace.path("").canonicalize().unwrap();
+    let is = |process: &Process| {
+        let Ok(stat) = process.stat() else { return false };
+        let inside = process.cwd().is_ok_and(|directory| directory == here);
+        let words = process.cmdline().unwrap_or_default().join(" ");
+        let engine = words.contains("vllm serve") || words.contains("vllm\u{0}serve") || words.starts_with("VLLM::");
+        inside && engine && if which == "leader" { stat.session == process.pid } else { words.starts_with(which) }
+    };
+    all_processes().unwrap().flatten().find(|process| is(process)).map(|process| process.pid)
+}
+
+/// Kills each of the engine's processes in turn once the trial is in this phase: three failures of the environment in a
+/// row, after which the study pauses.
+fn killed_while(phase: &str, directory: &Path) {
+    let workplace = Workplace::with_study(&study(directory));
+    let mut tuner = workplace.start(&["tune", "study.toml", "--verbose"]);
+    let stderr = || std::fs::read_to_string(workplace.path("stderr.txt")).unwrap();
+    for (attempt, which) in PROCESSES.into_iter().enumerate() {
+        let seen = |text: &str| stderr().matches(text).count();
+        wait_until(Duration::from_mins(6), &format!("{phase}, attempt {attempt}"), || {
+            seen(&format!("trial 0: {phase}")) > attempt
+        });
+        let mut pid = None;
+        wait_until(Duration::from_mins(4), which, || {
+            pid = find(&workplace, which);
+            pid.is_some()
+        });
+        let others = workplace.processes_left();
+        kill(Pid::from_raw(pid.unwrap()), Signal::SIGKILL).unwrap();
+        let killed = Instant::now();
+        wait_until(GONE, &format!("the end of {which}'s launch, killed while {phase}"), || {
+            let left = workplace.processes_left();
+            others.iter().all(|pid| !left.contains(pid))
+        });
+        println!("{which} killed while {phase}: all gone after {:.2} s", killed.elapsed().as_secs_f64());
+    }
+    assert_eq!(tuner.wait().unwrap().code(), Some(5), "{}", stderr());
+    assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+    let shown = workplace.run(&["show", "0"]);
+    let told = format!("{}{}", shown.stdout, shown.stderr);
+    assert_eq!(told.matches(", killed: ").count(), 3, "{}\n{told}", stderr());
+    let studies = workplace.json(&["studies", "--format", "json"]);
+    assert_eq!((&studies[0]["running"], &studies[0]["failed"]), (&1.into(), &0.into()), "it is to be tried again");
+}
+
+#[test]
+#[ignore = "nine starts, about five minutes"]
+fn real_processes_that_are_killed_from_outside_are_no_fault_of_the_configuration_and_leave_nothing() {
+    let Some(directory) = installation() else { return };
+    // One after the other: two engines at once would starve each other and the tuner on a small machine.
+    for phase in ["starting", "warming up", "measuring"] {
+        killed_while(phase, &directory);
+    }
+}
+
+/// A study whose engine is started by a shell script, which has the program as `$vllm` and its arguments as `$@`.
+fn scripted(directory: &Path, script: &str) -> Workplace {
+    let text = study(directory);
+    let (begin, rest) = text.split_once("command = ").unwrap();
+    let (_, end) = rest.split_once('\n').unwrap();
+    let script = script.replace("$vllm", &directory.join("bin/vllm").display().to_string());
+    Workplace::with_study(&format!("{begin}command = [\"sh\", \"-c\", \'\'\'{script}\'\'\', \"sh\"]\n{end}"))
+}
+
+#[test]
+fn real_starts_on_a_taken_port_and_without_a_model_end_in_their_classes() {
+    let Some(directory) = installation() else { return };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The port is taken after it was chosen and before the engine binds it, in the first launch only.
+            let listen = "import socket, sys, time; s = socket.socket(); s.bind((\"127.0.0.1\", int(sys.argv[1]))); \
+                          s.listen(); print(\"taken\", flush=True); time.sleep(600)";
+            let python = directory.join("bin/python");
+            let script = format!(
+                r#"if [ ! -e once ]; then touch once; for port; do :; done; {} -c '{listen}' $port & fi; exec $vllm serve "$@""#,
+                python.display()
+            );
+            let workplace = scripted(&directory, &script);
+            let mut tuner = workplace.start(&["tune", "study.toml", "--verbose"]);
+            let stderr = || std::fs::read_to_string(workplace.path("stderr.txt")).unwrap();
+            wait_until(Duration::from_mins(4), "the second launch", || {
+                stderr().matches("trial 0: starting").count() > 1 || tuner.try_wait().unwrap().is_some()
+            });
+            assert!(stderr().contains("port_in_use"), "{}", stderr());
+            signal(&tuner, Signal::SIGTERM);
+            assert_eq!(tuner.wait().unwrap().code(), Some(130));
+            assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+        });
+        scope.spawn(|| {
+            let workplace = scripted(&directory, r#"shift; exec $vllm serve /none/such/model "$@""#);
+            let tuned = workplace.run(&["tune", "study.toml"]);
+            assert_eq!(tuned.code, Some(5), "{}", tuned.stderr);
+            assert_eq!(tuned.stderr.matches("model_unavailable").count(), 3, "{}", tuned.stderr);
+            assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+        });
+    });
+}
