@@ -82,6 +82,6 @@ fn the_death_of_what_serves_is_a_crash_although_its_launcher_lives_on() {
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);
     let told = format!("{}{}", tuned.stderr, workplace.run(&["show", "0"]).stderr);
     // Which signal it was can be seen only until its launcher has asked.
-    assert!(told.contains(": crash: ") || told.contains("killed: "), "{told}");
+    assert!(told.contains("crash: ") || told.contains("killed: "), "{told}");
     assert!(told.contains(" ended; "), "{told}");
 }
