@@ -110,7 +110,7 @@ fn killed_while(phase: &str, directory: &Path) {
 }
 
 #[test]
-#[ignore = "nine starts, about five minutes"]
+#[ignore = "nine starts, about ten minutes"]
 fn real_processes_that_are_killed_from_outside_are_no_fault_of_the_configuration_and_leave_nothing() {
     let Some(directory) = installation() else { return };
     // One after the other: two engines at once would starve each other and the tuner on a small machine.
