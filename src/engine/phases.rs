@@ -216,7 +216,7 @@ mod tests {
             (49, "INFO 07-22 20:00:29 [gpu_model_runner.py:1549] Model loading took 14.9889 GiB and 5.413280 seconds"),
             (
                 56,
-                "INFO 07-22 20:00:36 [backends.py:459] Using cache directory: /root/.cache/vllm/torch_compile_cache/8",
+                "INFO 07-22 20:00:36 [backends.py:459] Using cache directory: /home/ada/.cache/vllm/torch_compile_cache/8",
             ),
             (56, "INFO 07-22 20:00:36 [backends.py:469] Dynamo bytecode transform time: 6.22 s"),
             (61, "INFO 07-22 20:00:41 [monitor.py:33] torch.compile takes 6.22 s in total"),

@@ -4,7 +4,7 @@
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 
-use super::visible_devices;
+use super::{GpuError, visible_devices};
 
 /// One device at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,17 +41,28 @@ impl std::fmt::Debug for DeviceMemoryReader {
 }
 
 impl DeviceMemoryReader {
-    /// `visible` is the variable's value, `None` where it is not set. `None` comes back where there is no driver or no such
-    /// device.
-    #[must_use]
-    pub fn open(visible: Option<&str>) -> Option<Self> {
-        let nvml = Nvml::init().ok()?;
-        let count = nvml.device_count().ok()?;
+    /// `visible` is the variable's value, `None` where it is not set.
+    ///
+    /// # Errors
+    /// When there is no driver, no device, or none that is visible.
+    pub fn open(visible: Option<&str>) -> Result<Self, GpuError> {
+        let nvml = Nvml::init()?;
+        let count = nvml.device_count()?;
         let uuid = |index| nvml.device_by_index(index).and_then(|device| device.uuid()).unwrap_or_default();
         let all: Vec<String> = (0..count).map(uuid).collect();
         let places = visible_devices(&all.iter().map(String::as_str).collect::<Vec<_>>(), visible);
         let uuids: Vec<_> = places.into_iter().map(|place| all[place].clone()).collect();
-        (!uuids.is_empty()).then_some(Self { nvml, uuids })
+        match visible {
+            _ if !uuids.is_empty() => Ok(Self { nvml, uuids }),
+            Some(variable) if count > 0 => Err(GpuError::NoneVisible(variable.to_owned(), all.len())),
+            _ => Err(GpuError::NoDevice),
+        }
+    }
+
+    /// The driver's release; `None` where it does not tell.
+    #[must_use]
+    pub fn driver(&self) -> Option<String> {
+        self.nvml.sys_driver_version().ok()
     }
 
     /// The devices as they are now, in order; one that cannot be read is left out.
@@ -86,8 +97,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_a_gpu_is_no_error_and_one_with_a_gpu_is_read() {
-        let Some(reader) = DeviceMemoryReader::open(None) else { return };
+    fn what_is_here_is_read_or_the_reason_is_told() {
+        let reader = match DeviceMemoryReader::open(None) {
+            Ok(reader) => reader,
+            Err(error) => return assert!(error.to_string().starts_with("the driver"), "{error}"),
+        };
         let readings = reader.read();
         assert_eq!(readings.len(), reader.uuids.len());
         assert!(readings.iter().all(|reading| reading.used <= reading.total && reading.total > 0), "{readings:?}");
@@ -95,6 +109,6 @@ mod tests {
 
     #[test]
     fn a_selection_of_no_device_leaves_nothing_to_read() {
-        assert!(DeviceMemoryReader::open(Some("")).is_none());
+        assert!(DeviceMemoryReader::open(Some("")).is_err());
     }
 }

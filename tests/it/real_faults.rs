@@ -9,31 +9,24 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use procfs::process::{Process, all_processes};
 
-use crate::real_vllm::installation;
+use crate::real_vllm::{engine, installation};
 use crate::support::{Workplace, signal, wait_until};
 
 /// How long whatever is left of a launch may take to end.
 const GONE: Duration = Duration::from_secs(10);
 
-/// One configuration, whose warm-up and load last for as long as a test needs.
-fn study(directory: &Path) -> String {
-    let directory = directory.display();
+/// One configuration, whose load lasts for as long as a test needs, and so does a warm-up of thousands.
+fn study(directory: &Path, warmup: u32) -> String {
+    let engine = engine(directory, "preflight = false\nretry_after = \"100ms\"");
     format!(
         r#"
 [study]
 name = "real"
 
-[engine]
-kind = "vllm"
-command = ["{directory}/bin/vllm", "serve"]
-args = ["--enforce-eager", "--disable-uvicorn-access-log", "--max-model-len", "1024", "--max-num-seqs", "4"]
-startup_timeout = "8m"
-preflight = false
-retry_after = "100ms"
-env = {{ HF_HUB_OFFLINE = "1", VLLM_NO_USAGE_STATS = "1", DO_NOT_TRACK = "1", VLLM_CPU_KVCACHE_SPACE = "1" }}
+{engine}
 
-[model]
-path = "{directory}/model"
+[space]
+fixed = {{ max-num-seqs = 4 }}
 
 [space.parameters.max-num-batched-tokens]
 kind = "categorical"
@@ -47,7 +40,7 @@ output_len = 64
 [load]
 concurrency = 4
 requests = 2000
-warmup = 2000
+warmup = {warmup}
 request_timeout = "120s"
 
 [objective]
@@ -78,7 +71,8 @@ fn find(workplace: &Workplace, which: &str) -> Option<i32> {
 /// Kills each of the engine's processes in turn once the trial is in this phase: three failures of the environment in a
 /// row, after which the study pauses.
 fn killed_while(phase: &str, directory: &Path) {
-    let workplace = Workplace::with_study(&study(directory));
+    let warmup = if phase == "measuring" { 4 } else { 2000 };
+    let workplace = Workplace::with_study(&study(directory, warmup));
     let mut tuner = workplace.start(&["tune", "study.toml", "--verbose"]);
     let stderr = || std::fs::read_to_string(workplace.path("stderr.txt")).unwrap();
     for (attempt, which) in PROCESSES.into_iter().enumerate() {
@@ -86,11 +80,13 @@ fn killed_while(phase: &str, directory: &Path) {
         wait_until(Duration::from_mins(6), &format!("{phase}, attempt {attempt}"), || {
             seen(&format!("trial 0: {phase}")) > attempt
         });
-        let mut pid = None;
-        wait_until(Duration::from_mins(4), which, || {
+        let (begin, mut pid) = (Instant::now(), find(&workplace, which));
+        while pid.is_none() {
+            assert!(begin.elapsed() < Duration::from_mins(4), "{which} never came: {}", stderr());
+            // A look reads all of `/proc`, and the engine needs the processors to start.
+            std::thread::sleep(Duration::from_millis(200));
             pid = find(&workplace, which);
-            pid.is_some()
-        });
+        }
         let others = workplace.processes_left();
         kill(Pid::from_raw(pid.unwrap()), Signal::SIGKILL).unwrap();
         let killed = Instant::now();
@@ -110,7 +106,6 @@ fn killed_while(phase: &str, directory: &Path) {
 }
 
 #[test]
-#[ignore = "nine starts, about ten minutes"]
 fn real_processes_that_are_killed_from_outside_are_no_fault_of_the_configuration_and_leave_nothing() {
     let Some(directory) = installation() else { return };
     // One after the other: two engines at once would starve each other and the tuner on a small machine.
@@ -121,7 +116,7 @@ fn real_processes_that_are_killed_from_outside_are_no_fault_of_the_configuration
 
 /// A study whose engine is started by a shell script, which has the program as `$vllm` and its arguments as `$@`.
 fn scripted(directory: &Path, script: &str) -> Workplace {
-    let text = study(directory);
+    let text = study(directory, 4);
     let (begin, rest) = text.split_once("command = ").unwrap();
     let (_, end) = rest.split_once('\n').unwrap();
     let script = script.replace("$vllm", &directory.join("bin/vllm").display().to_string());

@@ -21,24 +21,34 @@ pub(crate) fn installation() -> Option<PathBuf> {
     Some(directory.canonicalize().unwrap())
 }
 
-/// Every valid configuration of the space is launched once, among them the starved ones, with one sequence at a time.
-fn study(directory: &std::path::Path) -> String {
+/// `[engine]` and `[model]` of a study on this installation, with further lines of `[engine]`.
+pub(crate) fn engine(directory: &std::path::Path, lines: &str) -> String {
     let directory = directory.display();
     format!(
         r#"
-[study]
-name = "real"
-
 [engine]
 kind = "vllm"
 command = ["{directory}/bin/vllm", "serve"]
 args = ["--enforce-eager", "--disable-uvicorn-access-log", "--max-model-len", "1024"]
 startup_timeout = "5m"
 env = {{ HF_HUB_OFFLINE = "1", VLLM_NO_USAGE_STATS = "1", DO_NOT_TRACK = "1", VLLM_CPU_KVCACHE_SPACE = "1" }}
+{lines}
 
 [model]
 path = "{directory}/model"
+"#
+    )
+}
 
+/// Every valid configuration of the space is launched once, among them the starved ones, with one sequence at a time.
+fn study(directory: &std::path::Path) -> String {
+    let engine = engine(directory, "");
+    format!(
+        r#"
+[study]
+name = "real"
+
+{engine}
 [space.parameters.max-num-seqs]
 kind = "categorical"
 choices = [1, 256]

@@ -1,6 +1,6 @@
 //! Interruptions, and taking a study up again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -35,9 +35,13 @@ fn an_interrupted_study_ends_its_server_and_keeps_what_it_measured() {
         let mut tuner = workplace.start(&["tune", "study.toml", "--verbose"]);
         workplace.wait_for("trial 0: warming up");
         assert!(!workplace.processes_left().is_empty());
+        let asked = Instant::now();
         signal(&tuner, stop);
         assert_eq!(tuner.wait().unwrap().code(), Some(130), "{stop}");
         assert_eq!(workplace.processes_left(), [] as [i32; 0], "{stop}");
+        let took = asked.elapsed();
+        println!("{stop}: all gone after {took:?}");
+        assert!(took < Duration::from_secs(5), "an engine that does as it is told took {took:?}");
         let studies = workplace.json(&["studies", "--format", "json"]);
         assert_eq!((&studies[0]["running"], &studies[0]["measured"]), (&1.into(), &0.into()));
     }

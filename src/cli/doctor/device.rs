@@ -1,39 +1,23 @@
 //! The GPUs, and who holds their memory.
 
-use nvml_wrapper::Nvml;
-use nvml_wrapper::enums::device::UsedGpuMemory;
-use nvml_wrapper::error::NvmlError;
-use procfs::process::Process;
-
 use super::{Finding, gib};
-use crate::facts::Device;
+use crate::facts::{Device, DeviceMemory, DeviceMemoryReader, Holder};
 use crate::job::Job;
+use crate::server::Owner;
 use crate::tuner::Installed;
 
 /// What a driver and a desktop take of an idle device.
 const IDLE: u64 = 1 << 30;
 
-/// One device as the driver reports it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Reading {
-    name: String,
-    driver: String,
-    /// Bytes.
-    total: u64,
-    used: u64,
-    /// Who computes on it, with bytes where the driver tells.
-    holders: Vec<(u32, Option<u64>)>,
-}
-
 pub(super) fn look(study: Option<(&Job, &Installed)>) -> Vec<Finding> {
     let needs_one =
         study.map(|(job, installed)| matches!(installed.device, Device::Cuda(_)) && job.engine.engine.kind() != "sim");
-    match read() {
-        Ok(readings) if !readings.is_empty() => {
-            let tell = |(index, reading)| told(index, reading, &owner);
-            readings.iter().enumerate().map(tell).collect()
+    match DeviceMemoryReader::open(None) {
+        Ok(reader) => {
+            let driver = reader.driver().unwrap_or_else(|| "unknown".to_owned());
+            let tell = |(index, reading)| told(index, reading, &driver, &owner);
+            reader.read().iter().enumerate().map(tell).collect()
         }
-        Ok(_) => vec![absent(needs_one, "the driver reports no device")],
         Err(error) => vec![absent(needs_one, &format!("no GPU: {error}"))],
     }
 }
@@ -47,15 +31,15 @@ fn absent(needs_one: Option<bool>, text: &str) -> Finding {
     }
 }
 
-fn told(index: usize, reading: &Reading, owner: &dyn Fn(u32) -> String) -> Finding {
-    let Reading { name, driver, total, used, holders } = reading;
+fn told(index: usize, reading: &DeviceMemory, driver: &str, owner: &dyn Fn(u32) -> String) -> Finding {
+    let DeviceMemory { name, total, used, holders, .. } = reading;
     let text =
         format!("{index}: {name}, {} of {} free, driver {driver}", gib(total.saturating_sub(*used)), gib(*total));
     if *used <= IDLE && holders.is_empty() {
         return Finding::ok("device", text);
     }
-    let holder = |(pid, bytes): &(u32, Option<u64>)| {
-        let bytes = bytes.map(|bytes| format!(" ({})", gib(bytes))).unwrap_or_default();
+    let holder = |Holder { pid, used }: &Holder| {
+        let bytes = used.map(|bytes| format!(" ({})", gib(bytes))).unwrap_or_default();
         format!("{}{bytes}", owner(*pid))
     };
     let holders = match holders.as_slice() {
@@ -67,26 +51,10 @@ fn told(index: usize, reading: &Reading, owner: &dyn Fn(u32) -> String) -> Findi
     Finding::warn("device", format!("{text}; held by {holders}"), hint)
 }
 
-fn read() -> Result<Vec<Reading>, NvmlError> {
-    let nvml = Nvml::init()?;
-    let driver = nvml.sys_driver_version()?;
-    let reading = |index| {
-        let device = nvml.device_by_index(index)?;
-        let (name, memory) = (device.name()?, device.memory_info()?);
-        let bytes = |used| if let UsedGpuMemory::Used(bytes) = used { Some(bytes) } else { None };
-        let processes = device.running_compute_processes().unwrap_or_default();
-        let holders = processes.into_iter().map(|process| (process.pid, bytes(process.used_gpu_memory))).collect();
-        Ok(Reading { name, driver: driver.clone(), total: memory.total, used: memory.used, holders })
-    };
-    (0..nvml.device_count()?).map(reading).collect()
-}
-
 /// Who a process is, in words.
 fn owner(pid: u32) -> String {
-    let process = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok());
-    let Some(process) = process else { return format!("process {pid}") };
-    let name = process.stat().map_or_else(|_| "unknown".to_owned(), |stat| stat.comm);
-    process.uid().map_or_else(|_| format!("{name} {pid}"), |user| format!("{name} {pid} of user {user}"))
+    let owner = i32::try_from(pid).ok().and_then(Owner::of);
+    owner.map_or_else(|| format!("process {pid}"), |owner| owner.to_string())
 }
 
 #[cfg(test)]
@@ -96,24 +64,19 @@ mod tests {
 
     #[test]
     fn who_holds_a_devices_memory_is_named() {
-        let idle = Reading {
-            name: "A100".into(),
-            driver: "570.1".into(),
-            total: 80 << 30,
-            used: 600 << 20,
-            ..Reading::default()
-        };
+        let idle = DeviceMemory { name: "A100".into(), total: 80 << 30, used: 600 << 20, ..DeviceMemory::default() };
         let owner = |pid| format!("VLLM::EngineCore {pid} of user 7");
-        let finding = told(0, &idle, &owner);
+        let finding = told(0, &idle, "570.1", &owner);
         assert_eq!((finding.state, finding.text.as_str()), {
             (State::Ok, "0: A100, 79.4 GiB of 80.0 GiB free, driver 570.1")
         });
-        let held = Reading { used: 70 << 30, holders: vec![(42, Some(69 << 30)), (43, None)], ..idle.clone() };
-        let finding = told(1, &held, &owner);
+        let holders = [(42, Some(69 << 30)), (43, None)].map(|(pid, used)| Holder { pid, used }).to_vec();
+        let held = DeviceMemory { used: 70 << 30, holders, ..idle.clone() };
+        let finding = told(1, &held, "570.1", &owner);
         assert_eq!(finding.state, State::Warn);
         let holders = "held by VLLM::EngineCore 42 of user 7 (69.0 GiB), VLLM::EngineCore 43 of user 7";
         assert!(finding.text.ends_with(holders), "{}", finding.text);
-        let unseen = told(1, &Reading { holders: Vec::new(), ..held }, &owner);
+        let unseen = told(1, &DeviceMemory { holders: Vec::new(), ..held }, "570.1", &owner);
         assert!(unseen.text.ends_with("held by a process that is not seen from here"), "{}", unseen.text);
     }
 

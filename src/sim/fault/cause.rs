@@ -212,7 +212,7 @@ impl Cause {
                 .to_owned(),
             Self::Nccl => "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)".to_owned(),
             Self::Network => "socket.gaierror: [Errno -3] Temporary failure in name resolution".to_owned(),
-            Self::DiskFull => "OSError: [Errno 28] No space left on device: '/root/.cache/vllm/torch_compile_cache/0f3c/rank_0_0'"
+            Self::DiskFull => "OSError: [Errno 28] No space left on device: '/home/ada/.cache/vllm/torch_compile_cache/0f3c/rank_0_0'"
                 .to_owned(),
             Self::TooManyFiles => "OSError: [Errno 24] Too many open files".to_owned(),
             Self::WorkerKilled => "RuntimeError: Executor failed.".to_owned(),

@@ -1,9 +1,9 @@
 //! For how long nothing has moved, and what moves while an engine starts.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::server::LogTail;
 
 /// Counts the time in which nothing moves.
 ///
@@ -88,17 +88,14 @@ impl Start {
 /// shm_broadcast.py`, every 60 s, and `v1/engine/utils.py`, every 10 s.
 const WAITING: [&str; 2] = ["No available shared memory broadcast block found", "core engine proc(s) to "];
 
-/// What is read of a log that has grown by more since the last look.
-const MOST_READ: u64 = 64 << 10;
-
 /// Characters that are kept of a line.
 const MOST_LINE: usize = 200;
 
-/// Follows a log without reading it as a whole.
-#[derive(Clone, Debug)]
+/// Tells a log that moves from one that only repeats that it waits.
+#[derive(Debug)]
 pub(super) struct Log {
-    path: PathBuf,
-    seen: Option<(u64, SystemTime)>,
+    tail: LogTail,
+    length: u64,
     moves: u64,
     /// The last line that is not empty, and when it was seen first.
     last: Option<(String, Instant)>,
@@ -106,40 +103,26 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), seen: None, moves: 0, last: None }
+        Self { tail: LogTail::new(path), length: 0, moves: 0, last: None }
     }
 
     /// How often it has moved so far.
     pub(super) fn look(&mut self, now: Instant) -> u64 {
-        // A log that cannot be read does not move.
-        let Ok(metadata) = std::fs::metadata(&self.path) else { return self.moves };
-        let found = (metadata.len(), metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
-        if self.seen == Some(found) {
+        let length = self.tail.length();
+        if length == self.length {
             return self.moves;
         }
-        let from = self.seen.map_or(0, |(length, _)| length);
-        self.seen = Some(found);
-        // One that did not become longer was written anew.
-        let added = self.read_from(if found.0 > from { from } else { 0 }, found.0);
-        let mut lines = added.lines().filter(|line| !line.trim().is_empty()).peekable();
-        if found.0 <= from || lines.any(|line| !WAITING.iter().any(|waiting| line.contains(waiting))) {
+        self.length = length;
+        let added = self.tail.read_new();
+        let lines: Vec<_> = added.split(['\n', '\r']).filter(|line| !line.trim().is_empty()).collect();
+        // A line that is not whole yet moves it as well.
+        if lines.is_empty() || lines.iter().any(|line| !WAITING.iter().any(|waiting| line.contains(waiting))) {
             self.moves += 1;
         }
-        if let Some(line) = added.lines().rev().find(|line| !line.trim().is_empty()) {
+        if let Some(line) = lines.last() {
             self.last = Some((line.trim().chars().take(MOST_LINE).collect(), now));
         }
         self.moves
-    }
-
-    fn read_from(&self, from: u64, to: u64) -> String {
-        let read = || -> std::io::Result<Vec<u8>> {
-            let mut file = File::open(&self.path)?;
-            file.seek(SeekFrom::Start(from.max(to.saturating_sub(MOST_READ))))?;
-            let mut bytes = Vec::new();
-            file.take(MOST_READ).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
     }
 
     /// The last line in words, with its age.
