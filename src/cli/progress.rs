@@ -1,5 +1,6 @@
 //! What a person watches while a study runs: a live line on a terminal, plain lines or JSON lines elsewhere.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::report::{self, number};
 use crate::rule::Removed;
 use crate::store::{Incident, Scored};
 use crate::trial::Outcome;
-use crate::tuner::{CONFIRMATION, Ending, Event, Phase, WrongRule};
+use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Pause, Phase, WrongRule};
 
 /// Receives events from the tuner and from the load's thread.
 pub(super) struct Progress {
@@ -67,13 +68,23 @@ impl Mode {
 
 #[derive(Default)]
 struct State {
+    /// The trial that was told of last.
     number: u32,
     launched: u32,
-    phase: Option<Phase>,
+    /// Trials without an outcome.
+    open: BTreeMap<u32, Open>,
     best: Option<f64>,
     /// Trials launched in this run, and since when, for the time that is left.
     launched_here: u32,
     began: Option<Instant>,
+}
+
+/// What is known of a trial without an outcome: its phase, and how many of the phase's requests have ended.
+#[derive(Default)]
+struct Open {
+    phase: Option<Phase>,
+    done: usize,
+    total: usize,
 }
 
 impl Progress {
@@ -110,34 +121,45 @@ impl Progress {
                 }
             }
             Mode::Lines => {
-                if let Some(line) = self.line(event, &state) {
+                if let Some(line) = self.line(event) {
                     write_line(&line);
                 }
             }
             Mode::Live(bar) => {
-                if let Some(line) = self.line(event, &state) {
+                if let Some(line) = self.line(event) {
                     bar.println(line);
                 }
-                if let Event::Progress { done, total } = event {
-                    bar.set_length(*total as u64);
-                    bar.set_position(*done as u64);
-                } else {
-                    bar.set_length(1);
-                    bar.set_position(0);
-                }
+                let sum = |of: fn(&Open) -> usize| state.open.values().map(of).sum::<usize>() as u64;
+                bar.set_length(sum(|open| open.total).max(1));
+                bar.set_position(sum(|open| open.done));
                 bar.set_message(self.live_text(&state));
             }
         }
     }
 
-    /// `trial 5, launch 3 of 16, measuring, best 1234, about 40 s left`: rejected trials have numbers too.
+    /// `trial 5, launch 3 of 16, measuring, best 1234, about 40 s left`: rejected trials have numbers too. Where several
+    /// run, `8 trials, launches 3 to 10 of 16, 2 starting, 6 measuring, ...`.
     fn live_text(&self, state: &State) -> String {
         let of = self.trials.map(|trials| format!(" of {trials}")).unwrap_or_default();
-        let phase = state.phase.map(|phase| format!(", {phase}")).unwrap_or_default();
         let best = state.best.map(|best| format!(", best {}", number(best))).unwrap_or_default();
         let left = self.time_left(state).map(|left| format!(", about {} left", coarse(left))).unwrap_or_default();
-        let position = state.launched + u32::from(self.trials.is_none_or(|trials| state.launched < trials));
-        format!("trial {}, launch {position}{of}{phase}{best}{left}", state.number)
+        let most = self.trials.unwrap_or(u32::MAX);
+        let first = state.launched.saturating_add(1).min(most);
+        let what = match state.open.len() {
+            0 | 1 => {
+                let phase = state.open.values().find_map(|open| open.phase);
+                let phase = phase.map(|phase| format!(", {phase}")).unwrap_or_default();
+                format!("trial {}, launch {first}{of}{phase}", state.number)
+            }
+            several => {
+                let last = state.launched.saturating_add(u32::try_from(several).unwrap_or(u32::MAX)).min(most);
+                let count = |phase| state.open.values().filter(|open| open.phase == Some(phase)).count();
+                let phases = Phase::ALL.map(|phase| (phase, count(phase))).into_iter().filter(|(_, count)| *count > 0);
+                let phases: String = phases.map(|(phase, count)| format!(", {count} {phase}")).collect();
+                format!("{several} trials, launches {first} to {last}{of}{phases}")
+            }
+        };
+        format!("{what}{best}{left}")
     }
 
     fn time_left(&self, state: &State) -> Option<Duration> {
@@ -147,7 +169,7 @@ impl Progress {
     }
 
     /// The line that an event is worth, without colour or cursor movement.
-    fn line(&self, event: &Event, state: &State) -> Option<String> {
+    fn line(&self, event: &Event) -> Option<String> {
         match event {
             Event::Begin { study, stored: 0, .. } => Some(format!("study {study}: new")),
             Event::Begin { study, stored, launched, best } => {
@@ -172,17 +194,23 @@ impl Progress {
                 ))
             }
             Event::Launch { number, proposed_by, config } => {
-                let again = if *proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
+                let again = if proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
                 Some(format!("trial {number}: launching{again} {}", config.without(&self.fixed)))
             }
-            Event::Differs { differences } => {
+            Event::Differs { number, differences } => {
                 let told: Vec<_> = differences.iter().map(ToString::to_string).collect();
-                Some(format!("trial {}: the engine runs with other values: {}", state.number, told.join("; ")))
+                Some(format!("trial {number}: the engine runs with other values: {}", told.join("; ")))
             }
-            Event::Void { reasons } => Some(format!(
-                "trial {}: measuring again, the load generator was the bottleneck: {reasons}",
-                state.number
-            )),
+            Event::Void { number, reasons } => {
+                Some(format!("trial {number}: measuring again, the load generator was the bottleneck: {reasons}"))
+            }
+            Event::Interference { found, at_a_time } => Some(interference_line(found.as_ref(), *at_a_time)),
+            Event::SetAside { number, slots, pause } => {
+                let Pause { failures, last, .. } = &**pause;
+                let (slots, kind) = (list(slots), last.failure.kind);
+                Some(format!("trial {number}: {failures} launches failed with {kind}; trying others than {slots}"))
+            }
+            Event::Also { error } => Some(format!("moreover: {error}")),
             Event::Retry { incident, wait } => {
                 let Incident { number, failure, .. } = &**incident;
                 let when = if wait.is_zero() { "at once".to_owned() } else { format!("in {}", fine(*wait)) };
@@ -191,9 +219,9 @@ impl Progress {
                     failure.kind, failure.message
                 ))
             }
-            Event::Phase(phase) if self.verbose => Some(format!("trial {}: {phase}", state.number)),
+            Event::Phase { number, phase } if self.verbose => Some(format!("trial {number}: {phase}")),
             // The error that follows an interruption or a pause says it.
-            Event::Phase(_)
+            Event::Phase { .. }
             | Event::Progress { .. }
             | Event::Paused(_)
             | Event::End(Ending::Interrupted | Ending::Paused(_)) => None,
@@ -246,9 +274,27 @@ impl Progress {
             Event::Launch { number, proposed_by, config } => {
                 json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config})
             }
-            Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
-            Event::Differs { differences } => json!({"event": "differs", "differences": differences}),
-            Event::Void { reasons } => json!({"event": "void", "reasons": reasons}),
+            Event::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
+            Event::Differs { number, differences } => {
+                json!({"event": "differs", "trial": number, "differences": differences})
+            }
+            Event::Void { number, reasons } => json!({"event": "void", "trial": number, "reasons": reasons}),
+            Event::Interference { found, at_a_time } => json!({
+                "event": "interference",
+                "alone": found.as_ref().map(|found| found.alone),
+                "together": found.as_ref().map(|found| &found.together),
+                "spoilt": found.as_ref().map(|found| found.spoilt),
+                "cost": found.as_ref().map(|found| found.cost),
+                "limit": found.as_ref().map(|found| found.limit),
+                "at_a_time": at_a_time,
+            }),
+            Event::SetAside { number, slots, pause } => json!({
+                "event": "set_aside",
+                "trial": number,
+                "slots": slots,
+                "last": report::incident_json(&pause.last),
+            }),
+            Event::Also { error } => json!({"event": "note", "text": error}),
             Event::Retry { incident, wait } => {
                 let mut json = report::incident_json(incident);
                 json["event"] = "retry".into();
@@ -263,7 +309,9 @@ impl Progress {
                 "hint": pause.hint,
             }),
             Event::Progress { .. } if !self.verbose => return None,
-            Event::Progress { done, total } => json!({"event": "progress", "done": done, "total": total}),
+            Event::Progress { number, done, total } => {
+                json!({"event": "progress", "trial": number, "done": done, "total": total})
+            }
             Event::Trial { trial, improves, .. } => json!({
                 "event": "trial",
                 "trial": trial.trial.number,
@@ -289,8 +337,16 @@ impl State {
                 self.began = Some(Instant::now());
             }
             Event::Launch { number, .. } => self.number = *number,
-            Event::Phase(phase) => self.phase = Some(*phase),
+            Event::Phase { number, phase } => {
+                self.number = *number;
+                self.open.insert(*number, Open { phase: Some(*phase), ..Open::default() });
+            }
+            Event::Progress { number, done, total } => {
+                let open = self.open.entry(*number).or_default();
+                (open.done, open.total) = (*done, *total);
+            }
             Event::Trial { trial, best, launched, .. } => {
+                self.open.remove(&trial.trial.number);
                 // The next one is checked before it is launched.
                 self.number = trial.trial.number + 1;
                 self.launched_here += launched.saturating_sub(self.launched);
@@ -307,10 +363,37 @@ impl State {
             | Event::Void { .. }
             | Event::Retry { .. }
             | Event::Paused(_)
-            | Event::Progress { .. }
+            | Event::Interference { .. }
+            | Event::SetAside { .. }
+            | Event::Also { .. }
             | Event::End(_) => {}
         }
     }
+}
+
+fn interference_line(found: Option<&Interference>, at_a_time: usize) -> String {
+    let Some(found) = found else {
+        return format!("how much trials cost each other is not known; {at_a_time} run at a time");
+    };
+    let (alone, limit) = (number(found.alone), number(100.0 * found.limit));
+    let values: Vec<_> = found.together.iter().map(|value| number(*value)).collect();
+    let spoilt = match found.spoilt {
+        0 => String::new(),
+        spoilt => format!(", {spoilt} failed or were over a limit"),
+    };
+    let (values, cost) = (values.join(", "), number(100.0 * found.cost));
+    let verdict = if found.is_too_much() {
+        format!("more than slots.max_interference of {limit} % allows: from here on trials run one at a time")
+    } else {
+        format!("{at_a_time} run at a time")
+    };
+    format!("the defaults alone {alone}, at the same time on all slots {values}{spoilt}: {cost} % lost; {verdict}")
+}
+
+/// `slot 3` or `slots 2, 3`.
+fn list(slots: &[usize]) -> String {
+    let numbers: Vec<_> = slots.iter().map(ToString::to_string).collect();
+    format!("slot{} {}", if slots.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }
 
 fn live_line() -> ProgressBar {

@@ -18,7 +18,7 @@ use crate::report::number;
 use crate::sampler::{self, Past};
 use crate::store::{Difference, Incident, Ranked, Store, Study};
 use crate::trial::FailureKind;
-use crate::tuner::{Ending, Inquiry, Stop, TuneError, Tuner, detect, preflight_setup};
+use crate::tuner::{Ending, Inquiry, Slots, Stop, TuneError, Tuner, detect, preflight_setup};
 
 #[derive(Debug, Args)]
 pub(super) struct Tune {
@@ -38,6 +38,10 @@ pub(super) struct Tune {
         sampler::SAMPLERS.iter().map(|s| clap::builder::PossibleValue::new(s.name()).help(s.summary()))
     ))]
     sampler: Option<String>,
+    /// Trials at a time: each on a GPU of its own, or on as many as it needs; without GPUs on an equal share of the
+    /// processors.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    parallel: Option<u32>,
     /// Print the launch commands that would be tried first, and start nothing.
     #[arg(long)]
     dry_run: bool,
@@ -61,7 +65,11 @@ impl Tune {
         if let Some(name) = &self.sampler {
             job.sampler = sampler::find(name).ok_or_else(|| Failure::new(USAGE, unknown_sampler(name)))?;
         }
-        let installed = detect(&job).await;
+        if self.parallel.is_some() {
+            job.slots.get_or_insert_default().parallel = self.parallel;
+        }
+        let mut installed = detect(&job).await;
+        let slots = Slots::resolve(&job, &mut installed)?;
         job.check_release(installed.version)?;
         if self.dry_run {
             return dry_run(&job, &installed);
@@ -80,6 +88,9 @@ impl Tune {
                 installed.version
             ));
         }
+        if let Some(slots) = slots.describe() {
+            progress.note(&slots);
+        }
         let setup = preflight_setup(&job, &installed, store.path()).unwrap_or_else(|reason| {
             progress.note(&format!("no preflight: {reason}"));
             None
@@ -89,11 +100,11 @@ impl Tune {
             job: &job,
             store: &store,
             installed,
-            inquiry: Inquiry::new(setup),
+            slots,
+            inquiry: Inquiry::new(setup).into(),
             observer: Arc::new(move |event| watcher.on(&event)),
             // The first signal ends the study in order, the second at once.
             stop: signal::follow(Stop::No, |stop| *stop = if *stop == Stop::No { Stop::Gently } else { Stop::Now })?,
-            held: None,
         };
         let result = tuner.run().await;
         progress.finish();

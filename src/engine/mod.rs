@@ -99,6 +99,10 @@ pub trait Engine: Sync {
     /// The Python of this machine that runs the command, where it is known.
     fn preflight_python(&self, command: &[String]) -> Option<String>;
 
+    /// The variable that says from which port on the engine looks for those on which its processes talk to each other.
+    /// `None` where it would have two of them take the same one.
+    fn port_variable(&self, config: &Config) -> Option<&'static str>;
+
     /// The device that the engine computes on, as far as its arguments and its version's text tell.
     fn device(&self, args: &[String], version: Option<&str>) -> Option<Device>;
 }
@@ -176,7 +180,8 @@ mod tests {
 
     fn filling() -> Filling {
         let (name, log) = ("n".to_owned(), PathBuf::from("/log"));
-        Filling { port: 8123, name, log, trial: 1, variables: Vec::new() }
+        let (devices, processors) = ("all".to_owned(), "0".to_owned());
+        Filling { port: 8123, name, log, trial: 1, devices, processors, variables: Vec::new() }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::document::nearest;
 
 /// Everything that may stand between braces.
-pub const PLACEHOLDERS: [&str; 5] = ["port", "name", "log", "trial", "env"];
+pub const PLACEHOLDERS: [&str; 7] = ["port", "name", "log", "trial", "devices", "processors", "env"];
 
 /// Stands for several words, so that it is a word of its own.
 const VARIABLES: &str = "env";
@@ -47,6 +47,10 @@ pub struct Filling {
     /// Absolute.
     pub log: PathBuf,
     pub trial: u32,
+    /// The GPUs that the launch may use, as `CUDA_VISIBLE_DEVICES` names them; `all` where it may use every one.
+    pub devices: String,
+    /// The processors that it may use, as `0-3,8`.
+    pub processors: String,
     /// Names of the variables that `{env}` hands on, as `-e NAME`: the wrapper takes the values from its own environment,
     /// so that no secret gets into a command line.
     pub variables: Vec<String>,
@@ -80,6 +84,8 @@ impl Filling {
             Piece::Placeholder("name") => self.name.clone(),
             Piece::Placeholder("log") => self.log.display().to_string(),
             Piece::Placeholder("trial") => self.trial.to_string(),
+            Piece::Placeholder("devices") => self.devices.clone(),
+            Piece::Placeholder("processors") => self.processors.clone(),
             // Refused when the study was read.
             Piece::Placeholder(other) => format!("{{{other}}}"),
         };
@@ -170,6 +176,8 @@ mod tests {
             name: "setpoint-chat-3-0badcafe".to_owned(),
             log: PathBuf::from("/data/trial-0003.log"),
             trial: 3,
+            devices: "2,3".to_owned(),
+            processors: "8-15".to_owned(),
             variables: vec!["HF_TOKEN".to_owned(), "SETPOINT_LAUNCH".to_owned()],
         }
     }
@@ -180,10 +188,10 @@ mod tests {
 
     #[test]
     fn a_launch_fills_in_what_only_it_knows() {
-        let line =
-            "docker run --name {name} {env} -p 127.0.0.1:{port}:{port} --label trial={trial} -v {log}:/log image";
-        let expected = "docker run --name setpoint-chat-3-0badcafe -e HF_TOKEN -e SETPOINT_LAUNCH -p \
-                        127.0.0.1:8123:8123 --label trial=3 -v /data/trial-0003.log:/log image";
+        let line = "docker run --name {name} {env} --gpus \"device={devices}\" --cpuset-cpus {processors} \
+                    -p 127.0.0.1:{port}:{port} --label trial={trial} -v {log}:/log image";
+        let expected = "docker run --name setpoint-chat-3-0badcafe -e HF_TOKEN -e SETPOINT_LAUNCH \
+                        --gpus \"device=2,3\" --cpuset-cpus 8-15 -p 127.0.0.1:8123:8123 --label trial=3 -v /data/trial-0003.log:/log image";
         assert_eq!(filled(line), expected);
     }
 
@@ -199,7 +207,11 @@ mod tests {
     #[test]
     fn what_does_not_exist_is_refused_with_the_nearest_name() {
         let error = check_word("--port={prot}").unwrap_err();
-        assert_eq!(error.to_string(), "`{prot}` is not a placeholder; there are {port}, {name}, {log}, {trial}, {env}");
+        assert_eq!(
+            error.to_string(),
+            "`{prot}` is not a placeholder; there are {port}, {name}, {log}, {trial}, \
+                    {devices}, {processors}, {env}"
+        );
         assert_eq!(error.hint(), "did you mean `{port}`?");
         let error = check_word("{something_else}").unwrap_err();
         assert_eq!(error.hint(), "write `{{something_else}}` where the braces are meant as they are");

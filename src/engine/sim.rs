@@ -1,6 +1,7 @@
 //! The simulated engine: `setpoint sim serve`, a process of its own with vLLM's flags.
 
 use super::Engine;
+use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
 use crate::twin::DevicePreset;
 
@@ -30,6 +31,10 @@ impl Engine for Sim {
 
     fn preflight_python(&self, _: &[String]) -> Option<String> {
         None
+    }
+
+    fn port_variable(&self, config: &Config) -> Option<&'static str> {
+        super::vllm::Vllm.port_variable(config)
     }
 
     fn device(&self, args: &[String], _: Option<&str>) -> Option<Device> {

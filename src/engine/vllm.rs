@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{Engine, python_of};
+use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
 
 pub(super) struct Vllm;
@@ -44,6 +45,13 @@ impl Engine for Vllm {
         python_of(command, "vllm").filter(|python| direct && is_python(python))
     }
 
+    /// `get_open_port` of `vllm/utils/network_utils.py` takes the first free one from `VLLM_PORT` on. Data-parallel engines
+    /// do so at the same time, before any of them has bound it.
+    fn port_variable(&self, config: &Config) -> Option<&'static str> {
+        let engines = config.get_i64("data-parallel-size").unwrap_or(1);
+        (engines <= 1).then_some("VLLM_PORT")
+    }
+
     fn device(&self, _: &[String], version: Option<&str>) -> Option<Device> {
         version.is_some_and(|version| version.ends_with("+cpu")).then_some(Device::Cpu)
     }
@@ -52,6 +60,12 @@ impl Engine for Vllm {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn engines_that_would_look_for_a_port_at_the_same_time_are_not_told_where() {
+        assert_eq!(Vllm.port_variable(&Config::new().with("tensor-parallel-size", 4_i64)), Some("VLLM_PORT"));
+        assert_eq!(Vllm.port_variable(&Config::new().with("data-parallel-size", 2_i64)), None);
+    }
 
     #[test]
     fn only_an_engine_that_is_run_directly_has_a_python_to_ask() {

@@ -76,6 +76,46 @@ impl Gpu {
     }
 }
 
+/// A GPU of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuPlace {
+    /// As `CUDA_VISIBLE_DEVICES` names it; an index is to be read with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+    pub name: String,
+    /// Node of memory that is near; `None` where the kernel does not tell.
+    pub node: Option<u32>,
+}
+
+impl GpuPlace {
+    /// The GPUs that an engine started with this `CUDA_VISIBLE_DEVICES` would see, each to be given to another one.
+    ///
+    /// # Errors
+    /// When there is no driver, no device, or none that is visible.
+    pub fn all(variable: Option<&str>) -> Result<Vec<Self>, GpuError> {
+        let nvml = Nvml::init()?;
+        let count = nvml.device_count()?;
+        let devices: Vec<_> = (0..count).map(|index| nvml.device_by_index(index)).collect::<Result<_, _>>()?;
+        let uuids = devices.iter().map(nvml_wrapper::Device::uuid).collect::<Result<Vec<_>, _>>()?;
+        let uuids: Vec<_> = uuids.iter().map(String::as_str).collect();
+        let indices = visible_devices(&uuids, variable);
+        match (indices.is_empty(), variable) {
+            (true, Some(variable)) => return Err(GpuError::NoneVisible(variable.to_owned(), uuids.len())),
+            (true, None) => return Err(GpuError::NoDevice),
+            (false, _) => {}
+        }
+        let node = |index: usize| node(&devices[index].pci_info().ok()?.bus_id);
+        Ok(indices.into_iter().map(|index| Self { name: index.to_string(), node: node(index) }).collect())
+    }
+}
+
+/// The node near a device on the PCI bus, of which the driver writes the domain with eight digits and the kernel with four.
+fn node(bus_id: &str) -> Option<u32> {
+    let (domain, rest) = bus_id.split_once(':')?;
+    let domain = u32::from_str_radix(domain, 16).ok()?;
+    let file = format!("/sys/bus/pci/devices/{domain:04x}:{}/numa_node", rest.to_lowercase());
+    // -1 where the firmware does not say.
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
 /// Each kind with its count, in the order of their first devices.
 fn names(seen: &[&Reading]) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
@@ -202,6 +242,10 @@ mod tests {
         match Gpu::detect(None) {
             Ok(gpu) => assert!(gpu.count > Some(0) && gpu.memory > Some(0) && gpu.capability > Some((0, 0)), "{gpu:?}"),
             Err(error) => assert!(error.to_string().starts_with("the driver"), "{error}"),
+        }
+        match GpuPlace::all(None) {
+            Ok(places) => assert_eq!(places.len(), usize::try_from(Gpu::detect(None).unwrap().count.unwrap()).unwrap()),
+            Err(error) => assert_eq!(Some(error), Gpu::detect(None).err()),
         }
     }
 }

@@ -6,12 +6,14 @@ mod gpu;
 mod host;
 mod model;
 mod oom;
+mod processors;
 mod version;
 
 pub use device::{Device, Gpu};
 pub use device_memory::{DeviceMemory, DeviceMemoryReader, Holder};
-pub use gpu::{GpuError, visible_devices};
+pub use gpu::{GpuError, GpuPlace, visible_devices};
 pub use host::{Host, HostLimits};
 pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};
 pub use oom::OomKills;
+pub use processors::{Core, Processors, ProcessorsError, divide};
 pub use version::{EngineVersion, VersionError};

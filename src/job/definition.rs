@@ -26,7 +26,7 @@ impl Job {
                 (parameter.name.clone(), json!({"domain": parameter.domain.to_string(), "when": when}))
             })
             .collect();
-        json!({
+        let mut definition = json!({
             "engine": {
                 "kind": self.engine.engine.kind(),
                 // As written: defaults and absolute paths differ between machines and builds.
@@ -40,7 +40,11 @@ impl Job {
             "workload": self.workload.definition(),
             "load": load(&self.load),
             "objective": self.objective,
-        })
+        });
+        if let Some(slots) = &self.slots {
+            definition["slots"] = slots.definition();
+        }
+        definition
     }
 }
 

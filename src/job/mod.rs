@@ -10,6 +10,7 @@ mod objective;
 mod paths;
 mod profile;
 mod search;
+mod slots;
 mod space;
 mod workload;
 
@@ -32,6 +33,7 @@ pub use load::{LoadJob, follow, repeated};
 pub use model::ModelJob;
 pub use profile::{Profile, ProfileRun};
 pub use search::Search;
+pub use slots::SlotsJob;
 pub use space::SpaceJob;
 pub use workload::WorkloadJob;
 
@@ -50,6 +52,8 @@ pub struct Job {
     pub load: LoadJob,
     pub objective: Objective,
     pub budget: Budget,
+    /// Where trials run on slots; `None` for one at a time with everything.
+    pub slots: Option<SlotsJob>,
 }
 
 impl std::fmt::Debug for dyn Sampler {
@@ -107,7 +111,9 @@ impl Job {
             root.section("workload", |section| WorkloadJob::read(section, &paths, seed, &model, &mut load))?;
         let objective = root.section("objective", |section| objective::read(section, &load))?;
         let budget = root.section("budget", read_budget)?;
-        Ok(Self { file: file.to_owned(), name, seed, sampler, engine, model, space, workload, load, objective, budget })
+        let slots = root.optional_section("slots", SlotsJob::read)?;
+        let file = file.to_owned();
+        Ok(Self { file, name, seed, sampler, engine, model, space, workload, load, objective, budget, slots })
     }
 
     /// Another seed, of sampler, workload and arrivals.

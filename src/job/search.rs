@@ -70,6 +70,12 @@ impl<'a> Search<'a> {
         rule::predict_memory(&config.merged(&self.arguments), &self.facts)
     }
 
+    /// How many devices of this host a launch of this configuration computes on.
+    #[must_use]
+    pub fn devices_needed(&self, config: &Config) -> u64 {
+        rule::devices_needed(&config.merged(&self.arguments), &self.facts)
+    }
+
     /// Why a launch of this configuration would be wasted.
     #[must_use]
     pub fn rejection(&self, config: &Config) -> Option<Finding> {

@@ -21,7 +21,7 @@ use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::{Learned, Prediction};
 
 pub use effective::Effective;
-pub use family::{memory_launch, optional_packages, predict_memory};
+pub use family::{devices_needed, memory_launch, optional_packages, predict_memory};
 pub use narrow::{Narrowing, narrow};
 pub use removal::{RISK, Removal, Removed, removal};
 pub use unchecked::{unchecked, unchecked_of_model};
@@ -283,8 +283,13 @@ pub fn repair_found(config: &Config, rejection: Option<&Finding>, facts: &Facts<
 pub(crate) mod tests {
     use super::*;
 
-    /// The most severe finding for arguments of a release, on a model with 4 layers, 4 heads, 2 KV heads, length 4096.
-    pub(crate) fn verdict(version: &str, device: Device, line: &str) -> Option<(&'static str, bool, String)> {
+    /// What `look` finds for arguments of a release, on a model with 4 layers, 4 heads, 2 KV heads, length 4096.
+    pub(crate) fn with_facts<T>(
+        version: &str,
+        device: Device,
+        line: &str,
+        look: impl FnOnce(&Config, &Facts<'_>) -> T,
+    ) -> T {
         let model = ModelShape::from_json(&serde_json::json!({
             "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
             "max_position_embeddings": 4096, "vocab_size": 4096, "intermediate_size": 512
@@ -292,8 +297,12 @@ pub(crate) mod tests {
         let version: EngineVersion = version.parse().unwrap();
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap();
-        let facts = Facts::new(&model, version, device);
-        let finding = check(&config, &facts).into_iter().next()?;
+        look(&config, &Facts::new(&model, version, device))
+    }
+
+    /// The most severe finding.
+    pub(crate) fn verdict(version: &str, device: Device, line: &str) -> Option<(&'static str, bool, String)> {
+        let finding = with_facts(version, device, line, check).into_iter().next()?;
         Some((finding.rule, finding.severity.rejects(), finding.message))
     }
 

@@ -28,10 +28,12 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
 use crate::engine::Exit;
-use crate::facts::OomKills;
+use crate::facts::{OomKills, Processors};
 use family::Family;
 pub use gate::{Baseline, Held, StillHeld};
 use keeper::Keeper;
@@ -41,7 +43,7 @@ pub use marker::Marker;
 pub use owed::Owed;
 pub use owner::Owner;
 pub use pipe::{Pipe, PipeError};
-pub use port::{RANGE as PORTS, free_port};
+pub use port::{Ports, RANGE as PORTS, free_port};
 use process::Entry;
 pub use processes::Processes;
 pub use ready::{OnLine, Ready, StartError};
@@ -59,6 +61,8 @@ pub struct Spawn {
     pub command: Vec<String>,
     /// Variables added to the tuner's own environment.
     pub env: BTreeMap<String, String>,
+    /// Those that it may run on; `None` for those of the tuner.
+    pub processors: Option<Processors>,
     /// Receives standard output and standard error. A file needs nobody to drain it, so it can never block the engine.
     pub log: PathBuf,
     pub marker: Marker,
@@ -114,9 +118,12 @@ impl Server {
         let mut command = Command::new(program);
         command.args(arguments).envs(&spawn.env);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
+        let failed = |source| SpawnError::Program { program: program.clone(), source };
+        if let Some(processors) = &spawn.processors {
+            keep_to(&mut command, processors).map_err(|error| failed(error.into()))?;
+        }
         let stale = port::listeners(spawn.port);
-        let (child, family) = start(&mut command, spawn.marker.clone(), log.id())
-            .map_err(|source| SpawnError::Program { program: program.clone(), source })?;
+        let (child, family) = start(&mut command, spawn.marker.clone(), log.id()).map_err(failed)?;
         let log = Arc::new(log);
         Ok(Self {
             child,
@@ -174,6 +181,18 @@ impl Server {
     pub fn tail(&self) -> LogTail {
         LogTail::new(self.log.path())
     }
+}
+
+/// The program, and what it starts, is to run on these processors only.
+fn keep_to(command: &mut Command, processors: &Processors) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    processors.iter().try_for_each(|number| set.set(number as usize))?;
+    // SAFETY: `sched_setaffinity` is a plain system call and reads no memory but the set, which the closure owns.
+    #[expect(unsafe_code, reason = "before the program runs: it counts its processors when it starts")]
+    unsafe {
+        command.pre_exec(move || sched_setaffinity(Pid::from_raw(0), &set).map_err(std::io::Error::from));
+    }
+    Ok(())
 }
 
 /// Starts a marked process in a session of its own. `log` is the file that it writes to, by device and inode.

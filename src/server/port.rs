@@ -1,6 +1,8 @@
-//! Ports: finding a free one, and finding out whose listener answers on it.
+//! Ports: finding free ones, and finding out whose listener answers on one.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::sync::{Mutex, PoisonError};
 
 use procfs::net::TcpState;
 use rand::RngExt;
@@ -31,6 +33,68 @@ pub fn free_port() -> std::io::Result<u16> {
     Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into()))
 }
 
+/// Consecutive ports of one launch, for it to serve on and for what its processes tell each other. Until they are dropped no
+/// other launch of this process gets any of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ports {
+    first: u16,
+    count: u16,
+}
+
+/// First port and number of those that launches of this process have.
+static TAKEN: Mutex<BTreeMap<u16, u16>> = Mutex::new(BTreeMap::new());
+
+impl Ports {
+    /// Takes `count` ports in a row that nothing listens on now.
+    ///
+    /// # Errors
+    /// When none of the range were free.
+    pub fn take(count: u16) -> std::io::Result<Self> {
+        let mut rng = rand::rng();
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let first = rng.random_range(RANGE.start..RANGE.end - count);
+            let ports = first..first + count;
+            let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+            if taken.iter().any(|(other, length)| *other < ports.end && ports.start < other + length) {
+                continue;
+            }
+            match ports.clone().try_for_each(|port| TcpListener::bind((HOST, port)).map(drop)) {
+                Ok(()) => {
+                    taken.insert(first, count);
+                    return Ok(Self { first, count });
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into()))
+    }
+
+    /// For the server itself.
+    #[must_use]
+    pub fn serving(&self) -> u16 {
+        self.first
+    }
+
+    /// The first for what the processes of the launch tell each other; `None` where there is only the one.
+    #[must_use]
+    pub fn internal(&self) -> Option<u16> {
+        (self.count > 1).then(|| self.first + 1)
+    }
+
+    /// First and last.
+    #[must_use]
+    pub fn ends(&self) -> (u16, u16) {
+        (self.first, self.first + self.count - 1)
+    }
+}
+
+impl Drop for Ports {
+    fn drop(&mut self) {
+        TAKEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.first);
+    }
+}
+
 /// Inodes of the sockets that get connections to this port of [`HOST`].
 pub(super) fn listeners(port: u16) -> Vec<u64> {
     let four = procfs::net::tcp().unwrap_or_default();
@@ -56,6 +120,23 @@ mod tests {
         assert_eq!(inodes.len(), 1);
         assert!(holds_socket(&[Process::myself()?], inodes[0]));
         assert!(!holds_socket(&[], inodes[0]));
+        Ok(())
+    }
+
+    #[test]
+    fn launches_have_no_port_in_common_until_one_gives_its_own_back() -> std::io::Result<()> {
+        let taken: Vec<_> = (0..100).map(|_| Ports::take(32)).collect::<std::io::Result<_>>()?;
+        let mut ends: Vec<_> = taken.iter().map(Ports::ends).collect();
+        ends.sort_unstable();
+        assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "{ends:?}");
+        assert!(ends.iter().all(|(first, last)| RANGE.contains(first) && RANGE.contains(last) && last - first == 31));
+        assert_eq!(taken[0].internal(), Some(taken[0].serving() + 1));
+        let listener = TcpListener::bind((HOST, taken[0].ends().1))?;
+        let first = taken[0].serving();
+        drop(taken);
+        assert!(!TAKEN.lock().unwrap().contains_key(&first));
+        drop(listener);
+        assert_eq!(Ports::take(1)?.internal(), None);
         Ok(())
     }
 

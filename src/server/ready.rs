@@ -278,7 +278,17 @@ mod tests {
         let marker = Marker::new(&directory.join("test.db"), "ready", u32::from(port));
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
         let (env, log) = (BTreeMap::new(), directory.join("log"));
-        Server::spawn(&Spawn { command, env, log, marker, port, stop_command: None, forwarded: false }).unwrap()
+        Server::spawn(&Spawn {
+            command,
+            env,
+            log,
+            marker,
+            port,
+            processors: None,
+            stop_command: None,
+            forwarded: false,
+        })
+        .unwrap()
     }
 
     #[tokio::test]

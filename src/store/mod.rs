@@ -4,6 +4,7 @@ mod check;
 mod disagreement;
 mod incident;
 mod open;
+mod placement;
 mod ranking;
 mod rows;
 mod starts;
@@ -25,7 +26,6 @@ use sqlx::SqlitePool;
 use crate::config::Config;
 use crate::facts::Host;
 use crate::objective::{Objective, Score};
-use crate::sampler::Past;
 use crate::trial::{Launch, Outcome, Trial};
 
 use rows::{StudyRow, TrialRow};
@@ -103,6 +103,16 @@ pub struct Counts {
 pub struct Scored {
     pub trial: Trial,
     pub score: Score,
+}
+
+/// A trial as far as those who propose further ones look at it.
+#[derive(Clone, Debug)]
+pub struct Proposed {
+    pub number: u32,
+    pub proposed_by: String,
+    pub config: Config,
+    /// The outcome's name; `running` for one without.
+    pub state: String,
 }
 
 /// What is known of a trial before it is launched.
@@ -251,17 +261,17 @@ impl Store {
         rows.into_iter().map(|row| self.scored(study, row)).collect()
     }
 
-    /// The configurations that were proposed so far, in order, for the sampler.
-    pub async fn history(&self, study: &Study) -> Result<Vec<Past>, StoreError> {
-        let query = "SELECT number, proposed_by, config FROM trials \
-                     WHERE study_id = ? AND state <> 'running' ORDER BY number";
-        let rows: Vec<(i64, String, String)> =
+    /// What was proposed so far, in order.
+    pub async fn proposals(&self, study: &Study) -> Result<Vec<Proposed>, StoreError> {
+        let query = "SELECT number, proposed_by, config, state FROM trials WHERE study_id = ? ORDER BY number";
+        let rows: Vec<(u32, String, String, String)> =
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
-        let past = |(number, proposed_by, config): (i64, String, String)| match serde_json::from_str(&config) {
-            Ok(config) => Ok(Past { proposed_by, config }),
-            Err(error) => Err(self.corrupt(&study.name, number, &error)),
+        let proposed = |(number, proposed_by, config, state): (u32, String, String, String)| {
+            let config = serde_json::from_str(&config);
+            let config = config.map_err(|error| self.corrupt(&study.name, i64::from(number), &error))?;
+            Ok(Proposed { number, proposed_by, config, state })
         };
-        rows.into_iter().map(past).collect()
+        rows.into_iter().map(proposed).collect()
     }
 
     /// One trial with an outcome.

@@ -27,12 +27,13 @@ impl Ranked {
     }
 }
 
-/// Feasible configurations. One that failed in a further trial is none, except where the failure was not its own.
+/// Feasible configurations. One that failed in a further trial is none, except where the failure was not its own. What the
+/// defaults reach next to themselves says how trials disturb each other, not how good they are.
 macro_rules! ranking {
     () => {
         "SELECT min(CASE WHEN state = 'measured' THEN number END), avg(value), count(value), min(value), max(value) \
          FROM trials \
-         WHERE study_id = ? AND state IN ('measured', 'failed') GROUP BY config \
+         WHERE study_id = ? AND state IN ('measured', 'failed') AND proposed_by <> 'interference' GROUP BY config \
          HAVING max(violation) = 0 AND \
          total(state = 'failed' AND reason_code NOT IN ('spawn', 'wrong_server', 'client_bound', \
          'model_unavailable', 'device_busy', 'port_in_use', 'network', 'disk', 'killed')) = 0"
@@ -66,6 +67,7 @@ impl Store {
     pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<Ranked>, StoreError> {
         let query = "SELECT min(number), avg(value), count(*), min(value), max(value) FROM trials \
                      WHERE study_id = ?1 AND state = 'measured' AND value IS NOT NULL \
+                     AND proposed_by <> 'interference' \
                      AND config = (SELECT config FROM trials WHERE study_id = ?1 AND number = ?2) GROUP BY config";
         let row: Option<Group> = sqlx::query_as(query)
             .bind(study.id)

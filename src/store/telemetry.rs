@@ -67,6 +67,7 @@ mod tests {
             "DROP TABLE telemetry",
             "DROP TABLE startups",
             "DROP TABLE incidents",
+            "DROP TABLE placements",
             "DELETE FROM _sqlx_migrations WHERE version >= 4",
         ] {
             sqlx::query(statement).execute(&store.pool).await.unwrap();

@@ -116,6 +116,7 @@ mod tests {
             log: directory.join("log"),
             marker,
             port: 1,
+            processors: None,
             stop_command: None,
             forwarded: false,
         };

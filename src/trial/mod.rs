@@ -2,6 +2,7 @@
 
 mod measurement;
 mod outcome;
+mod placement;
 mod startup;
 mod telemetry;
 
@@ -12,6 +13,7 @@ use crate::config::Config;
 
 pub use measurement::{ClientReport, Direction, Distribution, Interval, Measurement, Speeds, Window};
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
+pub use placement::Placement;
 pub use startup::{Difference, PhaseTime, Startup};
 pub use telemetry::{SERVER_METRICS, SERVER_NAMES};
 

@@ -1,5 +1,6 @@
 //! The winner and the engine's defaults, measured again: the winner of many noisy trials is partly lucky.
 
+use super::slots::CROWD;
 use super::{TuneError, Tuner};
 use crate::config::Config;
 use crate::sampler::Past;
@@ -23,7 +24,8 @@ impl Tuner<'_> {
         let best = self.store.best(study, self.job.objective.goal, 2).await?;
         let mut configs = best.into_iter().map(|ranked| ranked.first.trial.config);
         let challenger = configs.find(|config| Some(config) != baseline.as_ref());
-        let launches = |config: &Config| history.iter().filter(|past| past.config == *config).count();
+        let of = |past: &&Past, config: &Config| past.config == *config && past.proposed_by != CROWD;
+        let launches = |config: &Config| history.iter().filter(|past| of(past, config)).count();
         let candidates = baseline.into_iter().chain(challenger).map(|config| (launches(&config), config));
         let next = candidates.filter(|(launches, _)| *launches < enough).min_by_key(|(launches, _)| *launches);
         Ok(next.map(|(_, config)| (CONFIRMATION, config)))

@@ -45,17 +45,14 @@ pub async fn wrong_rules(
 
 impl Tuner<'_> {
     /// The rules to set aside, told and stored; none where the engine does not answer.
-    pub(super) async fn contradicted(
-        &mut self,
-        study: &Study,
-        removal: &Removal,
-    ) -> Result<Vec<&'static str>, TuneError> {
-        let Some(engine_version) = self.compared(study).await? else { return Ok(Vec::new()) };
-        let Some(preflight) = &self.inquiry.preflight else { return Ok(Vec::new()) };
+    pub(super) async fn contradicted(&self, study: &Study, removal: &Removal) -> Result<Vec<&'static str>, TuneError> {
+        let mut inquiry = self.inquiry.write().await;
+        let Some(engine_version) = self.compared(&mut inquiry, study).await? else { return Ok(Vec::new()) };
+        let Some(preflight) = &inquiry.preflight else { return Ok(Vec::new()) };
         let wrong = match wrong_rules(self.job, &self.installed, removal, preflight).await {
             Ok(wrong) => wrong,
             Err(error) => {
-                self.unanswered(&error).await;
+                self.unanswered(&mut inquiry, &error).await;
                 return Ok(Vec::new());
             }
         };

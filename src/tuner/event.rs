@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Pause, WrongRule};
+use super::{Interference, Pause, WrongRule};
 use crate::config::Config;
 use crate::rule::Removal;
 use crate::store::{Incident, Scored};
@@ -36,7 +36,7 @@ pub enum Event {
     /// A configuration passed the rules and is about to be launched.
     Launch {
         number: u32,
-        proposed_by: &'static str,
+        proposed_by: String,
         config: Config,
     },
     /// The engine's own answer is not to be had, or not to be trusted.
@@ -49,13 +49,33 @@ pub enum Event {
     },
     /// A rule was found wrong and is set aside.
     WrongRule(WrongRule),
-    Phase(Phase),
+    Phase {
+        number: u32,
+        phase: Phase,
+    },
+    /// What trials that run at the same time cost each other, where that could be found out, and how many will do so.
+    Interference {
+        found: Option<Interference>,
+        at_a_time: usize,
+    },
+    /// The environment failed too often on these slots; the trial is tried on others.
+    SetAside {
+        number: u32,
+        slots: Vec<usize>,
+        pause: Box<Pause>,
+    },
+    /// What failed after the error that ends the run.
+    Also {
+        error: String,
+    },
     /// The engine is ready, and runs with other values than it was asked for.
     Differs {
+        number: u32,
         differences: Vec<Difference>,
     },
     /// The load generator was the bottleneck; the load is driven again.
     Void {
+        number: u32,
         reasons: String,
     },
     /// A launch failed for a reason of its environment; the same trial is launched again after a wait.
@@ -67,6 +87,7 @@ pub enum Event {
     Paused(Box<Pause>),
     /// Requests of the present phase that have ended.
     Progress {
+        number: u32,
         done: usize,
         total: usize,
     },
@@ -112,6 +133,11 @@ pub enum Ending {
     /// The environment failed at several launches in a row; the study waits for a person.
     Paused(Box<Pause>),
     Interrupted,
+}
+
+impl Phase {
+    /// In their order.
+    pub const ALL: [Self; 5] = [Self::Checking, Self::Starting, Self::WarmingUp, Self::Measuring, Self::Stopping];
 }
 
 impl std::fmt::Display for Phase {

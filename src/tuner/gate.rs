@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::slots::Place;
 use super::trial::asked;
 use super::{Event, Stop, Tuner};
 use crate::server::{Baseline, StillHeld};
@@ -15,27 +16,28 @@ const HELD_LIMIT: Duration = Duration::from_mins(5);
 
 impl Tuner<'_> {
     /// The level before a launch; `None` where the engine computes on no GPU of this machine.
-    pub(super) fn memory_before(&self) -> Option<Baseline> {
-        Baseline::take(self.devices()?.visible.as_deref())
+    pub(super) fn memory_before(&self, place: &Place) -> Option<Baseline> {
+        Baseline::take(self.devices(place)?.visible.as_deref())
     }
 
     /// After the end of a launch. What is still held then is told, and the next launch waits for it: the outcome of this one
     /// is stored first.
-    pub(super) async fn memory_after(&mut self, baseline: Option<Baseline>) {
+    pub(super) async fn memory_after(&self, place: &mut Place, baseline: Option<Baseline>) {
         let Some(baseline) = baseline else { return };
         if let Some(Err(held)) = self.released(&baseline, RELEASE_LIMIT).await {
             self.tell(&held, "the next launch waits");
-            self.held = Some(baseline);
+            place.held.push(baseline);
         }
     }
 
     /// Before a launch; whether to go on with it.
-    pub(super) async fn wait_for_memory(&mut self) -> bool {
-        let Some(baseline) = self.held.take() else { return true };
-        match self.released(&baseline, HELD_LIMIT).await {
-            None => return false,
-            Some(Ok(())) => {}
-            Some(Err(held)) => self.tell(&held, "launching all the same"),
+    pub(super) async fn wait_for_memory(&self, place: &mut Place) -> bool {
+        for baseline in std::mem::take(&mut place.held) {
+            match self.released(&baseline, HELD_LIMIT).await {
+                None => return false,
+                Some(Ok(())) => {}
+                Some(Err(held)) => self.tell(&held, "launching all the same"),
+            }
         }
         true
     }

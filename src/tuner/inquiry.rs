@@ -80,13 +80,14 @@ pub fn question(job: &Job, installed: &Installed, config: &Config) -> Result<Vec
     let words = command_line(job, installed, config, None)?.split_off(begin);
     // A port and a log such as a launch would have: the parser wants a number where `{port}` stands.
     let (name, log) = ("setpoint".to_owned(), "/dev/null".into());
-    Ok(Filling { port: 8000, name, log, trial: 0, variables: Vec::new() }.words(&words))
+    let (devices, processors) = ("all".to_owned(), "0".to_owned());
+    Ok(Filling { port: 8000, name, log, trial: 0, devices, processors, variables: Vec::new() }.words(&words))
 }
 
 impl Tuner<'_> {
     /// Why a configuration is not to be launched. The engine decides what it can see.
     pub(super) async fn rejection(
-        &mut self,
+        &self,
         study: &Study,
         number: u32,
         config: &Config,
@@ -114,29 +115,30 @@ impl Tuner<'_> {
     }
 
     /// The engine's verdict and release; `None` where it does not answer.
-    async fn ask(&mut self, study: &Study, config: &Config) -> Result<Option<(Verdict, String)>, TuneError> {
+    async fn ask(&self, study: &Study, config: &Config) -> Result<Option<(Verdict, String)>, TuneError> {
         let Ok(args) = question(self.job, &self.installed, config) else { return Ok(None) };
-        let Some(version) = self.compared(study).await? else { return Ok(None) };
-        let Some(preflight) = &self.inquiry.preflight else { return Ok(None) };
+        let mut inquiry = self.inquiry.write().await;
+        let Some(version) = self.compared(&mut inquiry, study).await? else { return Ok(None) };
+        let Some(preflight) = &inquiry.preflight else { return Ok(None) };
         match preflight.ask(&args, &std::collections::BTreeMap::new()).await {
             Ok(verdict) => Ok(Some((verdict, version))),
             Err(error) => {
-                self.unanswered(&error).await;
+                self.unanswered(&mut inquiry, &error).await;
                 Ok(None)
             }
         }
     }
 
     /// The release of the installed engine, after it has been compared with the study once.
-    pub(super) async fn compared(&mut self, study: &Study) -> Result<Option<String>, TuneError> {
-        let Some(preflight) = &self.inquiry.preflight else { return Ok(None) };
-        if self.inquiry.compared.is_some() {
-            return Ok(self.inquiry.compared.clone());
+    pub(super) async fn compared(&self, inquiry: &mut Inquiry, study: &Study) -> Result<Option<String>, TuneError> {
+        let Some(preflight) = &inquiry.preflight else { return Ok(None) };
+        if inquiry.compared.is_some() {
+            return Ok(inquiry.compared.clone());
         }
         let installed = match preflight.ready().await {
             Ok(installed) => installed,
             Err(error) => {
-                self.unanswered(&error).await;
+                self.unanswered(inquiry, &error).await;
                 return Ok(None);
             }
         };
@@ -146,20 +148,20 @@ impl Tuner<'_> {
         if let (Some((_, message)), true) = (installed.warm_up.rejection(), served) {
             let text = format!("it refuses the defaults, which the engine has just served: {message}");
             (self.observer)(Event::Preflight { text });
-            self.inquiry.stop().await;
+            inquiry.stop().await;
             return Ok(None);
         }
-        self.inquiry.absent = Some(installed.absent.clone());
-        self.inquiry.compared = Some(installed.version.clone());
-        Ok(self.inquiry.compared.clone())
+        inquiry.absent = Some(installed.absent.clone());
+        inquiry.compared = Some(installed.version.clone());
+        Ok(inquiry.compared.clone())
     }
 
     /// Says why there is no answer, and asks no more where there never will be one.
-    pub(super) async fn unanswered(&mut self, error: &PreflightError) {
+    pub(super) async fn unanswered(&self, inquiry: &mut Inquiry, error: &PreflightError) {
         let consequence = if error.is_final() { "; from here on the rules stand alone" } else { "" };
         (self.observer)(Event::Preflight { text: format!("{error}{consequence}") });
         if error.is_final() {
-            self.inquiry.stop().await;
+            inquiry.stop().await;
         }
     }
 }

@@ -10,13 +10,13 @@ use super::{Ending, Event, Stop, TuneError, Tuner};
 use crate::store::{Incident, Study, now};
 use crate::trial::{Blame, Failure, FailureKind, Outcome, Trial};
 
-/// Launches in a row that may fail for a reason of the environment, over all trials, before the study pauses.
+/// Launches of a trial in a row that may fail for a reason of the environment before the study pauses.
 const MOST_FAILURES: u32 = 3;
 
 /// Each wait is so many times as long as the one before.
 const LONGER: u32 = 5;
 
-/// Failures of the environment since the last outcome of a launch.
+/// Failures of the environment since a trial was begun or its launch has had another outcome.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     failures: u32,
@@ -84,7 +84,6 @@ impl Tuner<'_> {
             let since = patience.since.clone().unwrap_or_else(now);
             let hint = self.remedy(incident.failure.kind);
             let pause = Box::new(Pause { failures: patience.failures, since, last: incident, hint });
-            (self.observer)(Event::Paused(pause.clone()));
             return Ok(Some(ControlFlow::Break(Ending::Paused(pause))));
         };
         (self.observer)(Event::Retry { incident: Box::new(incident), wait });

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
+use super::slots::Place;
 use super::trial::{crash, failed};
 use super::vitals::{Pulse, Vitals, conclude};
 use super::{Event, Phase, TuneError, Tuner};
@@ -33,20 +34,20 @@ impl Tuner<'_> {
         &self,
         server: &mut Server,
         model: &str,
-        vitals: &Vitals,
+        (place, vitals): (&Place, &Vitals),
     ) -> Result<(Outcome, Story), TuneError> {
         let workload = &*self.job.workload.built;
         let mut plan = self.job.load.plan(self.job.seed);
         let mut asked = follow(&mut plan, workload, 0);
         for again in 1.. {
-            let (outcome, story) = self.sample_once(server, model, &plan, vitals).await?;
+            let (outcome, story) = self.sample_once(server, model, &plan, (place, vitals)).await?;
             let Some(reasons) = void(&outcome) else { return Ok((outcome, story)) };
             asked = follow(&mut plan, workload, asked);
             // Prompts that the server has in its cache would make the second sample another one.
             if again == SAMPLES || repeated(&plan, workload).is_some() {
                 return Ok((failed(FailureKind::ClientBound, reasons), story));
             }
-            (self.observer)(Event::Void { reasons });
+            (self.observer)(Event::Void { number: place.trial, reasons });
         }
         unreachable!("the loop ends by returning")
     }
@@ -56,11 +57,11 @@ impl Tuner<'_> {
         server: &mut Server,
         model: &str,
         plan: &Plan,
-        vitals: &Vitals,
+        (place, vitals): (&Place, &Vitals),
     ) -> Result<(Outcome, Story), TuneError> {
         let (halt, halted) = watch::channel(false);
         let base_url = server.base_url();
-        let telemetry = telemetry::Watch::start(self.watched(server));
+        let telemetry = telemetry::Watch::start(self.watched(server, place));
         let seen = Arc::new(Mutex::new(Seen::default()));
         let run = tokio::select! {
             biased;
@@ -75,7 +76,9 @@ impl Tuner<'_> {
                 let story = telemetry.stop().await.story(None, 0);
                 return Ok((Outcome::Failed(conclude(server, alarm, true).await), story));
             }
-            run = self.drive(Target::new(base_url, model), plan, (&seen, &vitals.pulse), telemetry.mark(), halted) => run?,
+            run = self.drive(
+                place.trial, Target::new(base_url, model), plan, (&seen, &vitals.pulse), telemetry.mark(), halted,
+            ) => run?,
         };
         let telemetry = telemetry.stop().await;
         let Seen { recorder, stop } = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
@@ -105,6 +108,7 @@ impl Tuner<'_> {
 
     async fn drive(
         &self,
+        number: u32,
         target: Target,
         plan: &Plan,
         (seen, pulse): (&Arc<Mutex<Seen>>, &Arc<Pulse>),
@@ -116,21 +120,22 @@ impl Tuner<'_> {
         let mut watch = metrics::Watch::new(self.watch_options(plan));
         let (mut done, mut of) = (0, 0);
         let follow = move |event: load::Event<'_>| {
+            let phase_is = |phase| observer(Event::Phase { number, phase });
             match event {
                 load::Event::Phase { phase, total } => {
                     (done, of) = (0, usize::try_from(total.unwrap_or(0)).unwrap_or(usize::MAX));
                     match phase {
                         load::Phase::Prepare => {}
-                        load::Phase::Warmup => observer(Event::Phase(Phase::WarmingUp)),
+                        load::Phase::Warmup => phase_is(Phase::WarmingUp),
                         load::Phase::Measure => {
                             mark.now();
-                            observer(Event::Phase(Phase::Measuring));
+                            phase_is(Phase::Measuring);
                         }
                     }
                 }
                 load::Event::Ended { .. } => {
                     done += 1;
-                    observer(Event::Progress { done, total: of });
+                    observer(Event::Progress { number, done, total: of });
                 }
                 load::Event::Tick(_) | load::Event::Warming(_) => {}
             }
@@ -160,21 +165,22 @@ impl Tuner<'_> {
     }
 
     /// What to watch while the load is driven.
-    fn watched(&self, server: &Server) -> Scope {
+    fn watched(&self, server: &Server, place: &Place) -> Scope {
         Scope {
             base_url: Some(server.base_url()),
             processes: Some(server.processes()),
             host: true,
-            gpus: self.devices(),
+            gpus: self.devices(place),
             interval: telemetry::INTERVAL,
         }
     }
 
     /// The GPUs that the engine computes on. The simulated engine computes on none, whatever it simulates.
-    pub(super) fn devices(&self) -> Option<Devices> {
+    pub(super) fn devices(&self, place: &Place) -> Option<Devices> {
         let engine = &self.job.engine;
         let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.kind() != "sim";
-        on_gpu.then(|| Devices { visible: engine.environment.get("CUDA_VISIBLE_DEVICES").cloned() })
+        let given = || engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
+        on_gpu.then(|| Devices { visible: place.devices.clone().or_else(given) })
     }
 
     /// Numbers of which too many requests are missing are no numbers.

@@ -1,5 +1,6 @@
 //! One launch from spawn to outcome.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -7,15 +8,18 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::course::Proposal;
 use super::retry::Patience;
+use super::slots::Place;
 use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
 use super::{Ending, Event, Installed, Phase, Stop, TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{Evidence, Filling, LaunchSpec, Timeline, diagnose, differences, resolved};
+use crate::facts::Processors;
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::server::{HOST, LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, finish, free_port};
-use crate::store::{Begin, Study, now};
+use crate::server::{HOST, LeftBehind, Marker, Owed, Ports, Ready, Server, Spawn, SpawnError, StartError, finish};
+use crate::store::{Begin, StoreError, Study, now};
 use crate::telemetry::Story;
 use crate::trial::{Failure, FailureKind, Launch, Outcome, PhaseTime, Startup, Trial};
 
@@ -65,6 +69,14 @@ pub(super) struct Launched {
     pub(super) left_behind: Option<LeftBehind>,
 }
 
+/// A launch that is over, with what it had.
+pub(super) struct Settled {
+    pub(super) proposal: Proposal,
+    pub(super) place: Place,
+    /// Its outcome, or the end of the run that it asks for.
+    pub(super) result: Result<ControlFlow<Ending, Launched>, TuneError>,
+}
+
 impl From<Trial> for Launched {
     /// One without a launch.
     fn from(trial: Trial) -> Self {
@@ -98,30 +110,60 @@ pub fn command_line(
 }
 
 impl Tuner<'_> {
+    /// Stores that a trial is about to be launched, so that numbers have no gaps whichever ends first.
+    pub(super) async fn reserve(&self, study: &Study, proposal: &Proposal) -> Result<(), TuneError> {
+        let command = command_line(self.job, &self.installed, &proposal.config, None)?;
+        let launch = Launch { command, env: self.job.launch_env() };
+        Ok(self.begin(study, proposal, &launch, &now()).await?)
+    }
+
+    async fn begin(
+        &self,
+        study: &Study,
+        Proposal { number, proposed_by, config, .. }: &Proposal,
+        launch: &Launch,
+        started_at: &str,
+    ) -> Result<(), StoreError> {
+        let log = &self.log_path(*number);
+        self.store.begin(study.id, &Begin { number: *number, proposed_by, config, launch, started_at, log }).await
+    }
+
+    fn log_path(&self, number: u32) -> PathBuf {
+        self.log_directory().join(format!("trial-{number:04}.log"))
+    }
+
+    pub(super) async fn launched(&self, study: &Study, proposal: Proposal, mut place: Place) -> Settled {
+        let result = self.launch(study, &proposal, &mut place).await;
+        Settled { proposal, place, result }
+    }
+
     /// Launches a configuration and measures it. Where its environment fails it is launched again, or the study pauses: then,
     /// as when it is interrupted, the trial has no outcome and is to be tried again.
-    pub(super) async fn launch(
-        &mut self,
+    async fn launch(
+        &self,
         study: &Study,
-        number: u32,
-        proposed_by: &str,
-        config: &Config,
-        patience: &mut Patience,
+        proposal: &Proposal,
+        place: &mut Place,
     ) -> Result<ControlFlow<Ending, Launched>, TuneError> {
-        let log = self.log_directory().join(format!("trial-{number:04}.log"));
-        let mut collisions = 0;
+        let (number, config) = (proposal.number, &proposal.config);
+        let log = self.log_path(number);
+        let (mut collisions, mut patience) = (0, Patience::default());
         loop {
-            if !self.wait_for_memory().await {
+            if !self.wait_for_memory(place).await {
                 return Ok(ControlFlow::Break(Ending::Interrupted));
             }
             let (begin, started_at) = (Instant::now(), now());
-            let port = free_port().map_err(TuneError::Port)?;
-            let filling = self.filling(number, port, &log);
+            let ports = place.ports().map_err(TuneError::Port)?;
+            let variables = self.variables(place, &ports, config);
+            let filling = self.filling(place, &ports, &log, &variables);
             let command = command_line(self.job, &self.installed, config, Some(&filling))?;
             let launch = Launch { command: command.clone(), env: filling.values(self.job.launch_env()) };
-            let stored = Begin { number, proposed_by, config, launch: &launch, started_at: &started_at, log: &log };
-            self.store.begin(study.id, &stored).await?;
-            let Some((attempt, left_behind)) = self.attempt(config, command, &filling).await? else {
+            self.begin(study, proposal, &launch, &started_at).await?;
+            if let Some(placement) = place.placement(&ports) {
+                self.store.place(study.id, number, &placement).await?;
+            }
+            let Some((attempt, left_behind)) = self.attempt(config, command, (&filling, variables), place).await?
+            else {
                 return Ok(ControlFlow::Break(Ending::Interrupted));
             };
             // Somebody else was quicker: another port may do at once.
@@ -130,7 +172,7 @@ impl Tuner<'_> {
             let Attempt { outcome, ready, startup, story } = attempt;
             let trial = Trial {
                 number,
-                proposed_by: proposed_by.to_owned(),
+                proposed_by: proposal.proposed_by.clone(),
                 config: config.clone(),
                 launch,
                 started_at,
@@ -141,31 +183,42 @@ impl Tuner<'_> {
                 outcome,
             };
             let launched = Launched { trial, startup, story, left_behind };
-            if let Some(tried) = self.settle(study, patience, launched, again_at_once).await? {
+            if let Some(tried) = self.settle(study, &mut patience, launched, again_at_once).await? {
                 return Ok(tried);
             }
         }
     }
 
+    /// What a launch gets in its environment because of its slots.
+    fn variables(&self, place: &Place, ports: &Ports, config: &Config) -> BTreeMap<String, String> {
+        let config = self.job.with_arguments(config, self.installed.version);
+        place.variables(ports, self.job.engine.engine.port_variable(&config))
+    }
+
     async fn attempt(
-        &mut self,
+        &self,
         config: &Config,
         command: Vec<String>,
-        filling: &Filling,
+        (filling, variables): (&Filling, BTreeMap<String, String>),
+        place: &mut Place,
     ) -> Result<Option<(Attempt, Option<LeftBehind>)>, TuneError> {
-        (self.observer)(Event::Phase(Phase::Starting));
-        let baseline = self.memory_before();
+        let phase_is = |phase| (self.observer)(Event::Phase { number: place.trial, phase });
+        phase_is(Phase::Starting);
+        let baseline = self.memory_before(place);
         let engine = &self.job.engine;
         let stop_command = engine.stop_command.as_ref().map(|words| filling.words(words));
         // Written down first: a tuner that is killed leaves it to the next one.
         let owed = stop_command.as_deref().map(|command| Owed::write(&filling.log, command)).transpose();
         let owed = owed.map_err(|source| TuneError::Log { path: filling.log.clone(), source })?;
+        let mut env = filling.values(engine.env.clone());
+        env.extend(variables);
         let spawn = Spawn {
             command,
-            env: filling.values(engine.env.clone()),
+            env,
             log: filling.log.clone(),
             marker: Marker::new(self.store.path(), &self.job.name, filling.trial),
             port: filling.port,
+            processors: place.processors.clone(),
             stop_command,
             forwarded: engine.forwarded,
         };
@@ -183,9 +236,9 @@ impl Tuner<'_> {
         let measured = tokio::select! {
             biased;
             () = asked(&mut stop, Stop::Gently) => None,
-            measured = self.measure(&mut server, config, &vitals) => Some(measured),
+            measured = self.measure(&mut server, config, (&*place, &vitals)) => Some(measured),
         };
-        (self.observer)(Event::Phase(Phase::Stopping));
+        phase_is(Phase::Stopping);
         let grace = if measured.is_some() { self.job.engine.stop_timeout } else { INTERRUPTED_GRACE };
         let grace = vitals.grace(grace);
         let grace = if server.has_exited() { grace.min(BEREAVED_GRACE) } else { grace };
@@ -211,7 +264,7 @@ impl Tuner<'_> {
         match (measured, stopped) {
             (Some(measured), left_behind) => {
                 if left_behind.is_none() {
-                    self.memory_after(baseline).await;
+                    self.memory_after(place, baseline).await;
                 }
                 Ok(Some((measured?, left_behind)))
             }
@@ -221,16 +274,26 @@ impl Tuner<'_> {
     }
 
     /// What a launch fills into the words of the study.
-    fn filling(&self, trial: u32, port: u16, log: &Path) -> Filling {
+    fn filling(&self, place: &Place, ports: &Ports, log: &Path, own: &BTreeMap<String, String>) -> Filling {
+        let trial = place.trial;
         // Two launches of a trial are two containers, of which the first may not yet be gone.
         let (study, unique) = (&self.job.name, rand::random::<u32>());
         let name = format!("setpoint-{study:.40}-{trial}-{unique:08x}");
-        let variables = self.job.engine.env.keys().cloned().chain([Marker::VARIABLE.to_owned()]).collect();
-        Filling { port, name, log: log.to_owned(), trial, variables }
+        let variables = self.job.engine.env.keys().chain(own.keys()).cloned();
+        let variables = variables.chain([Marker::VARIABLE.to_owned()]).collect();
+        let devices = self.devices(place).and_then(|devices| devices.visible);
+        let devices = place.devices.clone().or(devices).unwrap_or_else(|| "all".to_owned());
+        let processors = place.processors.clone().unwrap_or_else(Processors::allowed).to_string();
+        Filling { port: ports.serving(), name, log: log.to_owned(), trial, devices, processors, variables }
     }
 
     /// From spawn to numbers, or to the reason why there are none.
-    async fn measure(&self, server: &mut Server, config: &Config, vitals: &Vitals) -> Result<Attempt, TuneError> {
+    async fn measure(
+        &self,
+        server: &mut Server,
+        config: &Config,
+        (place, vitals): (&Place, &Vitals),
+    ) -> Result<Attempt, TuneError> {
         let (model, limit) = (self.served_model(), self.job.engine.startup_timeout);
         let (spawned, mut timeline) = (Instant::now(), Timeline::default());
         let see = &mut |line: &str, at| timeline.see(line, at);
@@ -242,8 +305,8 @@ impl Tuner<'_> {
         let phases = timeline.end(ready.as_ref().map_or_else(|_| spawned.elapsed(), |ready| ready.startup));
         let failure = match ready {
             Ok(ready) => {
-                let startup = self.started(server, config, phases).await;
-                return self.measure_ready(server, ready, startup, vitals).await;
+                let startup = self.started(server, config, phases, place.trial).await;
+                return self.measure_ready(server, ready, startup, (place, vitals)).await;
             }
             Err(Ended::Start(error)) => {
                 let error = with_end(server, error).await;
@@ -260,12 +323,12 @@ impl Tuner<'_> {
         server: &mut Server,
         ready: Ready,
         startup: Startup,
-        vitals: &Vitals,
+        (place, vitals): (&Place, &Vitals),
     ) -> Result<Attempt, TuneError> {
         vitals.serve();
         // Nothing of ours may take the engine's processors while it is measured.
-        self.inquiry.settled().await;
-        let (mut outcome, story) = self.sample(server, &ready.model, vitals).await?;
+        self.inquiry.read().await.settled().await;
+        let (mut outcome, story) = self.sample(server, &ready.model, (place, vitals)).await?;
         // Requests to a dead engine fail at once, sooner than a death is noticed; its last process may take seconds to end.
         if let Outcome::Failed(failure) = &outcome
             && !vitals.has_told()
@@ -288,14 +351,14 @@ impl Tuner<'_> {
     }
 
     /// How a server that is ready has started, and whether it runs with what was asked for.
-    async fn started(&self, server: &Server, config: &Config, phases: Vec<PhaseTime>) -> Startup {
+    async fn started(&self, server: &Server, config: &Config, phases: Vec<PhaseTime>, number: u32) -> Startup {
         // Without its page the log tells most of it.
         let page = server.page("/metrics").await.unwrap_or_default();
         let seen = resolved(&server.log_text(), &page);
         let asked = self.job.with_arguments(config, self.installed.version);
         let differences = differences(&asked, &seen);
         if !differences.is_empty() {
-            (self.observer)(Event::Differs { differences: differences.clone() });
+            (self.observer)(Event::Differs { number, differences: differences.clone() });
         }
         Startup { phases, resolved: seen.shown(&asked), differences }
     }

@@ -2,7 +2,8 @@
 //!
 //! Sources: `ParallelConfig` of each release; `executor/mp_distributed_executor.py` of 0.6.3.
 
-use super::{Candidate, Releases, Rule, Severity, Violation};
+use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
+use crate::config::Config;
 use crate::facts::EngineVersion;
 
 pub(super) const RULES: &[Rule] = &[
@@ -50,6 +51,22 @@ fn workers(candidate: &Candidate<'_>) -> u64 {
     let e = &candidate.effective;
     let context = factor(candidate, "prefill-context-parallel-size");
     e.tensor_parallel_size.max(1).saturating_mul(e.pipeline_parallel_size.max(1)).saturating_mul(context)
+}
+
+/// How many devices of this host a launch computes on.
+pub fn devices_needed(config: &Config, facts: &Facts<'_>) -> u64 {
+    let candidate = Candidate::new(config, facts);
+    (engines(&candidate).saturating_mul(workers(&candidate)) / factor(&candidate, "nnodes")).max(1)
+}
+
+/// Data-parallel engines of a launch on this host.
+fn engines(candidate: &Candidate<'_>) -> u64 {
+    // One rank of several that are started one by one, possibly on other nodes.
+    if candidate.config.get("data-parallel-size").is_none() || candidate.config.get("data-parallel-rank").is_some() {
+        return 1;
+    }
+    let local = candidate.config.get("data-parallel-size-local").is_some();
+    factor(candidate, if local { "data-parallel-size-local" } else { "data-parallel-size" })
 }
 
 /// The GPUs here, where the workers all have to be here.
@@ -102,12 +119,7 @@ fn a_gpu_for_each_local_worker(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 fn gpus_for_each_engine(candidate: &Candidate<'_>) -> Option<Violation> {
-    let (workers, gpus) = (workers(candidate), gpus_here(candidate)?);
-    let size = candidate.config.get_i64("data-parallel-size").and_then(|size| u64::try_from(size).ok())?;
-    let local = candidate.config.get_i64("data-parallel-size-local").and_then(|size| u64::try_from(size).ok());
-    // One rank of several that are started one by one, possibly on other nodes.
-    let one_rank = candidate.config.get("data-parallel-rank").is_some();
-    let engines = if one_rank { 1 } else { local.unwrap_or(size).max(1) };
+    let (workers, engines, gpus) = (workers(candidate), engines(candidate), gpus_here(candidate)?);
     let needed = engines.saturating_mul(workers);
     let chosen = executor(candidate).is_none_or(|name| name == "mp");
     (engines > 1 && needed > gpus && workers <= gpus && chosen).then(|| {
@@ -133,8 +145,9 @@ fn one_worker_in_one_process(candidate: &Candidate<'_>) -> Option<Violation> {
 
 #[cfg(test)]
 mod tests {
+    use super::devices_needed;
     use crate::facts::{Device, Gpu};
-    use crate::rule::tests::verdict;
+    use crate::rule::tests::{verdict, with_facts};
 
     fn on(gpus: u32, version: &str, line: &str) -> Option<(&'static str, String)> {
         let device = Device::Cuda(Gpu { count: Some(gpus), ..Gpu::default() });
@@ -168,6 +181,20 @@ mod tests {
         assert_eq!(on(7, "0.32.0", line).map(|(id, _)| id), Some("R10b"));
         assert_eq!(on(2, "0.32.0", &format!("{line} --data-parallel-size-local 1")), None);
         assert_eq!(on(2, "0.20.2", &format!("{line} --data-parallel-rank 0")), None);
+    }
+
+    #[test]
+    fn a_launch_needs_a_device_for_each_worker_of_each_engine_here() {
+        for (line, needed) in [
+            ("", 1),
+            ("--tensor-parallel-size 2 --pipeline-parallel-size 3", 6),
+            ("--tensor-parallel-size 2 --data-parallel-size 4", 8),
+            ("--tensor-parallel-size 2 --data-parallel-size 4 --data-parallel-size-local 1", 2),
+            ("--tensor-parallel-size 2 --data-parallel-size 4 --data-parallel-rank 1", 2),
+            ("--tensor-parallel-size 8 --nnodes 2", 4),
+        ] {
+            assert_eq!(with_facts("0.32.0", Device::UNKNOWN_GPU, line, devices_needed), needed, "{line}");
+        }
     }
 
     #[test]

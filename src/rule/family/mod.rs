@@ -32,6 +32,7 @@ mod v0;
 use super::{Candidate, Effective, Facts, Releases, Rule, Severity, Violation, effective};
 use crate::facts::EngineVersion;
 
+pub use device::devices_needed;
 pub(super) use length::lengths;
 pub use loading::optional_packages;
 pub use memory::{launch as memory_launch, predict_memory};

@@ -4,14 +4,24 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::*;
+use crate::facts::Processors;
 use crate::server::process;
-use crate::server::{Marker, Spawn, read_log};
+use crate::server::{Marker, Spawn, SpawnError, read_log};
 
 fn spawn(directory: &Path, script: &str, trial: u32) -> Spawn {
     let marker = Marker::new(&directory.join("test.db"), "stop", trial);
     let command = ["sh", "-c", script].map(str::to_owned).to_vec();
     let log = directory.join(format!("log-{trial}"));
-    Spawn { command, env: BTreeMap::new(), log, marker, port: 1, stop_command: None, forwarded: false }
+    Spawn {
+        command,
+        env: BTreeMap::new(),
+        log,
+        marker,
+        port: 1,
+        processors: None,
+        stop_command: None,
+        forwarded: false,
+    }
 }
 
 fn launch(directory: &Path, script: &str, trial: u32) -> Server {
@@ -42,6 +52,22 @@ async fn a_tree_that_ignores_term_and_left_the_session_is_ended_whole() {
     let marker = server.marker.value();
     server.stop(Duration::from_millis(200)).await.unwrap();
     assert!(process::members(&[], |m| m == marker.as_bytes()).is_empty());
+}
+
+#[tokio::test]
+async fn a_launch_and_what_it_starts_run_on_the_processors_that_it_got() {
+    let directory = tempfile::tempdir().unwrap();
+    let last = Processors::allowed().iter().last().unwrap();
+    let processors = Some(last.to_string().parse().unwrap());
+    let script = "sh -c 'grep Cpus_allowed_list /proc/self/status'; exec sleep 600";
+    let server = Server::spawn(&Spawn { processors, ..spawn(directory.path(), script, 14) }).unwrap();
+    until(&server, "Cpus_allowed_list").await;
+    assert_eq!(number(&server, "Cpus_allowed_list:"), i32::try_from(last).unwrap());
+    server.stop(Duration::ZERO).await.unwrap();
+    // One that this machine does not have.
+    let processors = Some("1023".parse().unwrap());
+    let refused = Server::spawn(&Spawn { processors, ..spawn(directory.path(), script, 15) }).unwrap_err();
+    assert!(matches!(refused, SpawnError::Program { .. }), "{refused}");
 }
 
 #[tokio::test]

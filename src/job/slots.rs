@@ -1,0 +1,137 @@
+//! `[slots]`: how many trials run at a time, and what each of them gets of the host.
+
+use serde_json::{Value as Json, json};
+
+use crate::document::{DocumentError, Section};
+use crate::facts::Processors;
+
+/// Slots as the study and the command line ask for them. What they leave open is found out on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlotsJob {
+    /// How many there are, where they have no devices of their own.
+    pub count: Option<u32>,
+    /// One for each slot, as `CUDA_VISIBLE_DEVICES` names them.
+    pub devices: Option<Vec<String>>,
+    /// For each slot.
+    pub processors: Option<Vec<Processors>>,
+    /// Trials at a time, where they are to be fewer than slots.
+    pub parallel: Option<u32>,
+    /// The share of the objective that trials may cost each other. Where it is more, they run one at a time.
+    pub max_interference: f64,
+}
+
+impl Default for SlotsJob {
+    fn default() -> Self {
+        Self { count: None, devices: None, processors: None, parallel: None, max_interference: 0.1 }
+    }
+}
+
+impl SlotsJob {
+    pub(super) fn read(section: &Section<'_>) -> Result<Self, DocumentError> {
+        let count: Option<u32> = section.optional("count")?;
+        let devices: Option<Vec<String>> = section.optional("devices")?;
+        let processors: Option<Vec<String>> = section.optional("processors")?;
+        let max_interference = section.optional("max_interference")?.unwrap_or(Self::default().max_interference);
+        if count == Some(0) {
+            return Err(section.error("count", "must be at least 1", None));
+        }
+        if !(0.0..=1.0).contains(&max_interference) {
+            let problem = format!("must be a share from 0 to 1, and is {max_interference}");
+            return Err(section.error("max_interference", problem, None));
+        }
+        if let Some(devices) = &devices {
+            let wrong = |name: &&String| name.trim().is_empty() || name.contains([',', ' ']);
+            if devices.is_empty() || devices.iter().any(|name| wrong(&name)) {
+                let hint = "name one device for each slot, for instance [\"0\", \"1\"]".to_owned();
+                return Err(section.error("devices", format!("{devices:?} are not devices"), Some(hint)));
+            }
+            if let Some(twice) = twice(devices) {
+                return Err(section.error("devices", format!("{twice:?} is there twice"), None));
+            }
+            if count.is_some() {
+                let hint = "there are as many slots as devices".to_owned();
+                return Err(section.error("count", "is not for slots that have devices", Some(hint)));
+            }
+        }
+        let processors = processors.map(|lists| read_processors(section, &lists)).transpose()?;
+        let slots = devices.as_ref().map_or(count, |devices| u32::try_from(devices.len()).ok());
+        if let (Some(processors), Some(slots)) = (&processors, slots)
+            && processors.len() != slots as usize
+        {
+            let problem = format!("has {} lists for {slots} slots", processors.len());
+            return Err(section.error("processors", problem, None));
+        }
+        Ok(Self { count, devices, processors, parallel: None, max_interference })
+    }
+
+    /// What of it decides the meaning of a measurement.
+    pub(super) fn definition(&self) -> Json {
+        let mut object = json!({});
+        let count = self.devices.as_ref().map(Vec::len).or(self.count.map(|count| count as usize));
+        if let Some(count) = count {
+            object["count"] = json!(count);
+        }
+        if let Some(processors) = &self.processors {
+            object["processors"] = json!(processors.iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
+        if let Some(parallel) = self.parallel {
+            object["parallel"] = json!(parallel);
+        }
+        object
+    }
+}
+
+fn read_processors(section: &Section<'_>, lists: &[String]) -> Result<Vec<Processors>, DocumentError> {
+    let read = |list: &String| {
+        let hint = || Some("one list for each slot, for instance [\"0-7\", \"8-15\"]".to_owned());
+        list.parse::<Processors>().map_err(|error| section.error("processors", error.to_string(), hint()))
+    };
+    let lists = lists.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    for (index, list) in lists.iter().enumerate() {
+        let others = lists[..index].iter().map(|other| other.common(list));
+        if let Some(common) = others.filter(|common| !common.is_empty()).next() {
+            return Err(section.error("processors", format!("{common} would be of two slots"), None));
+        }
+    }
+    Ok(lists)
+}
+
+fn twice(names: &[String]) -> Option<&String> {
+    names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)).map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Document;
+
+    fn read(text: &str) -> Result<SlotsJob, String> {
+        let document = Document::from_text("a.toml", text);
+        document.parse(SlotsJob::read).map_err(|error| format!("{}: {}", error.key, error.problem))
+    }
+
+    #[test]
+    fn slots_are_counted_or_named() {
+        let slots = read("devices = [\"0\", \"GPU-11aa\"]\nprocessors = [\"0-3\", \"4-7\"]").unwrap();
+        assert_eq!(slots.definition(), json!({"count": 2, "processors": ["0-3", "4-7"]}));
+        assert_eq!(read("count = 8").unwrap().definition(), json!({"count": 8}));
+        assert_eq!(read("").unwrap(), SlotsJob::default());
+    }
+
+    #[test]
+    fn what_two_slots_cannot_share_is_refused() {
+        for (text, problem) in [
+            ("count = 0", "count: must be at least 1"),
+            ("count = 2\ndevices = [\"0\"]", "count: is not for slots that have devices"),
+            ("devices = [\"0\", \"1\", \"0\"]", "devices: \"0\" is there twice"),
+            ("devices = [\"0,1\"]", "devices: [\"0,1\"] are not devices"),
+            ("devices = []", "devices: [] are not devices"),
+            ("processors = [\"0-3\", \"2-5\"]", "processors: 2-3 would be of two slots"),
+            ("processors = [\"a\"]", "processors: \"a\" is not a list of processors such as \"0-3,8\""),
+            ("count = 2\nprocessors = [\"0\"]", "processors: has 1 lists for 2 slots"),
+            ("max_interference = 1.5", "max_interference: must be a share from 0 to 1, and is 1.5"),
+        ] {
+            assert_eq!(read(text).unwrap_err(), problem, "{text}");
+        }
+    }
+}

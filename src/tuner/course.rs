@@ -1,0 +1,375 @@
+//! The course of a run: what to launch next and where, what comes of it, and when it is over.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use super::broken::{FailedStarts, MOST_FAILED_STARTS};
+use super::slots::{CROWD, Interference, Place, Pool};
+use super::trial::{Launched, Settled};
+use super::{CONFIRMATION, Ending, Event, Pause, Phase, Stop, TuneError, Tuner, learned, unless_asked};
+use crate::config::Config;
+use crate::job::Search;
+use crate::memory::Learned;
+use crate::rule::{Finding, Removal};
+use crate::sampler::{BASELINE, Past};
+use crate::store::{Proposed, Scored, Study};
+use crate::trial::{FailureKind, Outcome, Rejection, Trial};
+
+/// Rejected configurations in a row after which the space counts as empty of valid ones.
+const MOST_REJECTED: usize = 1000;
+
+/// A trial that has a number and no outcome.
+#[derive(Clone, Debug)]
+pub(super) struct Proposal {
+    pub(super) number: u32,
+    pub(super) proposed_by: String,
+    pub(super) config: Config,
+    /// Whether the rules and the engine have been asked about it.
+    checked: bool,
+    /// Slots on which its environment has failed; they are set aside until it has been tried on others.
+    suspects: Vec<usize>,
+}
+
+/// What to do next.
+pub(super) enum Next {
+    Launch(Proposal, Place),
+    /// A proposal was rejected before launch.
+    Propose,
+    /// Nothing, until one of the launches under way has ended.
+    Wait,
+    End(Ending),
+}
+
+/// What there is to search.
+struct Scope<'a> {
+    search: Search<'a>,
+    removal: Removal,
+    /// Whether the rules leave nothing of it.
+    empty: bool,
+}
+
+/// Everything that a run knows besides the database.
+pub(super) struct Course<'r> {
+    tuner: &'r Tuner<'r>,
+    study: &'r Study,
+    /// Rules that the engine contradicts, once it has been asked.
+    distrusted: &'r OnceLock<Vec<&'static str>>,
+    scope: Scope<'r>,
+    known: Learned,
+    begin: Instant,
+    /// Every proposal, in the order of their numbers.
+    history: Vec<Past>,
+    /// What an earlier run has left without an outcome, and what found no slots yet.
+    waiting: VecDeque<Proposal>,
+    pool: Pool,
+    /// Trials at a time, once it is known whether they cost each other too much.
+    at_a_time: Option<usize>,
+    /// Launches under way: whether they are to be alone, and whether the budget pays for them.
+    running: BTreeMap<u32, (bool, bool)>,
+    /// Trials that the budget has paid for and that have an outcome.
+    launched: u32,
+    measured_any: bool,
+    rejected_in_row: usize,
+    failed_starts: FailedStarts,
+}
+
+/// The rows of a study that a run begins with. Numbers have no gaps, and trials of an earlier run that have no outcome come
+/// again under theirs.
+fn read(proposed: Vec<Proposed>) -> (Vec<Past>, VecDeque<Proposal>) {
+    let open = proposed.iter().filter(|row| row.state == "running").map(|row| {
+        let (number, proposed_by, config) = (row.number, row.proposed_by.clone(), row.config.clone());
+        Proposal { number, proposed_by, config, checked: false, suspects: Vec::new() }
+    });
+    let open = open.collect();
+    (proposed.into_iter().map(|row| Past { proposed_by: row.proposed_by, config: row.config }).collect(), open)
+}
+
+/// Whether a launch counts for the budget: how much trials cost each other is found out on top of it.
+fn is_paid(proposed_by: &str) -> bool {
+    proposed_by != CROWD
+}
+
+impl<'r> Course<'r> {
+    pub(super) async fn open(
+        tuner: &'r Tuner<'r>,
+        study: &'r Study,
+        distrusted: &'r OnceLock<Vec<&'static str>>,
+    ) -> Result<Self, TuneError> {
+        let job = tuner.job;
+        let begin = Instant::now();
+        let proposed = tuner.store.proposals(study).await?;
+        let stored = proposed.iter().filter(|row| row.state != "running").count();
+        let was = |row: &&Proposed| matches!(&*row.state, "measured" | "failed") && is_paid(&row.proposed_by);
+        let launched = u32::try_from(proposed.iter().filter(was).count()).unwrap_or(u32::MAX);
+        let measured_any = proposed.iter().any(|row| row.state == "measured");
+        let (history, waiting) = read(proposed);
+        let best = tuner.store.best(study, job.objective.goal, 1).await?.pop();
+        let best = best.map(|best| best.value);
+        (tuner.observer)(Event::Begin { study: job.name.clone(), stored, launched, best });
+        let installed = &tuner.installed;
+        let search = job.search(installed.version, installed.device, installed.host);
+        let known = learned(job, installed, tuner.store).await?;
+        Ok(Self {
+            tuner,
+            study,
+            distrusted,
+            scope: scope(tuner, search),
+            known,
+            begin,
+            history,
+            waiting,
+            at_a_time: (tuner.slots.parallel() == 1).then_some(1),
+            pool: Pool::new(tuner.slots.clone()),
+            running: BTreeMap::new(),
+            launched,
+            measured_any,
+            rejected_in_row: 0,
+            failed_starts: FailedStarts::default(),
+        })
+    }
+
+    /// What to do next, with the launches that are under way.
+    pub(super) async fn next(&mut self) -> Result<Next, TuneError> {
+        if *self.tuner.stop.borrow() > Stop::No {
+            return Ok(Next::End(Ending::Interrupted));
+        }
+        let most = self.at_a_time.unwrap_or_else(|| self.tuner.slots.parallel());
+        if self.running.len() >= most || self.running.values().any(|(alone, _)| *alone) {
+            return Ok(Next::Wait);
+        }
+        if self.at_a_time.is_none() && self.running.is_empty() {
+            self.judge_interference().await?;
+        }
+        let proposal = match self.waiting.pop_front() {
+            Some(proposal) => proposal,
+            None => match self.propose().await? {
+                ControlFlow::Continue(proposal) => proposal,
+                ControlFlow::Break(next) => return Ok(next),
+            },
+        };
+        self.admit(proposal).await
+    }
+
+    /// A new proposal, or what to do where there is none.
+    async fn propose(&mut self) -> Result<ControlFlow<Next, Proposal>, TuneError> {
+        let job = self.tuner.job;
+        let idle = self.running.is_empty();
+        let end = |ending: Ending| ControlFlow::Break(if idle { Next::End(ending) } else { Next::Wait });
+        let paid = self.running.values().filter(|(_, paid)| *paid).count();
+        let launched = self.launched.saturating_add(u32::try_from(paid).unwrap_or(u32::MAX));
+        if job.budget.trials.is_some_and(|trials| launched >= trials) {
+            return Ok(end(Ending::TrialsSpent));
+        }
+        if job.budget.time.is_some_and(|time| self.begin.elapsed() >= time) {
+            return Ok(end(Ending::TimeSpent));
+        }
+        let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
+        (self.tuner.observer)(Event::Phase { number, phase: Phase::Checking });
+        // The defaults are launched first, while the engine is still being imported.
+        if self.distrusted.get().is_none() && (number > 0 || self.scope.empty) && !self.doubt().await? {
+            return Ok(end(Ending::Interrupted));
+        }
+        let absent = self.tuner.inquiry.read().await.absent.clone();
+        let search = self.scope.search.knowing(&self.known, absent.as_ref());
+        let confirming = job.budget.is_confirming(launched);
+        let proposed = match self.crowd() {
+            Some(config) => Some((CROWD, config)),
+            // What is still to be found out about the neighbours decides how to go on.
+            None if self.at_a_time.is_none() && number > 0 => return Ok(ControlFlow::Break(Next::Wait)),
+            None if confirming => None,
+            None => search.next(&self.history),
+        };
+        let proposed = match proposed {
+            Some(proposed) => Some(proposed),
+            // What is measured again, and whether anything is left, depends on all outcomes.
+            None if !idle => return Ok(ControlFlow::Break(Next::Wait)),
+            None => match self.tuner.confirm(self.study, &self.history).await? {
+                // What the confirmation does not need goes back to the search.
+                None if confirming => search.next(&self.history),
+                again => again,
+            },
+        };
+        let Some((proposed_by, config)) = proposed else {
+            let removal = self.scope.removal.clone();
+            let ending = if self.scope.empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft };
+            return Ok(ControlFlow::Break(Next::End(ending)));
+        };
+        let proposed_by = proposed_by.to_owned();
+        self.history.push(Past { proposed_by: proposed_by.clone(), config: config.clone() });
+        Ok(ControlFlow::Continue(Proposal { number, proposed_by, config, checked: false, suspects: Vec::new() }))
+    }
+
+    /// Asks the engine which rules are wrong; whether the user let it answer.
+    async fn doubt(&mut self) -> Result<bool, TuneError> {
+        let work = self.tuner.contradicted(self.study, &self.scope.removal);
+        let Some(wrong) = unless_asked(self.tuner.stop.clone(), work).await? else { return Ok(false) };
+        let wrong = self.distrusted.get_or_init(|| wrong);
+        if !wrong.is_empty() {
+            self.scope = scope(self.tuner, self.scope.search.distrusting(wrong));
+        }
+        Ok(true)
+    }
+
+    /// Checks a proposal and finds slots for it.
+    async fn admit(&mut self, mut proposal: Proposal) -> Result<Next, TuneError> {
+        let absent = self.tuner.inquiry.read().await.absent.clone();
+        let search = self.scope.search.knowing(&self.known, absent.as_ref());
+        let needed = self.pool.needed(search.devices_needed(&proposal.config));
+        if !proposal.checked {
+            let Proposal { number, config, .. } = &proposal;
+            let work = self.tuner.rejection(self.study, *number, config, &search);
+            let Some(rejection) = unless_asked(self.tuner.stop.clone(), work).await? else {
+                self.waiting.push_front(proposal);
+                return Ok(Next::End(Ending::Interrupted));
+            };
+            if self.scope.empty && rejection.is_none() {
+                return Ok(Next::End(Ending::NothingAllowed(self.scope.removal.clone())));
+            }
+            if let Some(finding) = rejection {
+                return Ok(self.reject(proposal, finding).await?.map_or(Next::Propose, Next::End));
+            }
+            proposal.checked = true;
+        }
+        if self.running.is_empty() && needed > self.pool.usable() {
+            // Better a slot that has failed than none.
+            self.pool.restore_all();
+        }
+        let alone = matches!(&*proposal.proposed_by, BASELINE | CONFIRMATION);
+        let place =
+            if alone && !self.running.is_empty() { None } else { self.pool.take(proposal.number, needed, alone) };
+        let Some(place) = place else {
+            self.waiting.push_front(proposal);
+            return Ok(Next::Wait);
+        };
+        self.rejected_in_row = 0;
+        let Proposal { number, proposed_by, config, .. } = proposal.clone();
+        self.tuner.reserve(self.study, &proposal).await?;
+        self.running.insert(number, (alone, is_paid(&proposed_by)));
+        (self.tuner.observer)(Event::Launch { number, proposed_by, config });
+        Ok(Next::Launch(proposal, place))
+    }
+
+    async fn reject(&mut self, proposal: Proposal, finding: Finding) -> Result<Option<Ending>, TuneError> {
+        let Proposal { number, proposed_by, config, .. } = proposal;
+        let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
+        self.rejected_in_row += 1;
+        let trial = self.tuner.rejected(number, &proposed_by, config, rejection);
+        let scored = self.record(trial.into()).await?;
+        let (rejected, last) = (self.rejected_in_row, scored.trial.outcome.reason().unwrap_or_default());
+        Ok((rejected >= MOST_REJECTED).then_some(Ending::NothingValid { rejected, last }))
+    }
+
+    /// What comes of a launch; `Some` where the run is to end.
+    pub(super) async fn settled(&mut self, settled: Settled) -> Result<Option<Ending>, TuneError> {
+        let Settled { proposal, place, result } = settled;
+        self.running.remove(&proposal.number);
+        let slots = place.slots.clone();
+        self.pool.give_back(place);
+        let mut launched = match result? {
+            ControlFlow::Continue(launched) => launched,
+            ControlFlow::Break(Ending::Paused(pause)) => return Ok(self.elsewhere(proposal, slots, pause)),
+            ControlFlow::Break(ending) => return Ok(Some(ending)),
+        };
+        let left_behind = launched.left_behind.take();
+        self.launched += u32::from(is_paid(&proposal.proposed_by));
+        let scored = self.record(launched).await?;
+        if let Some(left_behind) = left_behind {
+            return Err(left_behind.into());
+        }
+        // An engine that is killed wherever it runs is not killed by its slots.
+        let own_fault = scored.trial.outcome.failure().is_some_and(|failure| failure.kind == FailureKind::Killed);
+        if own_fault {
+            self.pool.restore(&proposal.suspects);
+        }
+        let (failures, last) = (self.failed_starts.most(), scored.trial.outcome.reason().unwrap_or_default());
+        let broken = !self.measured_any && failures >= MOST_FAILED_STARTS;
+        Ok(broken.then_some(Ending::EngineBroken { failures, last }))
+    }
+
+    /// A trial whose environment has failed again and again is tried once on other slots, where there are any; what failed
+    /// is set aside.
+    fn elsewhere(&mut self, mut proposal: Proposal, slots: Vec<usize>, pause: Box<Pause>) -> Option<Ending> {
+        self.pool.set_aside(&slots);
+        if !proposal.suspects.is_empty() || self.pool.usable() < slots.len() {
+            self.pool.restore(&slots);
+            self.pool.restore(&proposal.suspects);
+            (self.tuner.observer)(Event::Paused(pause.clone()));
+            return Some(Ending::Paused(pause));
+        }
+        (self.tuner.observer)(Event::SetAside { number: proposal.number, slots: slots.clone(), pause });
+        proposal.suspects = slots;
+        self.waiting.push_front(proposal);
+        None
+    }
+
+    /// Stores an outcome, learns from it, and tells it.
+    async fn record(&mut self, launched: Launched) -> Result<Scored, TuneError> {
+        let Launched { trial, startup, story, .. } = launched;
+        let (tuner, goal) = (self.tuner, self.tuner.job.objective.goal);
+        let score = tuner.job.objective.score(&trial.outcome);
+        tuner.keep(self.study, &trial, score, (startup.as_ref(), story.as_ref())).await?;
+        if trial.log.is_some() {
+            self.known = learned(tuner.job, &tuner.installed, tuner.store).await?;
+        }
+        self.count(&trial);
+        let scored = Scored { trial, score };
+        let best = tuner.store.best(self.study, goal, 1).await?.pop();
+        let improves = best.as_ref().is_some_and(|best| best.first.trial.number == scored.trial.number);
+        let (best, launched) = (best.map(|best| best.value), self.launched);
+        (tuner.observer)(Event::Trial { trial: Box::new(scored.clone()), improves, best, launched });
+        Ok(scored)
+    }
+
+    fn count(&mut self, trial: &Trial) {
+        match &trial.outcome {
+            Outcome::Rejected(_) => {}
+            Outcome::Failed(failure) => self.failed_starts.add(failure, trial.startup_s.is_some()),
+            Outcome::Measured(_) => self.measured_any = true,
+        }
+    }
+
+    /// The defaults, where they are still to be measured next to themselves.
+    fn crowd(&self) -> Option<Config> {
+        let defaults = self.history.first().filter(|_| self.at_a_time.is_none())?;
+        let present = self.history.iter().filter(|past| past.proposed_by == CROWD).count();
+        (present < self.crowd_size(&defaults.config)).then(|| defaults.config.clone())
+    }
+
+    fn crowd_size(&self, defaults: &Config) -> usize {
+        let needed = self.pool.needed(self.scope.search.devices_needed(defaults));
+        let fit = self.pool.slots().count() / needed;
+        self.tuner.slots.parallel().min(fit)
+    }
+
+    /// Decides how many trials run at a time, once the defaults have been measured alone and on all slots at once.
+    async fn judge_interference(&mut self) -> Result<(), TuneError> {
+        let (store, slots) = (self.tuner.store, &self.tuner.slots);
+        let Some(alone) = store.trial(self.study, 0).await? else { return Ok(()) };
+        let crowd = self.crowd_size(&alone.trial.config);
+        let mut together = store.trials(self.study).await?;
+        together.retain(|scored| scored.trial.proposed_by == CROWD);
+        let goal = self.tuner.job.objective.goal;
+        let interference = Interference::of(&alone, &together, goal, slots.max_interference());
+        let at_a_time = match &interference {
+            _ if crowd < 2 => slots.parallel(),
+            // Without the defaults there is nothing to compare with.
+            None => slots.parallel(),
+            Some(_) if together.len() < crowd => return Ok(()),
+            Some(found) if found.is_too_much() => 1,
+            Some(_) => slots.parallel(),
+        };
+        (self.tuner.observer)(Event::Interference { found: interference.filter(|_| crowd > 1), at_a_time });
+        self.at_a_time = Some(at_a_time);
+        Ok(())
+    }
+}
+
+/// Tells what the rules leave of a space.
+fn scope<'s>(tuner: &Tuner<'_>, search: Search<'s>) -> Scope<'s> {
+    let removal = search.removal();
+    let empty = search.is_empty(&removal);
+    (tuner.observer)(Event::Space(removal.clone()));
+    Scope { search, removal, empty }
+}

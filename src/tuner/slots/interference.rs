@@ -1,0 +1,113 @@
+//! Whether trials that run at the same time cost each other: the engine's defaults, measured alone first, are measured on all
+//! slots at once.
+
+use crate::objective::Goal;
+use crate::store::Scored;
+
+/// The name under which the defaults are measured on all slots at once.
+pub(in crate::tuner) const CROWD: &str = "interference";
+
+/// The defaults alone, and next to themselves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interference {
+    /// The objective's value of the defaults alone.
+    pub alone: f64,
+    /// The same of each that ran at the same time.
+    pub together: Vec<f64>,
+    /// How many of those failed, or were over a limit that the defaults alone kept.
+    pub spoilt: usize,
+    /// The share of the objective's value that the neighbours cost, in the median: 0.1 for a tenth less throughput, or for
+    /// a latency that only nine tenths of would be there alone. Below 0 where there was a gain.
+    pub cost: f64,
+    /// What it may be.
+    pub limit: f64,
+}
+
+impl Interference {
+    /// `None` where the defaults alone have no value.
+    #[must_use]
+    pub fn of(alone: &Scored, together: &[Scored], goal: Goal, limit: f64) -> Option<Self> {
+        let value = alone.score.value()?;
+        let spoils = |scored: &&Scored| {
+            scored.score.value().is_none() || (alone.score.is_feasible() && !scored.score.is_feasible())
+        };
+        let spoilt = together.iter().filter(spoils).count();
+        let together: Vec<f64> = together.iter().filter_map(|scored| scored.score.value()).collect();
+        let mut sorted = together.clone();
+        sorted.sort_by(f64::total_cmp);
+        let median = sorted.get(sorted.len() / 2).map(|upper| (upper + sorted[(sorted.len() - 1) / 2]) / 2.0);
+        let share = median.map(|median| match goal {
+            Goal::Maximize => median / value,
+            Goal::Minimize => value / median,
+        });
+        // Without a value nothing is left of it.
+        let cost = share.filter(|share| share.is_finite()).map_or(1.0, |share| 1.0 - share);
+        Some(Self { alone: value, together, spoilt, cost, limit })
+    }
+
+    /// Whether trials are to run one at a time.
+    #[must_use]
+    pub fn is_too_much(&self) -> bool {
+        self.spoilt > 0 || self.cost > self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::objective::Score;
+    use crate::trial::{Launch, Measurement, Outcome, Trial};
+
+    fn scored(score: Score) -> Scored {
+        let trial = Trial {
+            number: 0,
+            proposed_by: CROWD.to_owned(),
+            config: Config::new(),
+            launch: Launch::default(),
+            started_at: String::new(),
+            startup_s: None,
+            elapsed_s: 1.0,
+            engine_version: None,
+            log: None,
+            outcome: Outcome::Measured(Measurement::default()),
+        };
+        Scored { trial, score }
+    }
+
+    fn feasible(value: f64) -> Scored {
+        scored(Score::Feasible { value })
+    }
+
+    fn judged(alone: f64, together: &[f64], goal: Goal) -> (f64, bool) {
+        let together: Vec<_> = together.iter().copied().map(feasible).collect();
+        let found = Interference::of(&feasible(alone), &together, goal, 0.1).unwrap();
+        assert_eq!((found.alone, found.together.len(), found.spoilt), (alone, together.len(), 0));
+        ((found.cost * 1000.0).round() / 1000.0, found.is_too_much())
+    }
+
+    #[test]
+    fn the_median_of_those_together_is_held_against_the_one_alone() {
+        assert_eq!(judged(100.0, &[95.0, 10.0, 96.0], Goal::Maximize), (0.05, false));
+        assert_eq!(judged(100.0, &[80.0, 90.0], Goal::Maximize), (0.15, true));
+        assert_eq!(judged(100.0, &[104.0], Goal::Maximize), (-0.04, false));
+        assert_eq!(judged(100.0, &[125.0, 125.0], Goal::Minimize), (0.2, true));
+        assert_eq!(judged(100.0, &[80.0], Goal::Minimize), (-0.25, false));
+    }
+
+    #[test]
+    fn a_failure_or_a_limit_that_only_neighbours_break_is_too_much() {
+        let alone = feasible(100.0);
+        let over = scored(Score::Infeasible { violation: 0.1, value: 100.0 });
+        let of = |alone: &Scored, other: &Scored| {
+            Interference::of(alone, &[feasible(100.0), other.clone()], Goal::Maximize, 0.1).unwrap()
+        };
+        for other in [scored(Score::Failed), over.clone()] {
+            assert_eq!((of(&alone, &other).spoilt, of(&alone, &other).is_too_much()), (1, true));
+        }
+        assert!(!of(&over, &over).is_too_much(), "alone they are over the limit as well");
+        assert!(Interference::of(&scored(Score::Failed), &[], Goal::Maximize, 0.1).is_none());
+        let none = Interference::of(&alone, &[scored(Score::Failed)], Goal::Maximize, 1.0).unwrap();
+        assert!(none.is_too_much() && none.cost >= 1.0);
+    }
+}

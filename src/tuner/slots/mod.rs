@@ -1,0 +1,167 @@
+//! What of the host trials run on, where several run at a time: a slot is a device, or a share of the host, with
+//! processors of its own. A launch gets one slot for each device that it computes on.
+
+mod interference;
+mod pool;
+
+use crate::document::DocumentError;
+use crate::facts::{Core, Device, GpuPlace, Processors, divide};
+use crate::job::{Job, SlotsJob};
+
+use super::prepare::Installed;
+use super::vitals::computes_elsewhere;
+pub(super) use interference::CROWD;
+pub use interference::Interference;
+pub(super) use pool::{Place, Pool};
+
+/// The slots of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slots {
+    slots: Vec<Slot>,
+    /// Trials at a time, at most.
+    parallel: usize,
+    /// The share of the objective that trials may cost each other.
+    max_interference: f64,
+    /// Whether there are several, or one that is less than the whole host.
+    shared: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Slot {
+    device: Option<String>,
+    processors: Option<Processors>,
+}
+
+/// Variables that every launch on a slot gets.
+const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+const DEVICE_ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+
+impl Slots {
+    /// One trial at a time, with everything that the host has.
+    fn whole() -> Self {
+        Self { slots: vec![Slot::default()], parallel: 1, max_interference: 0.0, shared: false }
+    }
+
+    /// The slots that a study asks for, on this host. `installed` is narrowed to what one of them has.
+    ///
+    /// # Errors
+    /// When the host does not have what is asked for, or when launches could not be kept apart.
+    pub fn resolve(job: &Job, installed: &mut Installed) -> Result<Self, DocumentError> {
+        let Some(asked) = &job.slots else { return Ok(Self::whole()) };
+        let error = |key: &str, problem: String, hint: &str| DocumentError {
+            file: job.file.clone(),
+            line: None,
+            key: key.to_owned(),
+            problem,
+            hint: Some(hint.to_owned()),
+        };
+        let visible = job.engine.environment.get(DEVICES).map(String::as_str);
+        if let Some(name) = ["VLLM_PORT", DEVICES]
+            .into_iter()
+            .find(|name| job.engine.env.contains_key(*name) && (*name != DEVICES || asked.devices.is_some()))
+        {
+            let problem = "would be the same for launches that run at the same time".to_owned();
+            return Err(error(&format!("engine.env.{name}"), problem, "leave it out: every slot gets its own"));
+        }
+        let on_gpu = matches!(installed.device, Device::Cuda(_)) && job.engine.engine.kind() != "sim";
+        let devices = devices(asked, on_gpu, visible)
+            .map_err(|problem| error("slots.devices", problem, "name them, one for each slot, or give slots.count"))?;
+        let of_devices = (!devices.is_empty()).then_some(devices.len());
+        let count = of_devices.or(asked.count.or(asked.parallel).map(|count| count as usize));
+        let lists = asked.processors.as_ref().map(Vec::len);
+        let Some(count) = count.or(lists) else {
+            return Err(error("slots.count", "is missing".to_owned(), "say how many trials may run at a time"));
+        };
+        let parallel = asked.parallel.map_or(count, |parallel| parallel as usize);
+        if parallel > count {
+            let problem = format!("{parallel} trials at a time do not fit on {count} slots");
+            return Err(error("slots.parallel", problem, "ask for fewer, or declare more slots"));
+        }
+        let words = &job.engine.command;
+        let told = |word: &String| word == "{env}" || crate::engine::asks_for(word, "devices");
+        if !devices.is_empty() && computes_elsewhere(words) && !words.iter().any(told) {
+            let problem = format!("does not hand on {DEVICES}: every launch would compute on the same device");
+            let hint = "put {env} where the wrapper takes variables, or {devices} where it takes devices";
+            return Err(error("engine.command", problem, hint));
+        }
+        let processors = processors(asked, &devices, count)
+            .map_err(|problem| error("slots.processors", problem, "name one list for each slot"))?;
+        if let Device::Cuda(gpu) = &mut installed.device
+            && !devices.is_empty()
+        {
+            gpu.count = u32::try_from(count).ok();
+        }
+        installed.host.memory = installed.host.memory.map(|bytes| bytes / u64::try_from(parallel).unwrap_or(1).max(1));
+        let mut devices = devices.into_iter().map(|device| device.name);
+        let slots = processors.into_iter().map(|processors| Slot { device: devices.next(), processors }).collect();
+        Ok(Self { slots, parallel, max_interference: asked.max_interference, shared: true })
+    }
+
+    /// How many trials run at a time, at most.
+    #[must_use]
+    pub fn parallel(&self) -> usize {
+        self.parallel
+    }
+
+    /// How many slots there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn max_interference(&self) -> f64 {
+        self.max_interference
+    }
+
+    /// What they are; `None` where trials run one at a time with everything.
+    #[must_use]
+    pub fn describe(&self) -> Option<String> {
+        if !self.shared {
+            return None;
+        }
+        let devices: Vec<_> = self.slots.iter().filter_map(|slot| slot.device.as_deref()).collect();
+        let devices = if devices.is_empty() { String::new() } else { format!(", devices {}", devices.join(",")) };
+        let lists: Vec<_> = self.slots.iter().filter_map(|slot| Some(slot.processors.as_ref()?.to_string())).collect();
+        let processors = if lists.is_empty() {
+            ", all on the same processors".to_owned()
+        } else {
+            format!(", processors {}", lists.join(" | "))
+        };
+        let (count, parallel) = (self.slots.len(), self.parallel);
+        let trials = if parallel == 1 { "1 trial".to_owned() } else { format!("{parallel} trials") };
+        Some(format!("{trials} at a time on {count} slots{devices}{processors}"))
+    }
+}
+
+/// One for each slot; none where slots have no devices of their own.
+fn devices(asked: &SlotsJob, on_gpu: bool, visible: Option<&str>) -> Result<Vec<GpuPlace>, String> {
+    match &asked.devices {
+        Some(names) => {
+            let known = on_gpu.then(|| GpuPlace::all(Some(&names.join(","))).ok()).flatten().unwrap_or_default();
+            let node = |index: usize| known.get(index).filter(|_| known.len() == names.len())?.node;
+            let named = names.iter().enumerate();
+            Ok(named.map(|(index, name)| GpuPlace { name: name.clone(), node: node(index) }).collect())
+        }
+        None if on_gpu && asked.count.is_none() => {
+            GpuPlace::all(visible).map_err(|error| format!("cannot be found out: {error}"))
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+/// For each slot those that it has to itself; `None` where they share them all.
+fn processors(asked: &SlotsJob, devices: &[GpuPlace], count: usize) -> Result<Vec<Option<Processors>>, String> {
+    let allowed = Processors::allowed();
+    let Some(lists) = &asked.processors else {
+        let nodes: Vec<_> = (0..count).map(|slot| devices.get(slot)?.node).collect();
+        let divided = if count > 1 { divide(&Core::all(), &nodes) } else { None };
+        return Ok(divided.map_or_else(|| vec![None; count], |lists| lists.into_iter().map(Some).collect()));
+    };
+    if lists.len() != count {
+        return Err(format!("has {} lists for {count} slots", lists.len()));
+    }
+    match lists.iter().find(|list| list.common(&allowed) != **list) {
+        Some(list) => Err(format!("{list} is not of those that this process may use, {allowed}")),
+        None => Ok(lists.iter().cloned().map(Some).collect()),
+    }
+}
