@@ -108,6 +108,7 @@ impl Show {
         let study = self.which.find(&store).await?;
         let scored = find_trial(&store, &study, self.trial).await?;
         let startup = store.startup(&study, self.trial).await?;
+        let placement = store.placement(&study, self.trial).await?;
         let incidents = store.incidents(&study, Some(self.trial)).await?;
         let story = store.telemetry(&study, self.trial).await?;
         match self.format {
@@ -115,11 +116,13 @@ impl Show {
                 let start = startup.as_ref().map(report::startup_text).unwrap_or_default();
                 let server = story.as_ref().map(report::telemetry_text).unwrap_or_default();
                 let incidents = report::incidents_text(&incidents);
-                print(&format!("{}{incidents}{start}{server}", report::show_text(&study, &scored)))
+                let place = placement.as_ref().map(report::placement_text).unwrap_or_default();
+                print(&format!("{}{place}{incidents}{start}{server}", report::show_text(&study, &scored)))
             }
             Format::Json => {
                 let mut json = report::trial_json(&study, &scored);
                 json["startup"] = serde_json::to_value(&startup).unwrap_or_default();
+                json["placement"] = serde_json::to_value(&placement).unwrap_or_default();
                 json["telemetry"] = story.as_ref().map_or(Json::Null, report::telemetry_json);
                 json["incidents"] = incidents.iter().map(report::incident_json).collect();
                 print_json(&json)

@@ -57,7 +57,7 @@ impl Processors {
     /// Those that are in any.
     #[must_use]
     pub fn union<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
-        Self(all.into_iter().flat_map(|one| one.iter()).collect())
+        Self(all.into_iter().flat_map(Self::iter).collect())
     }
 }
 

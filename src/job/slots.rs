@@ -88,8 +88,8 @@ fn read_processors(section: &Section<'_>, lists: &[String]) -> Result<Vec<Proces
     };
     let lists = lists.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     for (index, list) in lists.iter().enumerate() {
-        let others = lists[..index].iter().map(|other| other.common(list));
-        if let Some(common) = others.filter(|common| !common.is_empty()).next() {
+        let mut others = lists[..index].iter().map(|other| other.common(list));
+        if let Some(common) = others.find(|common| !common.is_empty()) {
             return Err(section.error("processors", format!("{common} would be of two slots"), None));
         }
     }

@@ -5,6 +5,7 @@ mod csv;
 mod json;
 mod startup;
 mod leftover;
+mod placement;
 mod table;
 mod telemetry;
 
@@ -12,6 +13,7 @@ pub use bench::{BENCH_FORMATS, BenchFormat, Benchmark, Runs, benchmark_json};
 pub use csv::trials_csv;
 pub use json::{incident_json, ranked_json, study_json, trial_json};
 pub use leftover::{leftovers_json, leftovers_table};
+pub use placement::placement_text;
 pub use startup::startup_text;
 pub use table::{best_table, incidents_text, number, show_text, spaces_table, studies_table, trials_table};
 pub use telemetry::{telemetry_json, telemetry_text};

@@ -6,6 +6,7 @@ mod course;
 mod doubt;
 mod estimate;
 mod event;
+mod fill;
 mod gate;
 mod inquiry;
 mod lock;
@@ -18,6 +19,7 @@ mod slots;
 mod trial;
 mod vitals;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -40,6 +42,7 @@ use course::{Course, Next};
 pub use doubt::{WrongRule, wrong_rules};
 pub use estimate::{Estimate, Source, estimate};
 pub use event::{Ending, Event, Observer, Phase};
+pub use fill::command_line;
 pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError, holder};
 pub use memory::learned;
@@ -48,7 +51,6 @@ pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use retry::Pause;
 pub use slots::{Interference, Slots};
 use trial::asked;
-pub use trial::command_line;
 
 /// Whether to go on, asked by signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,7 +118,7 @@ impl Tuner<'_> {
     /// # Errors
     /// When the tuner cannot go on; a failing configuration is not an error.
     pub async fn run(self) -> Result<Summary, TuneError> {
-        let summary = self.tune().await;
+        let summary = Box::pin(self.tune()).await;
         self.inquiry.into_inner().stop().await;
         summary
     }
@@ -127,32 +129,29 @@ impl Tuner<'_> {
         let doubted = OnceLock::new();
         let mut course = Course::open(self, &study, &doubted).await?;
         let mut launches = FuturesUnordered::new();
+        // Launches that are over and not yet stored.
+        let mut done = VecDeque::new();
         let mut end = None;
+        // Whatever is waited for, the launches go on: each may hold what it is that is waited for.
         loop {
-            let mut done = Vec::new();
-            if end.is_none() {
-                match alongside(course.next(), &mut launches, &mut done).await {
-                    Ok(Next::Launch(proposal, place)) => launches.push(self.launched(&study, proposal, place)),
-                    Ok(Next::Propose) => {}
-                    Ok(Next::Wait) if done.is_empty() => done.extend(launches.next().await),
-                    Ok(Next::Wait) => {}
-                    Ok(Next::End(ending)) => end = Some(Ok(ending)),
-                    Err(error) => end = Some(Err(error)),
-                }
-            } else {
-                // What runs is measured to its end, unless the user has asked to stop.
-                match launches.next().await {
-                    Some(last) => done.push(last),
-                    None => break,
-                }
-            }
-            for launched in done {
-                match (course.settled(launched).await, &end) {
-                    (Ok(None), _) => {}
+            if let Some(launched) = done.pop_front() {
+                match (alongside(course.settled(launched), &mut launches, &mut done).await, &end) {
+                    (Ok(None), _) | (Ok(Some(_)), Some(_)) => {}
                     (Ok(Some(ending)), None) => end = Some(Ok(ending)),
                     (Err(error), None) => end = Some(Err(error)),
-                    (Ok(Some(_)), Some(_)) => {}
                     (Err(error), Some(_)) => (self.observer)(Event::Also { error: error.to_string() }),
+                }
+            } else if end.is_some() {
+                // What runs is measured to its end, unless the user has asked to stop.
+                let Some(last) = launches.next().await else { break };
+                done.push_back(last);
+            } else {
+                match alongside(course.next(), &mut launches, &mut done).await {
+                    Ok(Next::Launch(proposal, place)) => launches.push(self.launched(&study, proposal, place)),
+                    Ok(Next::Wait) if done.is_empty() => done.extend(launches.next().await),
+                    Ok(Next::Wait | Next::Propose) => {}
+                    Ok(Next::End(ending)) => end = Some(Ok(ending)),
+                    Err(error) => end = Some(Err(error)),
                 }
             }
         }
@@ -210,14 +209,14 @@ impl Tuner<'_> {
 async fn alongside<T, L: Future>(
     work: impl Future<Output = T>,
     launches: &mut FuturesUnordered<L>,
-    done: &mut Vec<L::Output>,
+    done: &mut VecDeque<L::Output>,
 ) -> T {
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
             biased;
             outcome = &mut work => return outcome,
-            Some(launched) = launches.next() => done.push(launched),
+            Some(launched) = launches.next() => done.push_back(launched),
         }
     }
 }

@@ -24,6 +24,7 @@ mod reap;
 mod recorded_cases;
 mod recorded_commands;
 mod resume;
+mod slots;
 mod spaces;
 mod starts;
 mod startup;

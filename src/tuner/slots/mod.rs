@@ -17,7 +17,7 @@ pub(super) use pool::{Place, Pool};
 /// The slots of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slots {
-    slots: Vec<Slot>,
+    list: Vec<Slot>,
     /// Trials at a time, at most.
     parallel: usize,
     /// The share of the objective that trials may cost each other.
@@ -39,7 +39,7 @@ const DEVICE_ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 impl Slots {
     /// One trial at a time, with everything that the host has.
     fn whole() -> Self {
-        Self { slots: vec![Slot::default()], parallel: 1, max_interference: 0.0, shared: false }
+        Self { list: vec![Slot::default()], parallel: 1, max_interference: 0.0, shared: false }
     }
 
     /// The slots that a study asks for, on this host. `installed` is narrowed to what one of them has.
@@ -93,8 +93,8 @@ impl Slots {
         }
         installed.host.memory = installed.host.memory.map(|bytes| bytes / u64::try_from(parallel).unwrap_or(1).max(1));
         let mut devices = devices.into_iter().map(|device| device.name);
-        let slots = processors.into_iter().map(|processors| Slot { device: devices.next(), processors }).collect();
-        Ok(Self { slots, parallel, max_interference: asked.max_interference, shared: true })
+        let list = processors.into_iter().map(|processors| Slot { device: devices.next(), processors }).collect();
+        Ok(Self { list, parallel, max_interference: asked.max_interference, shared: true })
     }
 
     /// How many trials run at a time, at most.
@@ -106,7 +106,7 @@ impl Slots {
     /// How many slots there are.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.slots.len()
+        self.list.len()
     }
 
     pub(super) fn max_interference(&self) -> f64 {
@@ -119,15 +119,15 @@ impl Slots {
         if !self.shared {
             return None;
         }
-        let devices: Vec<_> = self.slots.iter().filter_map(|slot| slot.device.as_deref()).collect();
+        let devices: Vec<_> = self.list.iter().filter_map(|slot| slot.device.as_deref()).collect();
         let devices = if devices.is_empty() { String::new() } else { format!(", devices {}", devices.join(",")) };
-        let lists: Vec<_> = self.slots.iter().filter_map(|slot| Some(slot.processors.as_ref()?.to_string())).collect();
+        let lists: Vec<_> = self.list.iter().filter_map(|slot| Some(slot.processors.as_ref()?.to_string())).collect();
         let processors = if lists.is_empty() {
             ", all on the same processors".to_owned()
         } else {
             format!(", processors {}", lists.join(" | "))
         };
-        let (count, parallel) = (self.slots.len(), self.parallel);
+        let (count, parallel) = (self.list.len(), self.parallel);
         let trials = if parallel == 1 { "1 trial".to_owned() } else { format!("{parallel} trials") };
         Some(format!("{trials} at a time on {count} slots{devices}{processors}"))
     }
@@ -142,8 +142,14 @@ fn devices(asked: &SlotsJob, on_gpu: bool, visible: Option<&str>) -> Result<Vec<
             let named = names.iter().enumerate();
             Ok(named.map(|(index, name)| GpuPlace { name: name.clone(), node: node(index) }).collect())
         }
-        None if on_gpu && asked.count.is_none() => {
-            GpuPlace::all(visible).map_err(|error| format!("cannot be found out: {error}"))
+        None if on_gpu => {
+            let mut places = GpuPlace::all(visible).map_err(|error| format!("cannot be found out: {error}"))?;
+            let count = asked.count.map_or(places.len(), |count| count as usize);
+            if count > places.len() {
+                return Err(format!("are {}, too few for {count} slots", places.len()));
+            }
+            places.truncate(count);
+            Ok(places)
         }
         None => Ok(Vec::new()),
     }

@@ -44,7 +44,7 @@ pub(in crate::tuner) struct Place {
 
 impl Pool {
     pub(in crate::tuner) fn new(slots: Slots) -> Self {
-        let states = slots.slots.iter().map(|_| State::default()).collect();
+        let states = slots.list.iter().map(|_| State::default()).collect();
         Self { slots, states }
     }
 
@@ -76,7 +76,7 @@ impl Pool {
             self.states[*slot].taken = true;
             held.extend(self.states[*slot].held.take());
         }
-        let of = |slot: &usize| &self.slots.slots[*slot];
+        let of = |slot: &usize| &self.slots.list[*slot];
         let devices = slots.iter().map(|slot| of(slot).device.clone()).collect::<Option<Vec<_>>>();
         let processors = slots.iter().map(|slot| of(slot).processors.as_ref()).collect::<Option<Vec<_>>>();
         Some(Place {
@@ -100,16 +100,17 @@ impl Pool {
         }
     }
 
-    pub(in crate::tuner) fn set_aside(&mut self, slots: &[usize]) {
-        slots.iter().for_each(|slot| self.states[*slot].set_aside = true);
-    }
-
-    pub(in crate::tuner) fn restore(&mut self, slots: &[usize]) {
-        slots.iter().for_each(|slot| self.states[*slot].set_aside = false);
+    /// Nothing more is launched on these slots, or, with `false`, they are as good as the others.
+    pub(in crate::tuner) fn set_aside(&mut self, slots: &[usize], aside: bool) {
+        for slot in slots {
+            self.states[*slot].set_aside = aside;
+        }
     }
 
     pub(in crate::tuner) fn restore_all(&mut self) {
-        self.states.iter_mut().for_each(|state| state.set_aside = false);
+        for state in &mut self.states {
+            state.set_aside = false;
+        }
     }
 
     /// How many slots are not set aside.

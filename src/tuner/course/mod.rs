@@ -1,12 +1,14 @@
 //! The course of a run: what to launch next and where, what comes of it, and when it is over.
 
+mod crowd;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use super::broken::{FailedStarts, MOST_FAILED_STARTS};
-use super::slots::{CROWD, Interference, Place, Pool};
+use super::slots::{CROWD, Place, Pool};
 use super::trial::{Launched, Settled};
 use super::{CONFIRMATION, Ending, Event, Pause, Phase, Stop, TuneError, Tuner, learned, unless_asked};
 use crate::config::Config;
@@ -281,7 +283,7 @@ impl<'r> Course<'r> {
         // An engine that is killed wherever it runs is not killed by its slots.
         let own_fault = scored.trial.outcome.failure().is_some_and(|failure| failure.kind == FailureKind::Killed);
         if own_fault {
-            self.pool.restore(&proposal.suspects);
+            self.pool.set_aside(&proposal.suspects, false);
         }
         let (failures, last) = (self.failed_starts.most(), scored.trial.outcome.reason().unwrap_or_default());
         let broken = !self.measured_any && failures >= MOST_FAILED_STARTS;
@@ -291,10 +293,10 @@ impl<'r> Course<'r> {
     /// A trial whose environment has failed again and again is tried once on other slots, where there are any; what failed
     /// is set aside.
     fn elsewhere(&mut self, mut proposal: Proposal, slots: Vec<usize>, pause: Box<Pause>) -> Option<Ending> {
-        self.pool.set_aside(&slots);
+        self.pool.set_aside(&slots, true);
         if !proposal.suspects.is_empty() || self.pool.usable() < slots.len() {
-            self.pool.restore(&slots);
-            self.pool.restore(&proposal.suspects);
+            self.pool.set_aside(&slots, false);
+            self.pool.set_aside(&proposal.suspects, false);
             (self.tuner.observer)(Event::Paused(pause.clone()));
             return Some(Ending::Paused(pause));
         }
@@ -328,41 +330,6 @@ impl<'r> Course<'r> {
             Outcome::Failed(failure) => self.failed_starts.add(failure, trial.startup_s.is_some()),
             Outcome::Measured(_) => self.measured_any = true,
         }
-    }
-
-    /// The defaults, where they are still to be measured next to themselves.
-    fn crowd(&self) -> Option<Config> {
-        let defaults = self.history.first().filter(|_| self.at_a_time.is_none())?;
-        let present = self.history.iter().filter(|past| past.proposed_by == CROWD).count();
-        (present < self.crowd_size(&defaults.config)).then(|| defaults.config.clone())
-    }
-
-    fn crowd_size(&self, defaults: &Config) -> usize {
-        let needed = self.pool.needed(self.scope.search.devices_needed(defaults));
-        let fit = self.pool.slots().count() / needed;
-        self.tuner.slots.parallel().min(fit)
-    }
-
-    /// Decides how many trials run at a time, once the defaults have been measured alone and on all slots at once.
-    async fn judge_interference(&mut self) -> Result<(), TuneError> {
-        let (store, slots) = (self.tuner.store, &self.tuner.slots);
-        let Some(alone) = store.trial(self.study, 0).await? else { return Ok(()) };
-        let crowd = self.crowd_size(&alone.trial.config);
-        let mut together = store.trials(self.study).await?;
-        together.retain(|scored| scored.trial.proposed_by == CROWD);
-        let goal = self.tuner.job.objective.goal;
-        let interference = Interference::of(&alone, &together, goal, slots.max_interference());
-        let at_a_time = match &interference {
-            _ if crowd < 2 => slots.parallel(),
-            // Without the defaults there is nothing to compare with.
-            None => slots.parallel(),
-            Some(_) if together.len() < crowd => return Ok(()),
-            Some(found) if found.is_too_much() => 1,
-            Some(_) => slots.parallel(),
-        };
-        (self.tuner.observer)(Event::Interference { found: interference.filter(|_| crowd > 1), at_a_time });
-        self.at_a_time = Some(at_a_time);
-        Ok(())
     }
 }
 

@@ -1,9 +1,11 @@
 //! What a person watches while a study runs: a live line on a terminal, plain lines or JSON lines elsewhere.
 
-use std::collections::BTreeMap;
+mod json;
+mod state;
+
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -11,11 +13,12 @@ use serde_json::json;
 use super::Global;
 use crate::config::Config;
 use crate::job::Job;
-use crate::report::{self, number};
-use crate::rule::Removed;
+use crate::report::number;
 use crate::store::{Incident, Scored};
 use crate::trial::Outcome;
-use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Pause, Phase, WrongRule};
+use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Pause, WrongRule};
+use json::event_json;
+use state::{Open, State};
 
 /// Receives events from the tuner and from the load's thread.
 pub(super) struct Progress {
@@ -24,8 +27,6 @@ pub(super) struct Progress {
     metric: String,
     /// What every trial sets alike is not worth a reader's time.
     fixed: Config,
-    /// Trials to launch, where the budget says so.
-    trials: Option<u32>,
     state: Mutex<State>,
 }
 
@@ -66,27 +67,6 @@ impl Mode {
     }
 }
 
-#[derive(Default)]
-struct State {
-    /// The trial that was told of last.
-    number: u32,
-    launched: u32,
-    /// Trials without an outcome.
-    open: BTreeMap<u32, Open>,
-    best: Option<f64>,
-    /// Trials launched in this run, and since when, for the time that is left.
-    launched_here: u32,
-    began: Option<Instant>,
-}
-
-/// What is known of a trial without an outcome: its phase, and how many of the phase's requests have ended.
-#[derive(Default)]
-struct Open {
-    phase: Option<Phase>,
-    done: usize,
-    total: usize,
-}
-
 impl Progress {
     pub(super) fn new(global: &Global, job: &Job) -> Self {
         Self {
@@ -94,8 +74,7 @@ impl Progress {
             verbose: global.verbose,
             metric: job.objective.metric.clone(),
             fixed: job.parameters().fixed.clone(),
-            trials: job.budget.trials,
-            state: Mutex::default(),
+            state: Mutex::new(State::new(job.budget.trials)),
         }
     }
 
@@ -116,7 +95,7 @@ impl Progress {
         match &self.mode {
             Mode::Quiet => {}
             Mode::Json => {
-                if let Some(line) = self.json(event) {
+                if let Some(line) = event_json(event, self.verbose) {
                     write_line(&line.to_string());
                 }
             }
@@ -132,40 +111,9 @@ impl Progress {
                 let sum = |of: fn(&Open) -> usize| state.open.values().map(of).sum::<usize>() as u64;
                 bar.set_length(sum(|open| open.total).max(1));
                 bar.set_position(sum(|open| open.done));
-                bar.set_message(self.live_text(&state));
+                bar.set_message(state.live_text());
             }
         }
-    }
-
-    /// `trial 5, launch 3 of 16, measuring, best 1234, about 40 s left`: rejected trials have numbers too. Where several
-    /// run, `8 trials, launches 3 to 10 of 16, 2 starting, 6 measuring, ...`.
-    fn live_text(&self, state: &State) -> String {
-        let of = self.trials.map(|trials| format!(" of {trials}")).unwrap_or_default();
-        let best = state.best.map(|best| format!(", best {}", number(best))).unwrap_or_default();
-        let left = self.time_left(state).map(|left| format!(", about {} left", coarse(left))).unwrap_or_default();
-        let most = self.trials.unwrap_or(u32::MAX);
-        let first = state.launched.saturating_add(1).min(most);
-        let what = match state.open.len() {
-            0 | 1 => {
-                let phase = state.open.values().find_map(|open| open.phase);
-                let phase = phase.map(|phase| format!(", {phase}")).unwrap_or_default();
-                format!("trial {}, launch {first}{of}{phase}", state.number)
-            }
-            several => {
-                let last = state.launched.saturating_add(u32::try_from(several).unwrap_or(u32::MAX)).min(most);
-                let count = |phase| state.open.values().filter(|open| open.phase == Some(phase)).count();
-                let phases = Phase::ALL.map(|phase| (phase, count(phase))).into_iter().filter(|(_, count)| *count > 0);
-                let phases: String = phases.map(|(phase, count)| format!(", {count} {phase}")).collect();
-                format!("{several} trials, launches {first} to {last}{of}{phases}")
-            }
-        };
-        format!("{what}{best}{left}")
-    }
-
-    fn time_left(&self, state: &State) -> Option<Duration> {
-        let left = self.trials?.saturating_sub(state.launched);
-        let mean = state.began?.elapsed().checked_div(state.launched_here)?;
-        Some(mean * left)
     }
 
     /// The line that an event is worth, without colour or cursor movement.
@@ -251,122 +199,6 @@ impl Progress {
                 };
                 Some(format!("trial {}: {} {value}{verdict} ({:.1} s)", trial.number, self.metric, trial.elapsed_s))
             }
-        }
-    }
-
-    fn json(&self, event: &Event) -> Option<serde_json::Value> {
-        Some(match event {
-            Event::Begin { study, stored, launched, best } => {
-                json!({"event": "begin", "study": study, "stored": stored, "launched": launched, "best": best})
-            }
-            Event::Space(removal) => {
-                let share = |removed: &Removed| (removed.rule.to_owned(), json!(removal.share(removed.configurations)));
-                let rules: serde_json::Map<_, _> = removal.rules.iter().map(share).collect();
-                json!({"event": "space", "remaining_share": removal.remaining_share(), "rules": rules})
-            }
-            Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
-            Event::StopCommand { error } => json!({"event": "note", "text": format!("engine.stop_command: {error}")}),
-            Event::Preflight { text } => json!({"event": "note", "text": text}),
-            Event::Held { text } => json!({"event": "held", "text": text}),
-            Event::WrongRule(WrongRule { rule, config, message }) => {
-                json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
-            }
-            Event::Launch { number, proposed_by, config } => {
-                json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config})
-            }
-            Event::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
-            Event::Differs { number, differences } => {
-                json!({"event": "differs", "trial": number, "differences": differences})
-            }
-            Event::Void { number, reasons } => json!({"event": "void", "trial": number, "reasons": reasons}),
-            Event::Interference { found, at_a_time } => json!({
-                "event": "interference",
-                "alone": found.as_ref().map(|found| found.alone),
-                "together": found.as_ref().map(|found| &found.together),
-                "spoilt": found.as_ref().map(|found| found.spoilt),
-                "cost": found.as_ref().map(|found| found.cost),
-                "limit": found.as_ref().map(|found| found.limit),
-                "at_a_time": at_a_time,
-            }),
-            Event::SetAside { number, slots, pause } => json!({
-                "event": "set_aside",
-                "trial": number,
-                "slots": slots,
-                "last": report::incident_json(&pause.last),
-            }),
-            Event::Also { error } => json!({"event": "note", "text": error}),
-            Event::Retry { incident, wait } => {
-                let mut json = report::incident_json(incident);
-                json["event"] = "retry".into();
-                json["wait_s"] = wait.as_secs_f64().into();
-                json
-            }
-            Event::Paused(pause) => json!({
-                "event": "pause",
-                "failures": pause.failures,
-                "since": pause.since,
-                "last": report::incident_json(&pause.last),
-                "hint": pause.hint,
-            }),
-            Event::Progress { .. } if !self.verbose => return None,
-            Event::Progress { number, done, total } => {
-                json!({"event": "progress", "trial": number, "done": done, "total": total})
-            }
-            Event::Trial { trial, improves, .. } => json!({
-                "event": "trial",
-                "trial": trial.trial.number,
-                "state": trial.trial.outcome.name(),
-                "value": trial.score.value(),
-                "feasible": trial.score.is_feasible(),
-                "improves": improves,
-                "reason": trial.trial.outcome.reason(),
-                "elapsed_s": trial.trial.elapsed_s,
-            }),
-            Event::End(ending) => json!({"event": "end", "reason": ending.to_string()}),
-        })
-    }
-}
-
-impl State {
-    fn follow(&mut self, event: &Event) {
-        match event {
-            Event::Begin { stored, launched, best, .. } => {
-                self.number = u32::try_from(*stored).unwrap_or(u32::MAX);
-                self.launched = *launched;
-                self.best = *best;
-                self.began = Some(Instant::now());
-            }
-            Event::Launch { number, .. } => self.number = *number,
-            Event::Phase { number, phase } => {
-                self.number = *number;
-                self.open.insert(*number, Open { phase: Some(*phase), ..Open::default() });
-            }
-            Event::Progress { number, done, total } => {
-                let open = self.open.entry(*number).or_default();
-                (open.done, open.total) = (*done, *total);
-            }
-            Event::Trial { trial, best, launched, .. } => {
-                self.open.remove(&trial.trial.number);
-                // The next one is checked before it is launched.
-                self.number = trial.trial.number + 1;
-                self.launched_here += launched.saturating_sub(self.launched);
-                self.launched = *launched;
-                self.best = *best;
-            }
-            Event::Space(_)
-            | Event::Swept { .. }
-            | Event::StopCommand { .. }
-            | Event::Preflight { .. }
-            | Event::Held { .. }
-            | Event::WrongRule(_)
-            | Event::Differs { .. }
-            | Event::Void { .. }
-            | Event::Retry { .. }
-            | Event::Paused(_)
-            | Event::Interference { .. }
-            | Event::SetAside { .. }
-            | Event::Also { .. }
-            | Event::End(_) => {}
         }
     }
 }

@@ -1,0 +1,80 @@
+//! Each event as one JSON object.
+
+use serde_json::{Value as Json, json};
+
+use crate::report;
+use crate::rule::Removed;
+use crate::tuner::{Event, WrongRule};
+
+/// `None` for what only `verbose` tells.
+pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
+    Some(match event {
+        Event::Begin { study, stored, launched, best } => {
+            json!({"event": "begin", "study": study, "stored": stored, "launched": launched, "best": best})
+        }
+        Event::Space(removal) => {
+            let share = |removed: &Removed| (removed.rule.to_owned(), json!(removal.share(removed.configurations)));
+            let rules: serde_json::Map<_, _> = removal.rules.iter().map(share).collect();
+            json!({"event": "space", "remaining_share": removal.remaining_share(), "rules": rules})
+        }
+        Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
+        Event::StopCommand { error } => json!({"event": "note", "text": format!("engine.stop_command: {error}")}),
+        Event::Preflight { text } => json!({"event": "note", "text": text}),
+        Event::Held { text } => json!({"event": "held", "text": text}),
+        Event::WrongRule(WrongRule { rule, config, message }) => {
+            json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
+        }
+        Event::Launch { number, proposed_by, config } => {
+            json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config})
+        }
+        Event::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
+        Event::Differs { number, differences } => {
+            json!({"event": "differs", "trial": number, "differences": differences})
+        }
+        Event::Void { number, reasons } => json!({"event": "void", "trial": number, "reasons": reasons}),
+        Event::Interference { found, at_a_time } => json!({
+            "event": "interference",
+            "alone": found.as_ref().map(|found| found.alone),
+            "together": found.as_ref().map(|found| &found.together),
+            "spoilt": found.as_ref().map(|found| found.spoilt),
+            "cost": found.as_ref().map(|found| found.cost),
+            "limit": found.as_ref().map(|found| found.limit),
+            "at_a_time": at_a_time,
+        }),
+        Event::SetAside { number, slots, pause } => json!({
+            "event": "set_aside",
+            "trial": number,
+            "slots": slots,
+            "last": report::incident_json(&pause.last),
+        }),
+        Event::Also { error } => json!({"event": "note", "text": error}),
+        Event::Retry { incident, wait } => {
+            let mut json = report::incident_json(incident);
+            json["event"] = "retry".into();
+            json["wait_s"] = wait.as_secs_f64().into();
+            json
+        }
+        Event::Paused(pause) => json!({
+            "event": "pause",
+            "failures": pause.failures,
+            "since": pause.since,
+            "last": report::incident_json(&pause.last),
+            "hint": pause.hint,
+        }),
+        Event::Progress { .. } if !verbose => return None,
+        Event::Progress { number, done, total } => {
+            json!({"event": "progress", "trial": number, "done": done, "total": total})
+        }
+        Event::Trial { trial, improves, .. } => json!({
+            "event": "trial",
+            "trial": trial.trial.number,
+            "state": trial.trial.outcome.name(),
+            "value": trial.score.value(),
+            "feasible": trial.score.is_feasible(),
+            "improves": improves,
+            "reason": trial.trial.outcome.reason(),
+            "elapsed_s": trial.trial.elapsed_s,
+        }),
+        Event::End(ending) => json!({"event": "end", "reason": ending.to_string()}),
+    })
+}

@@ -1,0 +1,130 @@
+//! What is known of a run from its events, for the live line.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::coarse;
+use crate::report::number;
+use crate::tuner::{Event, Phase};
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Trials to launch, where the budget says so.
+    trials: Option<u32>,
+    /// The trial that was told of last.
+    number: u32,
+    launched: u32,
+    /// Trials without an outcome.
+    pub(super) open: BTreeMap<u32, Open>,
+    best: Option<f64>,
+    /// Trials launched in this run, and since when, for the time that is left.
+    launched_here: u32,
+    began: Option<Instant>,
+}
+
+/// What is known of a trial without an outcome: its phase, and how many of the phase's requests have ended.
+#[derive(Default)]
+pub(super) struct Open {
+    phase: Option<Phase>,
+    pub(super) done: usize,
+    pub(super) total: usize,
+}
+
+impl State {
+    pub(super) fn new(trials: Option<u32>) -> Self {
+        Self { trials, ..Self::default() }
+    }
+
+    pub(super) fn follow(&mut self, event: &Event) {
+        match event {
+            Event::Begin { stored, launched, best, .. } => {
+                self.number = u32::try_from(*stored).unwrap_or(u32::MAX);
+                self.launched = *launched;
+                self.best = *best;
+                self.began = Some(Instant::now());
+            }
+            Event::Launch { number, .. } => self.number = *number,
+            Event::Phase { number, phase } => {
+                self.number = *number;
+                self.open.insert(*number, Open { phase: Some(*phase), ..Open::default() });
+            }
+            Event::Progress { number, done, total } => {
+                let open = self.open.entry(*number).or_default();
+                (open.done, open.total) = (*done, *total);
+            }
+            Event::Trial { trial, best, launched, .. } => {
+                self.open.remove(&trial.trial.number);
+                // The next one is checked before it is launched.
+                self.number = trial.trial.number + 1;
+                self.launched_here += launched.saturating_sub(self.launched);
+                self.launched = *launched;
+                self.best = *best;
+            }
+            Event::Space(_)
+            | Event::Swept { .. }
+            | Event::StopCommand { .. }
+            | Event::Preflight { .. }
+            | Event::Held { .. }
+            | Event::WrongRule(_)
+            | Event::Differs { .. }
+            | Event::Void { .. }
+            | Event::Retry { .. }
+            | Event::Paused(_)
+            | Event::Interference { .. }
+            | Event::SetAside { .. }
+            | Event::Also { .. }
+            | Event::End(_) => {}
+        }
+    }
+
+    /// `trial 5, launch 3 of 16, measuring, best 1234, about 40 s left`: rejected trials have numbers too. Where several
+    /// run, `8 trials, launches 3 to 10 of 16, 2 starting, 6 measuring, ...`.
+    pub(super) fn live_text(&self) -> String {
+        let of = self.trials.map(|trials| format!(" of {trials}")).unwrap_or_default();
+        let best = self.best.map(|best| format!(", best {}", number(best))).unwrap_or_default();
+        let left = self.time_left().map(|left| format!(", about {} left", coarse(left))).unwrap_or_default();
+        let most = self.trials.unwrap_or(u32::MAX);
+        let first = self.launched.saturating_add(1).min(most);
+        let what = match self.open.len() {
+            0 | 1 => {
+                let phase = self.open.values().find_map(|open| open.phase);
+                let phase = phase.map(|phase| format!(", {phase}")).unwrap_or_default();
+                format!("trial {}, launch {first}{of}{phase}", self.number)
+            }
+            several => {
+                let last = self.launched.saturating_add(u32::try_from(several).unwrap_or(u32::MAX)).min(most);
+                let count = |phase| self.open.values().filter(|open| open.phase == Some(phase)).count();
+                let phases = Phase::ALL.map(|phase| (phase, count(phase))).into_iter().filter(|(_, count)| *count > 0);
+                let phases: Vec<_> = phases.map(|(phase, count)| format!("{count} {phase}")).collect();
+                format!("{several} trials, launches {first} to {last}{of}, {}", phases.join(", "))
+            }
+        };
+        format!("{what}{best}{left}")
+    }
+
+    fn time_left(&self) -> Option<Duration> {
+        let left = self.trials?.saturating_sub(self.launched);
+        let mean = self.began?.elapsed().checked_div(self.launched_here)?;
+        Some(mean * left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_trial_is_told_with_its_phase_and_several_by_their_number_in_each() {
+        let mut state = State::new(Some(16));
+        state.follow(&Event::Begin { study: "s".to_owned(), stored: 2, launched: 2, best: Some(1234.0) });
+        assert_eq!(state.live_text(), "trial 2, launch 3 of 16, best 1234");
+        state.follow(&Event::Phase { number: 2, phase: Phase::Starting });
+        assert_eq!(state.live_text(), "trial 2, launch 3 of 16, starting, best 1234");
+        for number in 3..5 {
+            state.follow(&Event::Phase { number, phase: Phase::Measuring });
+            state.follow(&Event::Progress { number, done: 5, total: 10 });
+        }
+        assert_eq!(state.live_text(), "3 trials, launches 3 to 5 of 16, 1 starting, 2 measuring, best 1234");
+        assert_eq!(state.open.values().map(|open| open.done).sum::<usize>(), 10);
+    }
+}

@@ -1,0 +1,41 @@
+//! Before several trials run at a time: do they cost each other anything?
+
+use super::Course;
+use crate::config::Config;
+use crate::tuner::slots::{CROWD, Interference};
+use crate::tuner::{Event, TuneError};
+
+impl Course<'_> {
+    /// The defaults, where they are still to be measured next to themselves.
+    pub(super) fn crowd(&self) -> Option<Config> {
+        let defaults = self.history.first().filter(|_| self.at_a_time.is_none())?;
+        let present = self.history.iter().filter(|past| past.proposed_by == CROWD).count();
+        (present < self.crowd_size(&defaults.config)).then(|| defaults.config.clone())
+    }
+
+    fn crowd_size(&self, defaults: &Config) -> usize {
+        let needed = self.pool.needed(self.scope.search.devices_needed(defaults));
+        let fit = self.pool.slots().count() / needed;
+        self.tuner.slots.parallel().min(fit)
+    }
+
+    /// Decides how many trials run at a time, once the defaults have been measured alone and on all slots at once.
+    pub(super) async fn judge_interference(&mut self) -> Result<(), TuneError> {
+        let (store, slots) = (self.tuner.store, &self.tuner.slots);
+        let Some(alone) = store.trial(self.study, 0).await? else { return Ok(()) };
+        let crowd = self.crowd_size(&alone.trial.config);
+        let mut together = store.trials(self.study).await?;
+        together.retain(|scored| scored.trial.proposed_by == CROWD);
+        let goal = self.tuner.job.objective.goal;
+        let interference = Interference::of(&alone, &together, goal, slots.max_interference());
+        let at_a_time = match &interference {
+            Some(_) if crowd > 1 && together.len() < crowd => return Ok(()),
+            Some(found) if crowd > 1 && found.is_too_much() => 1,
+            // Where the defaults have failed, or take every slot, there is nothing to compare with.
+            _ => slots.parallel(),
+        };
+        (self.tuner.observer)(Event::Interference { found: interference.filter(|_| crowd > 1), at_a_time });
+        self.at_a_time = Some(at_a_time);
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! What a launch is started with: its command line, its variables, and what only it knows.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::course::Proposal;
+use super::slots::Place;
+use super::{Installed, TuneError, Tuner};
+use crate::config::Config;
+use crate::engine::{Filling, LaunchSpec};
+use crate::facts::Processors;
+use crate::flag::FlagError;
+use crate::job::Job;
+use crate::server::{HOST, Marker, Ports};
+use crate::store::{Begin, StoreError, Study, now};
+use crate::trial::Launch;
+
+/// The command line of a configuration; without a launch, placeholders stay and the address is the engine's own default.
+///
+/// # Errors
+/// When the release does not have a flag of the configuration.
+pub fn command_line(
+    job: &Job,
+    installed: &Installed,
+    config: &Config,
+    filling: Option<&Filling>,
+) -> Result<Vec<String>, FlagError> {
+    let engine = &job.engine;
+    let mut args = engine.args.clone();
+    args.extend(engine.engine.version_args(installed.version));
+    let (command, model) = (engine.command.as_slice(), job.model.argument.as_str());
+    let launch = filling.map(|filling| (HOST, filling));
+    LaunchSpec { command, model, config, args: &args, version: installed.version, launch }.command_line()
+}
+
+impl Tuner<'_> {
+    /// Stores that a trial is about to be launched, so that numbers have no gaps whichever ends first.
+    pub(super) async fn reserve(&self, study: &Study, proposal: &Proposal) -> Result<(), TuneError> {
+        let command = command_line(self.job, &self.installed, &proposal.config, None)?;
+        let launch = Launch { command, env: self.job.launch_env() };
+        Ok(self.begin(study, proposal, &launch, &now()).await?)
+    }
+
+    pub(super) async fn begin(
+        &self,
+        study: &Study,
+        Proposal { number, proposed_by, config, .. }: &Proposal,
+        launch: &Launch,
+        started_at: &str,
+    ) -> Result<(), StoreError> {
+        let log = &self.log_path(*number);
+        self.store.begin(study.id, &Begin { number: *number, proposed_by, config, launch, started_at, log }).await
+    }
+
+    pub(super) fn log_path(&self, number: u32) -> PathBuf {
+        self.log_directory().join(format!("trial-{number:04}.log"))
+    }
+
+    /// What a launch gets in its environment because of its slots.
+    pub(super) fn variables(&self, place: &Place, ports: &Ports, config: &Config) -> BTreeMap<String, String> {
+        let config = self.job.with_arguments(config, self.installed.version);
+        place.variables(ports, self.job.engine.engine.port_variable(&config))
+    }
+
+    /// What a launch fills into the words of the study.
+    pub(super) fn filling(&self, place: &Place, ports: &Ports, log: &Path, own: &BTreeMap<String, String>) -> Filling {
+        let trial = place.trial;
+        // Two launches of a trial are two containers, of which the first may not yet be gone.
+        let (study, unique) = (&self.job.name, rand::random::<u32>());
+        let name = format!("setpoint-{study:.40}-{trial}-{unique:08x}");
+        let variables = self.job.engine.env.keys().chain(own.keys()).cloned();
+        let variables = variables.chain([Marker::VARIABLE.to_owned()]).collect();
+        let devices = self.devices(place).and_then(|devices| devices.visible);
+        let devices = place.devices.clone().or(devices).unwrap_or_else(|| "all".to_owned());
+        let processors = place.processors.clone().unwrap_or_else(Processors::allowed).to_string();
+        Filling { port: ports.serving(), name, log: log.to_owned(), trial, devices, processors, variables }
+    }
+
+    /// The name under which the server serves the model.
+    pub(super) fn served_model(&self) -> String {
+        let set = self.job.with_arguments(&self.job.parameters().fixed, self.installed.version);
+        set.get_str("served-model-name").unwrap_or(&self.job.model.argument).to_owned()
+    }
+}
