@@ -1,5 +1,6 @@
 //! How long a study will take, from earlier trials with the same model or else from rough figures.
 
+use super::Slots;
 use crate::facts::Device;
 use crate::job::Job;
 use crate::load::Arrival;
@@ -10,6 +11,8 @@ use crate::store::{Scored, Store, StoreError};
 pub struct Estimate {
     /// Launches still to come, where the budget or the space limits them.
     pub launches: Option<u32>,
+    /// One after the other, as launches of the same time: less than the launches where several run at a time.
+    pub rounds: Option<u32>,
     /// Seconds of one launch until the engine is ready.
     pub startup_s: f64,
     /// Seconds of one launch from then on: warm-up, measured requests and stop.
@@ -35,7 +38,7 @@ impl Estimate {
     /// Seconds in all, where anything limits them.
     #[must_use]
     pub fn total_s(&self) -> Option<f64> {
-        let launches = self.launches.map(|launches| f64::from(launches) * (self.startup_s + self.load_s));
+        let launches = self.rounds.map(|rounds| f64::from(rounds) * (self.startup_s + self.load_s));
         match (launches, self.limit_s) {
             // The last trial begins within the limit and is finished.
             (Some(launches), Some(limit)) => Some(launches.min(limit + self.startup_s + self.load_s)),
@@ -60,7 +63,7 @@ type Cost = (f64, f64);
 /// When the database cannot be read.
 pub async fn estimate(
     job: &Job,
-    device: Device,
+    (device, slots): (Device, &Slots),
     configurations: Option<usize>,
     store: Option<&Store>,
 ) -> Result<Estimate, StoreError> {
@@ -94,7 +97,16 @@ pub async fn estimate(
     };
     let launches = launches.map(|launches| launches.saturating_sub(launched));
     let limit_s = job.budget.time.map(|time| time.as_secs_f64());
-    Ok(Estimate { launches, startup_s, load_s, limit_s, source })
+    let at_a_time = u32::try_from(slots.parallel()).unwrap_or(u32::MAX);
+    let rounds = launches.map(|launches| rounds(launches, 1 + 2 * job.budget.confirmations(), at_a_time));
+    Ok(Estimate { launches, rounds, startup_s, load_s, limit_s, source })
+}
+
+/// Of so many launches, `alone` have the host to themselves; what neighbours cost each other takes one round more.
+fn rounds(launches: u32, alone: u32, at_a_time: u32) -> u32 {
+    let alone = alone.min(launches);
+    let together = (launches - alone).div_ceil(at_a_time.max(1));
+    alone + together + u32::from(at_a_time > 1 && together > 0)
 }
 
 fn requests_of(job: &Job) -> u32 {
@@ -155,12 +167,20 @@ mod tests {
     #[test]
     fn the_total_is_what_limits_first_and_the_last_trial_is_finished() {
         let estimate = |launches, limit_s| {
-            Estimate { launches, startup_s: 30.0, load_s: 10.0, limit_s, source: Source::Guess }.total_s()
+            Estimate { launches, rounds: launches, startup_s: 30.0, load_s: 10.0, limit_s, source: Source::Guess }
+                .total_s()
         };
         assert_eq!(estimate(Some(10), None), Some(400.0));
         assert_eq!(estimate(Some(10), Some(100.0)), Some(140.0));
         assert_eq!(estimate(Some(10), Some(1000.0)), Some(400.0));
         assert_eq!(estimate(None, Some(1000.0)), Some(1000.0));
+    }
+
+    #[test]
+    fn several_launches_at_a_time_take_a_round_and_those_alone_one_each() {
+        assert_eq!(rounds(40, 3, 1), 40);
+        assert_eq!(rounds(40, 3, 8), 3 + 1 + 5);
+        assert_eq!((rounds(1, 1, 8), rounds(0, 1, 8), rounds(2, 1, 8)), (1, 0, 3));
     }
 
     #[test]

@@ -280,6 +280,17 @@ fn a_tuner_of_several_trials_that_is_killed_ends_where_an_undisturbed_one_does()
 }
 
 #[test]
+fn a_check_tells_the_slots_and_how_long_they_take_together() {
+    let workplace = Workplace::with_study(&study("", "trials = 41\nconfirm = 0", "count = 8"));
+    let checked = workplace.json(&["check", "study.toml", "--format", "json"]);
+    assert_eq!((&checked["slots"]["count"], &checked["slots"]["at_a_time"]), (&8.into(), &8.into()));
+    let duration = &checked["duration"];
+    assert!(duration["rounds"].as_u64() < duration["launches"].as_u64(), "{duration}");
+    let text = workplace.run(&["check", "study.toml"]).stdout;
+    assert!(text.lines().any(|line| line.starts_with("slots         8 trials at a time on 8 slots, ")), "{text}");
+}
+
+#[test]
 fn what_cannot_be_kept_apart_is_refused_before_anything_starts() {
     for (engine, slots, arguments, problem) in [
         ("", "", &[][..], "slots.count: is missing"),

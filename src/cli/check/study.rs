@@ -10,7 +10,7 @@ use crate::job::{Job, Search};
 use crate::memory::{Learned, Prediction};
 use crate::rule::{Finding, Removal, unchecked};
 use crate::store::{Store, database_path};
-use crate::tuner::{Estimate, Installed, detect, estimate, learned};
+use crate::tuner::{Estimate, Installed, Slots, detect, estimate, learned};
 
 /// Everything that can be said of a study before its first launch.
 pub(super) struct Checked<'a> {
@@ -26,11 +26,13 @@ pub(super) struct Checked<'a> {
     pub(super) preflight: Option<Answer>,
     pub(super) unchecked: Vec<String>,
     pub(super) estimate: Estimate,
+    pub(super) slots: Slots,
 }
 
 pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &Global) -> Result<(), Failure> {
     let job = Job::read(file)?;
-    let installed = detect(&job).await;
+    let mut installed = detect(&job).await;
+    let slots = Slots::resolve(&job, &mut installed)?;
     job.check_release(installed.version)?;
     let store = if database_path(&global.db).exists() { Some(Store::open(&global.db, false).await?) } else { None };
     let known = match &store {
@@ -41,7 +43,7 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let now = search.knowing(&known, None);
     let removal = now.removal();
     let possible = removal.complete.then_some(removal.remaining);
-    let estimate = estimate(&job, installed.device, possible, store.as_ref()).await?;
+    let estimate = estimate(&job, (installed.device, &slots), possible, store.as_ref()).await?;
     if let Some(store) = store {
         store.close().await;
     }
@@ -50,7 +52,8 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let defaults = findings.first().cloned();
     let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
     let unchecked = unchecked(&search.space, &search.facts);
-    let checked = Checked { job: &job, installed, search, removal, defaults, memory, preflight, unchecked, estimate };
+    let checked =
+        Checked { job: &job, installed, search, removal, defaults, memory, preflight, unchecked, estimate, slots };
     match format {
         Format::Table => print(&as_text(&checked, explain))?,
         Format::Json => print_json(&as_json(&checked))?,

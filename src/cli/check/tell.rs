@@ -71,6 +71,9 @@ pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
     for (index, what) in checked.unchecked.iter().enumerate() {
         page.add(if index == 0 { "not checked" } else { "" }, what);
     }
+    if let Some(slots) = checked.slots.describe() {
+        page.add("slots", &slots);
+    }
     page.add("duration", &duration(&checked.estimate));
     page.0.join("\n")
 }
@@ -244,6 +247,9 @@ pub(super) fn as_json(checked: &Checked<'_>) -> Json {
             wrong.iter().map(one).collect::<Vec<_>>()
         }),
         "not_checked": checked.unchecked,
+        "slots": checked.slots.describe().map(|text| {
+            json!({"count": checked.slots.count(), "at_a_time": checked.slots.parallel(), "text": text})
+        }),
         "duration": duration_json(&checked.estimate),
     })
 }
@@ -272,6 +278,7 @@ fn duration_json(estimate: &Estimate) -> Json {
     json!({
         "total_s": estimate.total_s(),
         "launches": estimate.launches,
+        "rounds": estimate.rounds,
         "startup_s": estimate.startup_s,
         "load_s": estimate.load_s,
         "limit_s": estimate.limit_s,

@@ -168,7 +168,11 @@ impl<'r> Course<'r> {
             return Ok(end(Ending::TimeSpent));
         }
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
-        (self.tuner.observer)(Event::Phase { number, phase: Phase::Checking });
+        let crowd = self.crowd();
+        // What neighbours cost each other decides how to go on.
+        if crowd.is_none() && self.at_a_time.is_none() && number > 0 {
+            return Ok(ControlFlow::Break(Next::Wait));
+        }
         // The defaults are launched first, while the engine is still being imported.
         if self.distrusted.get().is_none() && (number > 0 || self.scope.empty) && !self.doubt().await? {
             return Ok(end(Ending::Interrupted));
@@ -176,10 +180,8 @@ impl<'r> Course<'r> {
         let absent = self.tuner.inquiry.read().await.absent.clone();
         let search = self.scope.search.knowing(&self.known, absent.as_ref());
         let confirming = job.budget.is_confirming(launched);
-        let proposed = match self.crowd() {
+        let proposed = match crowd {
             Some(config) => Some((CROWD, config)),
-            // What is still to be found out about the neighbours decides how to go on.
-            None if self.at_a_time.is_none() && number > 0 => return Ok(ControlFlow::Break(Next::Wait)),
             None if confirming => None,
             None => search.next(&self.history),
         };
@@ -205,6 +207,7 @@ impl<'r> Course<'r> {
 
     /// Asks the engine which rules are wrong; whether the user let it answer.
     async fn doubt(&mut self) -> Result<bool, TuneError> {
+        self.checking(self.history.len());
         let work = self.tuner.contradicted(self.study, &self.scope.removal);
         let Some(wrong) = unless_asked(self.tuner.stop.clone(), work).await? else { return Ok(false) };
         let wrong = self.distrusted.get_or_init(|| wrong);
@@ -214,6 +217,11 @@ impl<'r> Course<'r> {
         Ok(true)
     }
 
+    fn checking(&self, number: usize) {
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        (self.tuner.observer)(Event::Phase { number, phase: Phase::Checking });
+    }
+
     /// Checks a proposal and finds slots for it.
     async fn admit(&mut self, mut proposal: Proposal) -> Result<Next, TuneError> {
         let absent = self.tuner.inquiry.read().await.absent.clone();
@@ -221,6 +229,7 @@ impl<'r> Course<'r> {
         let needed = self.pool.needed(search.devices_needed(&proposal.config));
         if !proposal.checked {
             let Proposal { number, config, .. } = &proposal;
+            self.checking(*number as usize);
             let work = self.tuner.rejection(self.study, *number, config, &search);
             let Some(rejection) = unless_asked(self.tuner.stop.clone(), work).await? else {
                 self.waiting.push_front(proposal);
