@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::trial::{Launched, asked};
+use super::vitals::LEAST_DISK;
 use super::{Ending, Event, Stop, TuneError, Tuner};
 use crate::store::{Incident, Study, now};
 use crate::trial::{Blame, Failure, FailureKind, Outcome, Trial};
@@ -153,12 +154,14 @@ fn put_aside(log: &Path, attempt: u32) -> Result<Option<PathBuf>, TuneError> {
     }
 }
 
-/// The places of which less than a twentieth is free, of space or of files.
+/// The places of which less than a twentieth is free, of space or of files, or less space than a launch may leave.
 fn scarce(places: &[PathBuf]) -> Option<String> {
     let full = places.iter().filter_map(|place| {
         let space = nix::sys::statvfs::statvfs(place).ok()?;
-        let is_low = |free: u64, all: u64| all > 0 && free < all / 20;
-        let low = is_low(space.blocks_available(), space.blocks()) || is_low(space.files_available(), space.files());
+        let is_low = |free: u64, all: u64, least: u64| all > 0 && free < least.max(all / 20);
+        let least = LEAST_DISK / space.fragment_size().max(1);
+        let low = is_low(space.blocks_available(), space.blocks(), least)
+            || is_low(space.files_available(), space.files(), 0);
         let free = (space.blocks_available() * space.fragment_size()) >> 20;
         low.then(|| format!("{} has {free} MiB and {} files left", place.display(), space.files_available()))
     });

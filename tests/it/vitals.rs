@@ -1,6 +1,8 @@
 //! Engines that die, or live and do nothing: seen while the launch lives, and told apart.
 
-use crate::support::{Workplace, study_with};
+use std::process::Command;
+
+use crate::support::{Workplace, say_skipped, study_with};
 
 /// A study of one trial under this launcher; it has the simulated engine as `$engine` and its arguments as `$@`.
 fn study(script: &str) -> String {
@@ -84,4 +86,43 @@ fn the_death_of_what_serves_is_a_crash_although_its_launcher_lives_on() {
     // Which signal it was can be seen only until its launcher has asked.
     assert!(told.contains("crash: ") || told.contains("killed: "), "{told}");
     assert!(told.contains(" ended; "), "{told}");
+}
+
+/// Runs in a file system of its own of 128 MiB, which the engine fills up under load. `None` where this user may not mount
+/// one.
+#[expect(clippy::disallowed_methods, reason = "the program under test")]
+fn on_a_small_disk(workplace: &Workplace) -> Option<String> {
+    let mount = "mkdir disk && mount -t tmpfs -o size=128m none disk && cp study.toml disk && cd disk";
+    let unshare = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-rm", "sh", "-c", script]).current_dir(workplace.path(""));
+        command.env_remove("SETPOINT_DB").env("NO_COLOR", "1").output().ok()
+    };
+    if !unshare(&format!("{mount} && cd .. && umount disk && rmdir disk")).is_some_and(|tried| tried.status.success()) {
+        return None;
+    }
+    let program = env!("CARGO_BIN_EXE_setpoint");
+    let script =
+        format!("{mount}; {program} tune study.toml; echo exit $?; rm fill; {program} tune study.toml; echo exit $?");
+    let output = unshare(&format!("{{ {script}; }} 2>&1")).unwrap();
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_disk_that_fills_up_under_load_pauses_the_study_before_it_is_full() {
+    // Only the first run fills it.
+    let script = format!(
+        "$engine \"$@\" & [ -e full ] || {{ {UNTIL_LOADED}; head -c 80M /dev/zero > fill; touch full; }}; wait"
+    );
+    let text = study(&script).replace("\"200\"", "\"0.05\"");
+    let workplace = Workplace::with_study(&text);
+    let Some(told) = on_a_small_disk(&workplace) else {
+        return say_skipped("a disk that fills up: this user may not mount a file system");
+    };
+    let (full, freed) = told.split_once("exit 5\n").unwrap_or_else(|| panic!("{told}"));
+    assert_eq!(full.matches("trial 0: not its fault, disk: ").count(), 2, "{told}");
+    assert!(full.contains(" bytes free, less than 64 MiB"), "{told}");
+    assert!(full.contains("hint: free some space: "), "{told}");
+    assert!(freed.contains("1 measured, 0 failed") && freed.ends_with("exit 0\n"), "the same trial goes on: {told}");
+    assert_eq!(workplace.processes_left(), [] as [i32; 0]);
 }

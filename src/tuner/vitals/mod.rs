@@ -33,6 +33,7 @@ use crate::telemetry;
 use crate::trial::{Failure, FailureKind};
 
 pub(super) use self::pulse::Pulse;
+pub(super) use self::room::LEAST_DISK;
 
 /// How often the vital processes are looked at: their death is to be noticed within 200 ms.
 const DEATH_POLL: Duration = Duration::from_millis(100);

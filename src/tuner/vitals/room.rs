@@ -141,7 +141,7 @@ impl Memory {
 }
 
 /// Less must not be free on a disk: the log, the database with its journal, and what the engine writes.
-const LEAST_DISK: u64 = 64 * MIB;
+pub(in crate::tuner) const LEAST_DISK: u64 = 64 * MIB;
 
 /// Which of these directories has too little room, in words.
 pub(super) fn full_disk(directories: &[PathBuf]) -> Option<String> {
