@@ -2,9 +2,9 @@
 //! has said so.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value as Json, json};
 use setpoint::facts::{Device, EngineVersion, HostLimits, ModelShape};
@@ -160,34 +160,70 @@ fn found(case: &Case, directory: &Path, absent: &BTreeSet<String>) -> Option<&'s
     Some(finding.rule)
 }
 
+/// The engine, imported once, which starts anew for each command line.
+struct Engine {
+    process: Child,
+    questions: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+    /// Packages that it could use and does not have.
+    absent: BTreeSet<String>,
+}
+
+impl Engine {
+    #[expect(clippy::disallowed_methods, reason = "the engine is started by a script of the test's own")]
+    fn import(installation: &Path) -> Self {
+        let mut process = Command::new(installation.join("bin/python"))
+            .arg(root().join("tests/fixtures/late_starts.py"))
+            .args(optional_packages())
+            .envs([("HF_HUB_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1"), (SPACE, "1")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let questions = process.stdin.take().unwrap();
+        let mut answers = BufReader::new(process.stdout.take().unwrap()).lines();
+        let hello: Json = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
+        let absent = serde_json::from_value(hello["absent"].clone()).unwrap();
+        Self { process, questions, answers, absent }
+    }
+
+    fn start(&mut self, question: &Json) -> Json {
+        writeln!(self.questions, "{question}").unwrap();
+        serde_json::from_str(&self.answers.next().unwrap().unwrap()).unwrap()
+    }
+
+    fn end(mut self) {
+        drop(self.questions);
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the engine is started by a script of the test's own")]
 fn the_real_engine_fails_late_where_the_rules_say_so() {
     let Some(installation) = installation() else { return };
-    let models = tempfile::tempdir().unwrap();
-    let mut starts = Command::new(installation.join("bin/python"))
-        .arg(root().join("tests/fixtures/late_starts.py"))
-        .args(optional_packages())
-        .envs([("HF_HUB_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1"), (SPACE, "1")])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let (mut questions, answers) = (starts.stdin.take().unwrap(), BufReader::new(starts.stdout.take().unwrap()));
-    let mut answers = answers.lines().map(|line| serde_json::from_str::<Json>(&line.unwrap()).unwrap());
-    let hello = answers.next().unwrap();
-    let absent: BTreeSet<String> = serde_json::from_value(hello["absent"].clone()).unwrap();
-    let one_node = HostLimits::detect().numa_nodes == Some(1);
+    let cases: Vec<_> = cases().into_iter().enumerate().collect();
+    // A start is one thread most of the time.
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            let (cases, installation) = (&cases, &installation);
+            scope.spawn(move || fail_late(cases.iter().filter(|(index, _)| index % 2 == half), installation));
+        }
+    });
+}
 
-    for (index, case) in cases().iter().enumerate() {
+fn fail_late<'a>(cases: impl Iterator<Item = &'a (usize, Case)>, installation: &Path) {
+    let models = tempfile::tempdir().unwrap();
+    let mut engine = Engine::import(installation);
+    let one_node = HostLimits::detect().numa_nodes == Some(1);
+    for (index, case) in cases {
         if case.rule == Some("R10d") && !one_node {
             say_skipped("workers without a memory node of their own: this machine has several");
             continue;
         }
         let directory = models.path().join(index.to_string());
         write_model(&installation.join("model"), &directory, &case.keys);
-        let found = found(case, &directory, &absent);
+        let found = found(case, &directory, &engine.absent);
         if case.rule == Some("R23") && found.is_none() {
             say_skipped(&format!("{}: its package is installed", case.flags));
             continue;
@@ -201,8 +237,7 @@ fn the_real_engine_fails_late_where_the_rules_say_so() {
         args.extend(case.flags.split_whitespace().map(str::to_owned));
         let workers = if case.env.iter().any(|(name, _)| *name == BIND) { 2 } else { 1 };
         let env: BTreeMap<_, _> = case.env.iter().copied().collect();
-        writeln!(questions, "{}", json!({"args": args, "env": env, "workers": workers})).unwrap();
-        let answer = answers.next().unwrap();
+        let answer = engine.start(&json!({"args": args, "env": env, "workers": workers}));
         let log = answer["error"].as_str().unwrap();
         let tail: String =
             log.lines().rev().take(12).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
@@ -211,6 +246,5 @@ fn the_real_engine_fails_late_where_the_rules_say_so() {
         assert_eq!(answer["served"], case.rule.is_none(), "{}: {tail}", case.flags);
         assert!(log.contains(case.says), "{}: {tail}", case.flags);
     }
-    drop(questions);
-    assert!(starts.wait().unwrap().success());
+    engine.end();
 }
