@@ -148,7 +148,10 @@ impl Tuner<'_> {
             } else {
                 match alongside(course.next(), &mut launches, &mut done).await {
                     Ok(Next::Launch(proposal, place)) => launches.push(self.launched(&study, proposal, place)),
-                    Ok(Next::Wait) if done.is_empty() => done.extend(launches.next().await),
+                    Ok(Next::Wait) if done.is_empty() => match launches.next().await {
+                        Some(launched) => done.push_back(launched),
+                        None => unreachable!("whoever waits has something to wait for"),
+                    },
                     Ok(Next::Wait | Next::Propose) => {}
                     Ok(Next::End(ending)) => end = Some(Ok(ending)),
                     Err(error) => end = Some(Err(error)),

@@ -107,12 +107,17 @@ fn the_rules_agree_with_the_real_engine() {
         std::iter::once(path).chain(arguments.iter().cloned()).collect()
     };
     let asked: Vec<_> = lists.iter().map(|list| with_model(&list.model, &list.arguments)).collect();
-    let replies = ask_engines(&installation, &asked);
+    let judged = |lists: &[List]| lists.iter().map(|list| judge(list, &models[&list.model])).collect::<Vec<_>>();
+    let (first, second) = lists.split_at(lists.len() / 2);
+    let (replies, verdicts) = std::thread::scope(|scope| {
+        let rules = [first, second].map(|half| scope.spawn(move || judged(half)));
+        let replies = ask_engines(&installation, &asked);
+        (replies, rules.map(|half| half.join().unwrap()).into_iter().flatten().collect::<Vec<_>>())
+    });
 
     let (mut differ, mut falsely, mut accepted, mut other_values) = (0, 0, 0, 0);
     let mut repairs = Vec::new();
-    for (list, reply) in lists.iter().zip(&replies) {
-        let verdict = judge(list, &models[&list.model]);
+    for ((list, reply), verdict) in lists.iter().zip(&replies).zip(verdicts) {
         let accepts = reply["verdict"] == "accept";
         accepted += usize::from(accepts);
         let line = || format!("{} {}", list.model, list.arguments.join(" "));
