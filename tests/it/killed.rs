@@ -1,13 +1,12 @@
 //! The tuner itself killed, again and again, at any instant.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value as Json;
 
-use crate::support::{Workplace, signal, study_with};
+use crate::support::{Workplace, study_with};
 
 const KILLS: usize = 100;
 
@@ -46,22 +45,10 @@ fn a_tuner_that_is_killed_at_a_hundred_random_instants_ends_where_an_undisturbed
         studies += 1;
         let mut stored = Vec::new();
         let code = loop {
-            let mut tuner = workplace.start(&["tune", "study.toml"]);
-            let until = Instant::now() + LONGEST.mul_f64(random.random());
-            let ended = loop {
-                if let Some(status) = tuner.try_wait().unwrap() {
-                    break Some(status.code());
-                }
-                if kills < KILLS && Instant::now() >= until {
-                    break None;
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            };
-            if let Some(code) = ended {
-                break code;
+            let after = (kills < KILLS).then(|| LONGEST.mul_f64(random.random()));
+            if let Some(ended) = workplace.run_or_kill(&["tune", "study.toml"], after) {
+                break ended.code();
             }
-            signal(&tuner, Signal::SIGKILL);
-            tuner.wait().unwrap();
             kills += 1;
             if workplace.path("setpoint.db").exists() {
                 // A database that was created and not yet filled is refused by those who only read.

@@ -255,22 +255,10 @@ fn a_tuner_of_several_trials_that_is_killed_ends_where_an_undisturbed_one_does()
     let workplace = Workplace::with_study(&text);
     let (mut random, mut kills) = (StdRng::seed_from_u64(7), 0);
     let code = loop {
-        let mut tuner = workplace.start(&["tune", "study.toml"]);
-        let until = Instant::now() + Duration::from_millis(700).mul_f64(random.random());
-        let ended = loop {
-            if let Some(status) = tuner.try_wait().unwrap() {
-                break Some(status.code());
-            }
-            if kills < 10 && Instant::now() >= until {
-                break None;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        };
-        if let Some(code) = ended {
-            break code;
+        let after = (kills < 10).then(|| Duration::from_millis(700).mul_f64(random.random()));
+        if let Some(ended) = workplace.run_or_kill(&["tune", "study.toml"], after) {
+            break ended.code();
         }
-        signal(&tuner, Signal::SIGKILL);
-        tuner.wait().unwrap();
         kills += 1;
     };
     assert_eq!(code, Some(0), "{}", std::fs::read_to_string(workplace.path("stderr.txt")).unwrap());

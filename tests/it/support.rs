@@ -1,7 +1,7 @@
 //! Running the binary in a directory of its own.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
@@ -69,6 +69,23 @@ impl Workplace {
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
         let stderr = std::fs::File::create(self.path("stderr.txt")).unwrap();
         self.command(arguments).stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
+    }
+
+    /// Starts a run and kills it after this time. Where it has ended before, or is not to be killed at all: how it ended.
+    pub(crate) fn run_or_kill(&self, arguments: &[&str], after: Option<Duration>) -> Option<ExitStatus> {
+        let mut started = self.start(arguments);
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = started.try_wait().unwrap() {
+                return Some(status);
+            }
+            if after.is_some_and(|after| begin.elapsed() >= after) {
+                signal(&started, nix::sys::signal::Signal::SIGKILL);
+                started.wait().unwrap();
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Runs and reads what it prints as JSON.
