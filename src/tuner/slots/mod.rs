@@ -66,10 +66,7 @@ impl Slots {
         let on_gpu = matches!(installed.device, Device::Cuda(_)) && job.engine.engine.kind() != "sim";
         let devices = devices(asked, on_gpu, visible)
             .map_err(|problem| error("slots.devices", problem, "name them, one for each slot, or give slots.count"))?;
-        let of_devices = (!devices.is_empty()).then_some(devices.len());
-        let count = of_devices.or(asked.count.or(asked.parallel).map(|count| count as usize));
-        let lists = asked.processors.as_ref().map(Vec::len);
-        let Some(count) = count.or(lists) else {
+        let Some(count) = count(asked, devices.len()) else {
             return Err(error("slots.count", "is missing".to_owned(), "say how many trials may run at a time"));
         };
         let parallel = asked.parallel.map_or(count, |parallel| parallel as usize);
@@ -133,6 +130,14 @@ impl Slots {
     }
 }
 
+/// How many slots there are: as many as what they are given one by one, else as declared, else one for each trial at a time.
+fn count(asked: &SlotsJob, devices: usize) -> Option<usize> {
+    let of_devices = (devices > 0).then_some(devices);
+    let declared = of_devices.or(asked.count.map(|count| count as usize));
+    let of_lists = declared.or(asked.processors.as_ref().map(Vec::len));
+    of_lists.or(asked.parallel.map(|parallel| parallel as usize))
+}
+
 /// One for each slot; none where slots have no devices of their own.
 fn devices(asked: &SlotsJob, on_gpu: bool, visible: Option<&str>) -> Result<Vec<GpuPlace>, String> {
     match &asked.devices {
@@ -169,5 +174,21 @@ fn processors(asked: &SlotsJob, devices: &[GpuPlace], count: usize) -> Result<Ve
     match lists.iter().find(|list| list.common(&allowed) != **list) {
         Some(list) => Err(format!("{list} is not of those that this process may use, {allowed}")),
         None => Ok(lists.iter().cloned().map(Some).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_trials_at_a_time_leave_as_many_slots_as_there_are_lists_of_processors() {
+        let lists = Some(["0", "1", "2", "3"].map(|list| list.parse().unwrap()).to_vec());
+        let asked = SlotsJob { processors: lists, parallel: Some(2), ..SlotsJob::default() };
+        assert_eq!(count(&asked, 0), Some(4));
+        assert_eq!(count(&SlotsJob { parallel: Some(2), ..SlotsJob::default() }, 0), Some(2));
+        assert_eq!(count(&SlotsJob { count: Some(3), parallel: Some(2), ..SlotsJob::default() }, 0), Some(3));
+        assert_eq!(count(&asked, 8), Some(8));
+        assert_eq!(count(&SlotsJob::default(), 0), None);
     }
 }
