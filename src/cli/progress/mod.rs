@@ -89,9 +89,15 @@ impl Progress {
     }
 
     pub(super) fn on(&self, event: &Event) {
-        // A panic elsewhere must not silence the progress.
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        state.follow(event);
+        let live = {
+            // A panic elsewhere must not silence the progress.
+            let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            state.follow(event);
+            let sum = |of: fn(&Open) -> usize| state.open.values().map(of).sum::<usize>() as u64;
+            let is_live = matches!(self.mode, Mode::Live(_));
+            is_live.then(|| (sum(|open| open.total).max(1), sum(|open| open.done), state.live_text()))
+        };
+        // Nobody holds the state while a slow terminal takes its lines: the loads of other trials tell their requests meanwhile.
         match &self.mode {
             Mode::Quiet => {}
             Mode::Json => {
@@ -108,10 +114,11 @@ impl Progress {
                 if let Some(line) = self.line(event) {
                     bar.println(line);
                 }
-                let sum = |of: fn(&Open) -> usize| state.open.values().map(of).sum::<usize>() as u64;
-                bar.set_length(sum(|open| open.total).max(1));
-                bar.set_position(sum(|open| open.done));
-                bar.set_message(state.live_text());
+                if let Some((total, done, text)) = live {
+                    bar.set_length(total);
+                    bar.set_position(done);
+                    bar.set_message(text);
+                }
             }
         }
     }
