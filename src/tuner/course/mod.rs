@@ -144,6 +144,11 @@ impl<'r> Course<'r> {
         if self.at_a_time.is_none() && self.running.is_empty() {
             self.judge_interference().await?;
         }
+        // What found no slots in time is not begun either; it was not stored, or comes again in the next run.
+        let is_late = self.waiting.front().is_some_and(|first| first.suspects.is_empty()) && self.is_time_spent();
+        if is_late {
+            return Ok(if self.running.is_empty() { Next::End(Ending::TimeSpent) } else { Next::Wait });
+        }
         let proposal = match self.waiting.pop_front() {
             Some(proposal) => proposal,
             None => match self.propose().await? {
@@ -152,6 +157,10 @@ impl<'r> Course<'r> {
             },
         };
         self.admit(proposal).await
+    }
+
+    fn is_time_spent(&self) -> bool {
+        self.tuner.job.budget.time.is_some_and(|time| self.begin.elapsed() >= time)
     }
 
     /// A new proposal, or what to do where there is none.
@@ -164,7 +173,7 @@ impl<'r> Course<'r> {
         if job.budget.trials.is_some_and(|trials| launched >= trials) {
             return Ok(end(Ending::TrialsSpent));
         }
-        if job.budget.time.is_some_and(|time| self.begin.elapsed() >= time) {
+        if self.is_time_spent() {
             return Ok(end(Ending::TimeSpent));
         }
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
