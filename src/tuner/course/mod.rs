@@ -358,3 +358,6 @@ fn scope<'s>(tuner: &Tuner<'_>, search: Search<'s>) -> Scope<'s> {
     (tuner.observer)(Event::Space(removal.clone()));
     Scope { search, removal, empty }
 }
+
+#[cfg(test)]
+mod tests;
