@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
 use crate::store::{Incident, Scored};
-use crate::trial::Outcome;
+use crate::trial::{Blame, Outcome};
 use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Pause, WrongRule};
 use json::event_json;
 use state::{Open, State};
@@ -168,11 +168,13 @@ impl Progress {
             Event::Also { error } => Some(format!("moreover: {error}")),
             Event::Retry { incident, wait } => {
                 let Incident { number, failure, .. } = &**incident;
-                let when = if wait.is_zero() { "at once".to_owned() } else { format!("in {}", fine(*wait)) };
-                Some(format!(
-                    "trial {number}: not its fault, {}: {}; launching again {when}",
-                    failure.kind, failure.message
-                ))
+                // What is not the environment's is tried again only because of neighbours.
+                let (whose, when) = match (failure.kind.blame(), wait.is_zero()) {
+                    (Blame::Environment, true) => ("not its fault", "at once".to_owned()),
+                    (Blame::Environment, false) => ("not its fault", format!("in {}", fine(*wait))),
+                    _ => ("perhaps its neighbours' fault", "alone".to_owned()),
+                };
+                Some(format!("trial {number}: {whose}, {}: {}; launching again {when}", failure.kind, failure.message))
             }
             Event::Phase { number, phase } if self.verbose => Some(format!("trial {number}: {phase}")),
             // The error that follows an interruption or a pause says it.

@@ -75,14 +75,18 @@ struct Chances {
     paused: f64,
     /// Certain or not at all.
     neighbours_cost: bool,
+    /// Whether the host's memory does for half of the configurations only where they are alone.
+    memory_is_short: bool,
 }
 
 /// What a launch comes to: the same for a configuration each time, so that only the order may make a difference.
-fn pretended(proposal: &Proposal, chances: Chances) -> Trial {
+fn pretended(proposal: &Proposal, place: &Place, chances: Chances) -> Trial {
     let key = proposal.config.key();
     let sum = key.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let outcome = if sum % 5 == 0 && proposal.number > 0 && proposal.proposed_by != CROWD {
         failed(FailureKind::Crash, "gone".to_owned())
+    } else if sum % 2 == 0 && chances.memory_is_short && !place.alone && proposal.proposed_by != CROWD {
+        failed(FailureKind::HostMemory, "the host has 1 MiB of memory left".to_owned())
     } else {
         let is_slow = chances.neighbours_cost && proposal.proposed_by == CROWD;
         let total_output_tokens = (1000 + sum % 1000) / if is_slow { 2 } else { 1 };
@@ -152,7 +156,7 @@ async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option
             let result = if random.random_bool(chances.paused) {
                 ControlFlow::Break(Ending::Paused(pause(launch.0.number)))
             } else {
-                ControlFlow::Continue(pretended(&launch.0, chances))
+                ControlFlow::Continue(pretended(&launch.0, &launch.1, chances))
             };
             let ending = settle(&mut course, launch, result).await;
             end = end.or(ending);
@@ -189,6 +193,7 @@ async fn in_whatever_order_launches_end_and_runs_are_killed_or_paused_the_study_
             Chances { killed: 0.02, ..Chances::default() },
             Chances { paused: 0.05, ..Chances::default() },
             Chances { killed: 0.02, paused: 0.05, ..Chances::default() },
+            Chances { killed: 0.02, memory_is_short: true, ..Chances::default() },
         ]
         .into_iter()
         .cycle(),
@@ -254,7 +259,7 @@ async fn what_waited_for_slots_does_not_begin_after_the_time() {
             Next::Launch(proposal, place) => drop(running.insert(proposal.number, (proposal, place))),
             Next::Wait if course.waiting.is_empty() => {
                 let (_, launch) = running.pop_first().unwrap();
-                let result = ControlFlow::Continue(pretended(&launch.0, Chances::default()));
+                let result = ControlFlow::Continue(pretended(&launch.0, &launch.1, Chances::default()));
                 assert_eq!(settle(&mut course, launch, result).await, None);
             }
             Next::Wait | Next::Propose => {}
@@ -264,7 +269,7 @@ async fn what_waited_for_slots_does_not_begin_after_the_time() {
     course.begin = Instant::now().checked_sub(MINUTE).expect("the machine is up for a minute");
     while let Some((_, launch)) = running.pop_first() {
         assert!(matches!(course.next().await.unwrap(), Next::Wait));
-        let result = ControlFlow::Continue(pretended(&launch.0, Chances::default()));
+        let result = ControlFlow::Continue(pretended(&launch.0, &launch.1, Chances::default()));
         assert_eq!(settle(&mut course, launch, result).await, None);
     }
     assert!(matches!(course.next().await.unwrap(), Next::End(Ending::TimeSpent)));
