@@ -205,7 +205,7 @@ async fn orphans_without_a_trace_are_ended_with_the_last_of_the_launches_that_ma
     // Launches of other tests, which may have started them just as well, end as well.
     let begin = Instant::now();
     while daemons.iter().any(|pid| Entry::read(*pid).is_some_and(|entry| !entry.dead)) {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{daemons:?} are left");
+        assert!(begin.elapsed() < Duration::from_mins(1), "{daemons:?} are left");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -66,7 +66,7 @@ impl Bench {
     }
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// What may happen, each with a probability.
 #[derive(Clone, Copy, Default)]

@@ -176,10 +176,10 @@ mod tests {
         pool.give_back(wide);
         let places = [0, 1, 2, 3].map(|trial| pool.take(trial, 1, false).unwrap());
         assert_eq!(places.each_ref().map(held), [vec![], vec![], vec![2], vec![3]]);
-        places.into_iter().for_each(|mut place| {
+        for mut place in places {
             place.held.clear();
             pool.give_back(place);
-        });
+        }
         assert_eq!(held(&pool.take(9, 4, false).unwrap()), [0; 0], "it was given back");
     }
 

@@ -103,7 +103,9 @@ mod tests {
     fn of_launches_of_one_size_exactly_one_is_ended() {
         let all = Neighbours::default();
         let launches = [(); 8].map(|()| all.enter());
-        launches.iter().for_each(|launch| launch.tell(7, &rooms(&["the host"])));
+        for launch in &launches {
+            launch.tell(7, &rooms(&["the host"]));
+        }
         let now = Instant::now();
         assert_eq!(launches.iter().filter(|launch| launch.is_to_end(now, "the host")).count(), 1);
     }

@@ -215,7 +215,7 @@ mod tests {
             let now = begin + Duration::from_secs(1) * second;
             memory.look(now, &room(available, 24 * GIB), (resident, true), |_| false)
         };
-        assert_eq!((0..9).find_map(|second| at(second, 600 * MIB >> second, 3)), None);
+        assert_eq!((0..9).find_map(|second| at(second, (600 * MIB) >> second, 3)), None);
         let (begin, mut memory) = (Instant::now(), Memory::default());
         let said = (0..9_u32).find_map(|second| {
             let now = begin + Duration::from_secs(1) * second;
