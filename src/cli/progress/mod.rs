@@ -165,6 +165,14 @@ impl Progress {
                 let (slots, kind) = (list(slots), last.failure.kind);
                 Some(format!("trial {number}: {failures} launches failed with {kind}; trying others than {slots}"))
             }
+            Event::Last { why, running } => {
+                let trials = if *running == 1 {
+                    "1 trial is measured to its end"
+                } else {
+                    &*format!("{running} trials are measured to their ends")
+                };
+                Some(format!("no further trial begins: {why}; {trials}"))
+            }
             Event::Also { error } => Some(format!("moreover: {error}")),
             Event::Retry { incident, wait } => {
                 let Incident { number, failure, .. } = &**incident;
