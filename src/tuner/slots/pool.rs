@@ -155,8 +155,8 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Slot;
     use super::*;
+    use crate::tuner::slots::Slot;
 
     fn pool(count: usize) -> Pool {
         let slot = |device: usize| Slot { device: Some(device.to_string()), processors: None };
