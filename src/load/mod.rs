@@ -17,6 +17,7 @@ mod connection;
 mod endpoint;
 mod exchange;
 mod feed;
+mod files;
 mod http;
 mod lag;
 #[cfg(test)]

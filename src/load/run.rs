@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-
 use super::arrival::instants;
 use super::clock::Clock;
 use super::connection::Desk;
 use super::endpoint::Endpoint;
 use super::feed::{Feed, Range};
+use super::files::FILES;
 use super::processor::prefer;
 use super::protocol::Protocol;
 use super::reactor::Reactor;
@@ -22,9 +21,6 @@ use crate::workload::Workload;
 /// Connections that are opened ahead of an open loop, and sessions that are made ready: a second of a high rate.
 const AHEAD: usize = 64;
 
-/// Files that the program has open beside its connections.
-const OTHER_FILES: u64 = 64;
-
 /// Where the warm-up of a run without a number of requests begins: no session of the window has such an index.
 const FAR: u64 = 1 << 40;
 
@@ -36,6 +32,7 @@ pub(super) fn run(
     signal: &Arc<Signal>,
 ) -> Result<Run, LoadError> {
     let sessions = check(plan, &**workload)?;
+    let _files = FILES.reserve(most_in_flight(plan, sessions))?;
     let protocol = Arc::new(Protocol::new(target, plan.allow_eos)?);
     let endpoint = Arc::new(Endpoint::new(target, protocol.path())?);
     let total = plan.requests.map(|requests| requests.saturating_add(plan.warmup));
@@ -151,22 +148,7 @@ fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>, LoadError>
     if endless || plan.arrival == Arrival::AtOnce && plan.concurrency.is_none() && plan.requests.is_none() {
         return Err(LoadError::Endless);
     }
-    allow_files(plan, sessions)?;
     Ok(sessions)
-}
-
-/// Raises the limit of open files where the load may need more of them.
-fn allow_files(plan: &Plan, sessions: Option<u64>) -> Result<(), LoadError> {
-    let most = most_in_flight(plan, sessions).map(|most| most.saturating_add(OTHER_FILES));
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| LoadError::System(error.into()))?;
-    if let Some(needed) = most.filter(|needed| *needed > hard) {
-        return Err(LoadError::Files { needed, limit: hard });
-    }
-    // How many an open loop needs is the server's to say.
-    if most.is_none_or(|needed| needed > soft) {
-        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(|error| LoadError::System(error.into()))?;
-    }
-    Ok(())
 }
 
 /// The most requests that can be under way at one time, the warm-up's included, where that is known and will be reached

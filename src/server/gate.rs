@@ -92,6 +92,13 @@ impl Baseline {
         Self::of(Box::new(move || reader.read()), POLL)
     }
 
+    /// Of a device that nobody uses.
+    #[cfg(test)]
+    pub(crate) fn nothing() -> Self {
+        let device = DeviceMemory::default();
+        Self { read: Box::new(move || vec![device.clone()]), before: vec![DeviceMemory::default()], poll: POLL }
+    }
+
     fn of(read: Read, poll: Duration) -> Option<Self> {
         let before = read();
         (!before.is_empty()).then_some(Self { read, before, poll })

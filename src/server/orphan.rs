@@ -13,7 +13,8 @@
 //!   found by its marker.
 //!
 //! Which launch it belongs to, its log says: what an engine starts has its output there. A process without it belongs to a
-//! launch that lives and is older than the process; while there are several, it is left until one remains.
+//! launch that lives and is older than the process; while there are several, it is left until one remains. Where none
+//! remains, because they ended at the same time, it is left to whoever ends last ([`strays`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -33,6 +34,8 @@ pub(super) struct Children {
     /// Launches, helpers and short commands that live, by the number of their first process, for which somebody waits
     /// elsewhere. Whoever starts one holds the lock until it is here.
     families: BTreeMap<i32, Arc<Family>>,
+    /// When the first of the launches that are over was started, in ticks since the machine's start.
+    over: Option<u64>,
 }
 
 impl Children {
@@ -62,11 +65,23 @@ pub(super) fn forget(family: &Arc<Family>) {
     // Its number may be another one's by now.
     if children.families.get(&family.leader.pid).is_some_and(|known| Arc::ptr_eq(known, family)) {
         children.families.remove(&family.leader.pid);
+        if family.log.is_some() {
+            children.over = Some(children.over.map_or(family.leader.started, |first| first.min(family.leader.started)));
+        }
     }
 }
 
-/// The processes that were orphaned to the tuner and are this family's. Collects those of all families that have ended.
-pub(super) fn adopted(entries: &[Entry], family: &Arc<Family>) -> Vec<Entry> {
+/// Living orphans of the tuner, and those whose they may be.
+struct Orphans {
+    living: Vec<Entry>,
+    families: Vec<Arc<Family>>,
+    /// Whether all of them are certain to be ours.
+    certain: bool,
+    over: Option<u64>,
+}
+
+/// Looks for orphans among `entries`, which were read before. Collects those that have ended.
+fn orphans(entries: &[Entry]) -> Orphans {
     let children = children();
     let own = process::own();
     let session = session();
@@ -78,9 +93,13 @@ pub(super) fn adopted(entries: &[Entry], family: &Arc<Family>) -> Vec<Entry> {
         // Nobody else waits for it: it was not among those that the tuner has started.
         let _ = waitpid(Pid::from_raw(entry.pid), Some(WaitPidFlag::WNOHANG));
     }
-    let families: Vec<_> = children.families.values().cloned().collect();
-    let certain = children.asked == Some(true);
-    drop(children);
+    let (families, certain) = (children.families.values().cloned().collect(), children.asked == Some(true));
+    Orphans { living, families, certain, over: children.over }
+}
+
+/// The processes that were orphaned to the tuner and are this family's. Collects those of all families that have ended.
+pub(super) fn adopted(entries: &[Entry], family: &Arc<Family>) -> Vec<Entry> {
+    let Orphans { living, families, certain, .. } = orphans(entries);
     let evidence = |entry: &Entry| {
         if entry.marker().is_some() {
             return Evidence::Marked;
@@ -89,6 +108,22 @@ pub(super) fn adopted(entries: &[Entry], family: &Arc<Family>) -> Vec<Entry> {
         families.iter().find(writes_to).map_or(Evidence::None, |family| Evidence::Log(family.leader.pid))
     };
     living.into_iter().filter(|entry| owner(entry, &families, certain, evidence) == Some(family.leader.pid)).collect()
+}
+
+/// The orphans that launches have left which are over: no launch that lives can have started them.
+pub(super) fn strays() -> Vec<Entry> {
+    let Orphans { living, families, certain, over } = orphans(&process::all());
+    let over = over.filter(|_| certain);
+    living.into_iter().filter(|entry| is_stray(entry, &families, over, || entry.marker().is_some())).collect()
+}
+
+/// `over`: when the first of the launches that are over was started, where all orphans are certain to be ours.
+fn is_stray(entry: &Entry, families: &[Arc<Family>], over: Option<u64>, is_marked: impl FnOnce() -> bool) -> bool {
+    let is_ones = |family: &Arc<Family>| {
+        let may_be = family.log.is_some() && family.leader.started <= entry.started;
+        may_be || family.leader.pid == entry.session || family.has_seen(entry)
+    };
+    over.is_some_and(|first| first <= entry.started) && !families.iter().any(is_ones) && !is_marked()
 }
 
 /// The session that the tuner itself is of.
@@ -158,6 +193,19 @@ mod tests {
         let both = [family(10, 40, true), family(20, 45, true)];
         assert_eq!(owner(&orphan, &both, false, |_| Evidence::Log(20)), Some(20));
         assert_eq!(owner(&orphan, &both[..1], true, |_| Evidence::Marked), None);
+    }
+
+    #[test]
+    fn an_orphan_that_no_living_launch_can_have_started_is_a_stray_of_those_that_are_over() {
+        let orphan = entry(900, 1, 900, 50);
+        let (older, later, helper) = (family(10, 40, true), family(30, 60, true), family(40, 1, false));
+        let marked = || true;
+        assert!(is_stray(&orphan, &[Arc::clone(&later), Arc::clone(&helper)], Some(40), || false));
+        assert!(!is_stray(&orphan, &[Arc::clone(&later), older], Some(40), || false), "it may be the older one's");
+        assert!(!is_stray(&orphan, &[], Some(40), marked), "it is found by its marker");
+        assert!(!is_stray(&orphan, &[], Some(51), || false), "it is older than every launch that is over");
+        assert!(!is_stray(&orphan, &[], None, || false), "it may be somebody else's");
+        assert!(!is_stray(&entry(901, 1, 40, 50), &[helper], Some(40), || false), "it is of a helper's session");
     }
 
     #[test]

@@ -158,18 +158,23 @@ impl Drop for Server {
             self.compact();
         }
         orphan::forget(&self.family);
+        kill_until_none(orphan::strays);
     }
 }
 
 /// Kills every process of a launch, and blocks for a moment until none is left.
 pub(super) fn kill_all(family: &Arc<Family>) {
+    kill_until_none(|| family.members());
+}
+
+fn kill_until_none(look: impl Fn() -> Vec<Entry>) {
     let begin = Instant::now();
     while begin.elapsed() < DROP_LIMIT {
-        let members = family.members();
-        if members.is_empty() {
+        let found = look();
+        if found.is_empty() {
             return;
         }
-        signal(&members, Signal::SIGKILL);
+        signal(&found, Signal::SIGKILL);
         std::thread::sleep(POLL);
     }
 }

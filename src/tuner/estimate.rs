@@ -1,10 +1,12 @@
 //! How long a study will take, from earlier trials with the same model or else from rough figures.
 
 use super::Slots;
+use super::slots::CROWD;
 use crate::facts::Device;
 use crate::job::Job;
 use crate::load::Arrival;
 use crate::store::{Scored, Store, StoreError};
+use crate::trial::Outcome;
 
 /// What a study will cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,14 +69,15 @@ pub async fn estimate(
     configurations: Option<usize>,
     store: Option<&Store>,
 ) -> Result<Estimate, StoreError> {
-    let (mut own, mut others, mut launched) = (Vec::new(), Vec::new(), 0_u32);
+    let (mut own, mut others, mut done) = (Vec::new(), Vec::new(), Done::default());
     if let Some(store) = store {
         let definition = job.definition();
-        for (study, counts) in store.studies().await? {
+        for (study, _) in store.studies().await? {
             let same = |key: &str| study.definition.pointer(key) == definition.pointer(key);
             if study.definition == definition && study.name == job.name {
-                launched = u32::try_from(counts.measured + counts.failed).unwrap_or(u32::MAX);
-                own = costs(&store.trials(&study).await?, 1.0);
+                let trials = store.trials(&study).await?;
+                done = Done::of(&trials);
+                own = costs(&trials, 1.0);
             } else if same("/model") && same("/engine/kind") {
                 let count = |key: &str| study.definition.pointer(key).and_then(serde_json::Value::as_f64);
                 let requests = count("/load/requests").zip(count("/load/warmup")).map(|(a, b)| a + b);
@@ -95,18 +98,40 @@ pub async fn estimate(
         (Some(trials), Some(most)) => Some(trials.min(most)),
         (trials, most) => trials.or(most),
     };
-    let launches = launches.map(|launches| launches.saturating_sub(launched));
+    let launches = launches.map(|launches| launches.saturating_sub(done.paid));
     let limit_s = job.budget.time.map(|time| time.as_secs_f64());
     let at_a_time = u32::try_from(slots.parallel()).unwrap_or(u32::MAX);
-    let rounds = launches.map(|launches| rounds(launches, 1 + 2 * job.budget.confirmations(), at_a_time));
+    let alone = u32::from(done.paid == 0) + 2 * job.budget.confirmations();
+    let rounds = launches.map(|launches| rounds(launches, alone, at_a_time, done.crowd < at_a_time));
     Ok(Estimate { launches, rounds, startup_s, load_s, limit_s, source })
 }
 
-/// Of so many launches, `alone` have the host to themselves; what neighbours cost each other takes one round more.
-fn rounds(launches: u32, alone: u32, at_a_time: u32) -> u32 {
+/// Launches of a study that have an outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Done {
+    /// Those that count for its budget.
+    paid: u32,
+    /// Those that have found out what neighbours cost each other.
+    crowd: u32,
+}
+
+impl Done {
+    fn of(trials: &[Scored]) -> Self {
+        let launched = trials.iter().map(|scored| &scored.trial);
+        let launched = launched.filter(|trial| !matches!(trial.outcome, Outcome::Rejected(_)));
+        launched.fold(Self::default(), |done, trial| match &*trial.proposed_by {
+            CROWD => Self { crowd: done.crowd + 1, ..done },
+            _ => Self { paid: done.paid + 1, ..done },
+        })
+    }
+}
+
+/// Of so many launches, `alone` have the host to themselves; what neighbours cost each other takes one round more, where it
+/// is still to be found out.
+fn rounds(launches: u32, alone: u32, at_a_time: u32, crowd: bool) -> u32 {
     let alone = alone.min(launches);
     let together = (launches - alone).div_ceil(at_a_time.max(1));
-    alone + together + u32::from(at_a_time > 1 && together > 0)
+    alone + together + u32::from(crowd && at_a_time > 1 && together > 0)
 }
 
 fn requests_of(job: &Job) -> u32 {
@@ -163,6 +188,9 @@ fn guess(job: &Job, device: Device) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::objective::Score;
+    use crate::trial::{Failure, FailureKind, Launch, Measurement, Rejection, Trial};
 
     #[test]
     fn the_total_is_what_limits_first_and_the_last_trial_is_finished() {
@@ -178,9 +206,40 @@ mod tests {
 
     #[test]
     fn several_launches_at_a_time_take_a_round_and_those_alone_one_each() {
-        assert_eq!(rounds(40, 3, 1), 40);
-        assert_eq!(rounds(40, 3, 8), 3 + 1 + 5);
-        assert_eq!((rounds(1, 1, 8), rounds(0, 1, 8), rounds(2, 1, 8)), (1, 0, 3));
+        assert_eq!(rounds(40, 3, 1, true), 40);
+        assert_eq!(rounds(40, 3, 8, true), 3 + 1 + 5);
+        assert_eq!(rounds(37, 2, 8, false), 2 + 5, "it is known what neighbours cost");
+        assert_eq!((rounds(1, 1, 8, true), rounds(0, 1, 8, true), rounds(2, 1, 8, true)), (1, 0, 3));
+    }
+
+    #[test]
+    fn launches_that_the_budget_does_not_pay_for_leave_it_as_it_is() {
+        let scored = |proposed_by: &str, outcome| {
+            let trial = Trial {
+                number: 0,
+                proposed_by: proposed_by.to_owned(),
+                config: Config::new(),
+                launch: Launch::default(),
+                started_at: String::new(),
+                startup_s: None,
+                elapsed_s: 1.0,
+                engine_version: None,
+                log: None,
+                outcome,
+            };
+            Scored { trial, score: Score::Failed }
+        };
+        let measured = || Outcome::Measured(Measurement::default());
+        let failed = Outcome::Failed(Failure { kind: FailureKind::Crash, message: String::new() });
+        let rejected = Outcome::Rejected(Rejection { rule: "R1".to_owned(), message: String::new() });
+        let trials = [
+            scored("baseline", measured()),
+            scored(CROWD, measured()),
+            scored(CROWD, failed.clone()),
+            scored("sobol", rejected),
+            scored("sobol", failed),
+        ];
+        assert_eq!(Done::of(&trials), Done { paid: 2, crowd: 2 });
     }
 
     #[test]

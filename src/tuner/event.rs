@@ -64,6 +64,11 @@ pub enum Event {
         slots: Vec<usize>,
         pause: Box<Pause>,
     },
+    /// No further trial begins, and so many are measured to their end before the run ends.
+    Last {
+        why: String,
+        running: usize,
+    },
     /// What failed after the error that ends the run.
     Also {
         error: String,

@@ -1,6 +1,6 @@
 //! Between two launches: waits until the devices' memory is given back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::slots::Place;
 use super::trial::asked;
@@ -15,25 +15,36 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(20);
 const HELD_LIMIT: Duration = Duration::from_mins(5);
 
 impl Tuner<'_> {
-    /// The level before a launch; `None` where the engine computes on no GPU of this machine.
-    pub(super) fn memory_before(&self, place: &Place) -> Option<Baseline> {
-        Baseline::take(self.devices(place)?.visible.as_deref())
+    /// The level before a launch, for each slot that has a device of its own; none where the engine computes on no GPU of this
+    /// machine.
+    pub(super) fn memory_before(&self, place: &Place) -> Vec<(usize, Baseline)> {
+        let Some(devices) = self.devices(place) else { return Vec::new() };
+        let Some(own) = &place.devices else {
+            let all = Baseline::take(devices.visible.as_deref());
+            return place.slots.first().copied().zip(all).into_iter().collect();
+        };
+        let slots = place.slots.iter().zip(own.split(','));
+        slots.filter_map(|(slot, device)| Some((*slot, Baseline::take(Some(device))?))).collect()
     }
 
-    /// After the end of a launch. What is still held then is told, and the next launch waits for it: the outcome of this one
-    /// is stored first.
-    pub(super) async fn memory_after(&self, place: &mut Place, baseline: Option<Baseline>) {
-        let Some(baseline) = baseline else { return };
-        if let Some(Err(held)) = self.released(&baseline, RELEASE_LIMIT).await {
-            self.tell(&held, "the next launch waits");
-            place.held.push(baseline);
+    /// After the end of a launch. What is still held then is told, and the next launch on these slots waits for it: the outcome
+    /// of this one is stored first.
+    pub(super) async fn memory_after(&self, place: &mut Place, baselines: Vec<(usize, Baseline)>) {
+        let begin = Instant::now();
+        for (slot, baseline) in baselines {
+            let limit = RELEASE_LIMIT.saturating_sub(begin.elapsed());
+            if let Some(Err(held)) = self.released(&baseline, limit).await {
+                self.tell(&held, "the next launch waits");
+                place.held.push((slot, baseline));
+            }
         }
     }
 
     /// Before a launch; whether to go on with it.
     pub(super) async fn wait_for_memory(&self, place: &mut Place) -> bool {
-        for baseline in std::mem::take(&mut place.held) {
-            match self.released(&baseline, HELD_LIMIT).await {
+        let begin = Instant::now();
+        for (_, baseline) in std::mem::take(&mut place.held) {
+            match self.released(&baseline, HELD_LIMIT.saturating_sub(begin.elapsed())).await {
                 None => return false,
                 Some(Ok(())) => {}
                 Some(Err(held)) => self.tell(&held, "launching all the same"),

@@ -132,6 +132,7 @@ impl Tuner<'_> {
         // Launches that are over and not yet stored.
         let mut done = VecDeque::new();
         let mut end = None;
+        let mut is_told = false;
         // Whatever is waited for, the launches go on: each may hold what it is that is waited for.
         loop {
             if let Some(launched) = done.pop_front() {
@@ -143,6 +144,9 @@ impl Tuner<'_> {
                 }
             } else if end.is_some() {
                 // What runs is measured to its end, unless the user has asked to stop.
+                if !std::mem::replace(&mut is_told, true) {
+                    self.tell_last(end.as_ref(), launches.len());
+                }
                 let Some(last) = launches.next().await else { break };
                 done.push_back(last);
             } else {
@@ -162,6 +166,18 @@ impl Tuner<'_> {
         let ending = end.unwrap_or(Ok(Ending::Interrupted))?;
         (self.observer)(Event::End(ending.clone()));
         Ok(Summary { study, ending })
+    }
+
+    /// Says why nothing more begins while some still run: the end may be an hour away.
+    fn tell_last(&self, end: Option<&Result<Ending, TuneError>>, running: usize) {
+        let why = match end {
+            Some(Ok(ending)) => ending.to_string(),
+            Some(Err(error)) => error.to_string(),
+            None => return,
+        };
+        if running > 0 && *self.stop.borrow() == Stop::No {
+            (self.observer)(Event::Last { why, running });
+        }
     }
 
     /// Stores a trial, how its server started, what that tells of the memory, and what was seen of it.

@@ -40,8 +40,10 @@ pub async fn detect(job: &Job) -> Installed {
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
     let device = stated.unwrap_or(Device::UNKNOWN_GPU);
     let (device, undetected) = if is_real && device == Device::UNKNOWN_GPU {
-        let visible = engine.environment.get("CUDA_VISIBLE_DEVICES");
-        match Gpu::detect(visible.map(String::as_str)) {
+        // Other devices of the host may be smaller or older than those of the slots.
+        let slots = job.slots.as_ref().and_then(|slots| Some(slots.devices.as_ref()?.join(",")));
+        let visible = slots.or_else(|| engine.environment.get("CUDA_VISIBLE_DEVICES").cloned());
+        match Gpu::detect(visible.as_deref()) {
             Ok(gpu) => (Device::Cuda(gpu), None),
             Err(error) => (device, Some(error.to_string())),
         }

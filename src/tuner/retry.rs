@@ -97,7 +97,7 @@ impl Tuner<'_> {
     }
 
     /// Stores what happened, and puts the log aside: the next launch begins a new one.
-    async fn keep_incident(
+    pub(super) async fn keep_incident(
         &self,
         study: &Study,
         number: u32,

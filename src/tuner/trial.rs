@@ -155,7 +155,7 @@ impl Tuner<'_> {
     ) -> Result<Option<(Attempt, Option<LeftBehind>)>, TuneError> {
         let phase_is = |phase| (self.observer)(Event::Phase { number: place.trial, phase });
         phase_is(Phase::Starting);
-        let baseline = self.memory_before(place);
+        let baselines = self.memory_before(place);
         let engine = &self.job.engine;
         let stop_command = engine.stop_command.as_ref().map(|words| filling.words(words));
         // Written down first: a tuner that is killed leaves it to the next one.
@@ -215,7 +215,7 @@ impl Tuner<'_> {
         match (measured, stopped) {
             (Some(measured), left_behind) => {
                 if left_behind.is_none() {
-                    self.memory_after(place, baseline).await;
+                    self.memory_after(place, baselines).await;
                 }
                 Ok(Some((measured?, left_behind)))
             }

@@ -305,3 +305,23 @@ fn what_cannot_be_kept_apart_is_refused_before_anything_starts() {
         assert!(!workplace.path("setpoint.db").exists());
     }
 }
+
+#[test]
+fn a_pause_is_told_at_once_and_what_runs_is_measured_to_its_end() {
+    let busy = engine(
+        r#"case $0 in 4) echo "torch.AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"; exit 1;; 5|6) sleep 4;; esac"#,
+    );
+    let text = study(&busy, "trials = 12\nconfirm = 0", "devices = [\"0\", \"1\", \"2\", \"3\"]");
+    let workplace = Workplace::with_study(&text);
+    let mut tuner = workplace.start(&["tune", "study.toml", "--parallel", "3", "--log-format", "json"]);
+    assert_eq!(tuner.wait().unwrap().code(), Some(5));
+    let last = told(&workplace, "last");
+    assert_eq!((last.len(), &last[0]["running"]), (1, &2.into()), "{last:?}");
+    assert!(
+        last[0]["why"].as_str().unwrap().starts_with("the study is paused: 3 launches in a row failed"),
+        "{last:?}"
+    );
+    let trials = workplace.trials();
+    let numbers: Vec<_> = trials.iter().map(|trial| trial["trial"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [0, 1, 2, 3, 5, 6]);
+}

@@ -47,6 +47,7 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
             "slots": slots,
             "last": report::incident_json(&pause.last),
         }),
+        Event::Last { why, running } => json!({"event": "last", "why": why, "running": running}),
         Event::Also { error } => json!({"event": "note", "text": error}),
         Event::Retry { incident, wait } => {
             let mut json = report::incident_json(incident);

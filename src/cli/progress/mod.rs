@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
 use crate::store::{Incident, Scored};
-use crate::trial::Outcome;
+use crate::trial::{Blame, Outcome};
 use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Pause, WrongRule};
 use json::event_json;
 use state::{Open, State};
@@ -89,9 +89,15 @@ impl Progress {
     }
 
     pub(super) fn on(&self, event: &Event) {
-        // A panic elsewhere must not silence the progress.
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        state.follow(event);
+        let live = {
+            // A panic elsewhere must not silence the progress.
+            let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            state.follow(event);
+            let sum = |of: fn(&Open) -> usize| state.open.values().map(of).sum::<usize>() as u64;
+            let is_live = matches!(self.mode, Mode::Live(_));
+            is_live.then(|| (sum(|open| open.total).max(1), sum(|open| open.done), state.live_text()))
+        };
+        // Nobody holds the state while a slow terminal takes its lines: the loads of other trials tell their requests meanwhile.
         match &self.mode {
             Mode::Quiet => {}
             Mode::Json => {
@@ -108,10 +114,11 @@ impl Progress {
                 if let Some(line) = self.line(event) {
                     bar.println(line);
                 }
-                let sum = |of: fn(&Open) -> usize| state.open.values().map(of).sum::<usize>() as u64;
-                bar.set_length(sum(|open| open.total).max(1));
-                bar.set_position(sum(|open| open.done));
-                bar.set_message(state.live_text());
+                if let Some((total, done, text)) = live {
+                    bar.set_length(total);
+                    bar.set_position(done);
+                    bar.set_message(text);
+                }
             }
         }
     }
@@ -158,14 +165,24 @@ impl Progress {
                 let (slots, kind) = (list(slots), last.failure.kind);
                 Some(format!("trial {number}: {failures} launches failed with {kind}; trying others than {slots}"))
             }
+            Event::Last { why, running } => {
+                let trials = if *running == 1 {
+                    "1 trial is measured to its end"
+                } else {
+                    &*format!("{running} trials are measured to their ends")
+                };
+                Some(format!("no further trial begins: {why}; {trials}"))
+            }
             Event::Also { error } => Some(format!("moreover: {error}")),
             Event::Retry { incident, wait } => {
                 let Incident { number, failure, .. } = &**incident;
-                let when = if wait.is_zero() { "at once".to_owned() } else { format!("in {}", fine(*wait)) };
-                Some(format!(
-                    "trial {number}: not its fault, {}: {}; launching again {when}",
-                    failure.kind, failure.message
-                ))
+                // What is not the environment's is tried again only because of neighbours.
+                let (whose, when) = match (failure.kind.blame(), wait.is_zero()) {
+                    (Blame::Environment, true) => ("not its fault", "at once".to_owned()),
+                    (Blame::Environment, false) => ("not its fault", format!("in {}", fine(*wait))),
+                    _ => ("perhaps its neighbours' fault", "alone".to_owned()),
+                };
+                Some(format!("trial {number}: {whose}, {}: {}; launching again {when}", failure.kind, failure.message))
             }
             Event::Phase { number, phase } if self.verbose => Some(format!("trial {number}: {phase}")),
             // The error that follows an interruption or a pause says it.

@@ -72,6 +72,7 @@ impl State {
             | Event::Paused(_)
             | Event::Interference { .. }
             | Event::SetAside { .. }
+            | Event::Last { .. }
             | Event::Also { .. }
             | Event::End(_) => {}
         }

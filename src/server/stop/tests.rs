@@ -175,6 +175,42 @@ async fn two_servers_do_not_touch_each_other() {
 }
 
 #[tokio::test]
+async fn orphans_without_a_trace_are_ended_with_the_last_of_the_launches_that_may_have_started_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let with_a_daemon = |trial: u32| {
+        let script = format!(
+            "(env -i setsid sh -c 'echo $$ > {}; while :; do sleep 0.05; done' >/dev/null 2>&1 &) ; echo up; exec sleep 600",
+            directory.path().join(format!("daemon-{trial}")).display()
+        );
+        launch(directory.path(), &script, trial)
+    };
+    let (mut one, mut two) = (with_a_daemon(15), with_a_daemon(16));
+    let mut daemons = Vec::new();
+    for (server, trial) in [(&one, 15), (&two, 16)] {
+        until(server, "up").await;
+        let file = directory.path().join(format!("daemon-{trial}"));
+        daemons.push(loop {
+            match std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<i32>().ok()) {
+                Some(pid) => break pid,
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        });
+    }
+    // Both end at the same time: while either looks for the last time, the other is still there.
+    for server in [&mut one, &mut two] {
+        kill_all(&server.family);
+        server.stopped = true;
+    }
+    drop((one, two));
+    // Launches of other tests, which may have started them just as well, end as well.
+    let begin = Instant::now();
+    while daemons.iter().any(|pid| Entry::read(*pid).is_some_and(|entry| !entry.dead)) {
+        assert!(begin.elapsed() < Duration::from_mins(1), "{daemons:?} are left");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_stop_command_is_run_first_and_its_failure_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let with = |script: &str, trial| {

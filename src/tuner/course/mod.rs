@@ -5,7 +5,7 @@ mod crowd;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::broken::{FailedStarts, MOST_FAILED_STARTS};
 use super::slots::{CROWD, Place, Pool};
@@ -32,6 +32,8 @@ pub(super) struct Proposal {
     checked: bool,
     /// Slots on which its environment has failed; they are set aside until it has been tried on others.
     suspects: Vec<usize>,
+    /// Whether it has the host to itself, because its neighbours may have taken what it did not get.
+    apart: bool,
 }
 
 /// What to do next.
@@ -82,7 +84,7 @@ pub(super) struct Course<'r> {
 fn read(proposed: Vec<Proposed>) -> (Vec<Past>, VecDeque<Proposal>) {
     let open = proposed.iter().filter(|row| row.state == "running").map(|row| {
         let (number, proposed_by, config) = (row.number, row.proposed_by.clone(), row.config.clone());
-        Proposal { number, proposed_by, config, checked: false, suspects: Vec::new() }
+        Proposal { number, proposed_by, config, checked: false, suspects: Vec::new(), apart: false }
     });
     let open = open.collect();
     (proposed.into_iter().map(|row| Past { proposed_by: row.proposed_by, config: row.config }).collect(), open)
@@ -144,6 +146,11 @@ impl<'r> Course<'r> {
         if self.at_a_time.is_none() && self.running.is_empty() {
             self.judge_interference().await?;
         }
+        // What found no slots in time is not begun either; it was not stored, or comes again in the next run.
+        let is_late = self.waiting.front().is_some_and(|first| first.suspects.is_empty()) && self.is_time_spent();
+        if is_late {
+            return Ok(if self.running.is_empty() { Next::End(Ending::TimeSpent) } else { Next::Wait });
+        }
         let proposal = match self.waiting.pop_front() {
             Some(proposal) => proposal,
             None => match self.propose().await? {
@@ -152,6 +159,10 @@ impl<'r> Course<'r> {
             },
         };
         self.admit(proposal).await
+    }
+
+    fn is_time_spent(&self) -> bool {
+        self.tuner.job.budget.time.is_some_and(|time| self.begin.elapsed() >= time)
     }
 
     /// A new proposal, or what to do where there is none.
@@ -164,7 +175,7 @@ impl<'r> Course<'r> {
         if job.budget.trials.is_some_and(|trials| launched >= trials) {
             return Ok(end(Ending::TrialsSpent));
         }
-        if job.budget.time.is_some_and(|time| self.begin.elapsed() >= time) {
+        if self.is_time_spent() {
             return Ok(end(Ending::TimeSpent));
         }
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
@@ -202,7 +213,14 @@ impl<'r> Course<'r> {
         };
         let proposed_by = proposed_by.to_owned();
         self.history.push(Past { proposed_by: proposed_by.clone(), config: config.clone() });
-        Ok(ControlFlow::Continue(Proposal { number, proposed_by, config, checked: false, suspects: Vec::new() }))
+        Ok(ControlFlow::Continue(Proposal {
+            number,
+            proposed_by,
+            config,
+            checked: false,
+            suspects: Vec::new(),
+            apart: false,
+        }))
     }
 
     /// Asks the engine which rules are wrong; whether the user let it answer.
@@ -247,7 +265,7 @@ impl<'r> Course<'r> {
             // Better a slot that has failed than none.
             self.pool.restore_all();
         }
-        let alone = matches!(&*proposal.proposed_by, BASELINE | CONFIRMATION);
+        let alone = proposal.apart || matches!(&*proposal.proposed_by, BASELINE | CONFIRMATION);
         let place =
             if alone && !self.running.is_empty() { None } else { self.pool.take(proposal.number, needed, alone) };
         let Some(place) = place else {
@@ -276,7 +294,7 @@ impl<'r> Course<'r> {
     pub(super) async fn settled(&mut self, settled: Settled) -> Result<Option<Ending>, TuneError> {
         let Settled { proposal, place, result } = settled;
         self.running.remove(&proposal.number);
-        let slots = place.slots.clone();
+        let (slots, was_alone) = (place.slots.clone(), place.alone || self.at_a_time == Some(1));
         self.pool.give_back(place);
         let mut launched = match result? {
             ControlFlow::Continue(launched) => launched,
@@ -284,6 +302,10 @@ impl<'r> Course<'r> {
             ControlFlow::Break(ending) => return Ok(Some(ending)),
         };
         let left_behind = launched.left_behind.take();
+        if left_behind.is_none() && !was_alone && self.crowded_out(&proposal, &launched).await? {
+            self.waiting.push_front(Proposal { apart: true, ..proposal });
+            return Ok(None);
+        }
         self.launched += u32::from(is_paid(&proposal.proposed_by));
         let scored = self.record(launched).await?;
         if let Some(left_behind) = left_behind {
@@ -297,6 +319,19 @@ impl<'r> Course<'r> {
         let (failures, last) = (self.failed_starts.most(), scored.trial.outcome.reason().unwrap_or_default());
         let broken = !self.measured_any && failures >= MOST_FAILED_STARTS;
         Ok(broken.then_some(Ending::EngineBroken { failures, last }))
+    }
+
+    /// Whether a trial that had neighbours is tried once more without: all of them share the host's memory, and who is ended
+    /// for want of it may have taken the least. How neighbours disturb each other is another matter.
+    async fn crowded_out(&self, proposal: &Proposal, launched: &Launched) -> Result<bool, TuneError> {
+        let trial = &launched.trial;
+        let failure = trial.outcome.failure().filter(|failure| failure.kind == FailureKind::HostMemory);
+        let Some(failure) = failure.filter(|_| !proposal.apart && is_paid(&proposal.proposed_by)) else {
+            return Ok(false);
+        };
+        let incident = self.tuner.keep_incident(self.study, trial.number, failure, trial.log.as_deref()).await?;
+        (self.tuner.observer)(Event::Retry { incident: Box::new(incident), wait: Duration::ZERO });
+        Ok(true)
     }
 
     /// A trial whose environment has failed again and again is tried once on other slots, where there are any; what failed
@@ -349,3 +384,6 @@ fn scope<'s>(tuner: &Tuner<'_>, search: Search<'s>) -> Scope<'s> {
     (tuner.observer)(Event::Space(removal.clone()));
     Scope { search, removal, empty }
 }
+
+#[cfg(test)]
+mod tests;

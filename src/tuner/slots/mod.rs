@@ -5,7 +5,7 @@ mod interference;
 mod pool;
 
 use crate::document::DocumentError;
-use crate::facts::{Core, Device, GpuPlace, Processors, divide};
+use crate::facts::{Core, Device, GpuError, GpuPlace, Processors, divide};
 use crate::job::{Job, SlotsJob};
 
 use super::prepare::Installed;
@@ -64,12 +64,11 @@ impl Slots {
             return Err(error(&format!("engine.env.{name}"), problem, "leave it out: every slot gets its own"));
         }
         let on_gpu = matches!(installed.device, Device::Cuda(_)) && job.engine.engine.kind() != "sim";
-        let devices = devices(asked, on_gpu, visible)
+        let words = &job.engine.command;
+        let elsewhere = computes_elsewhere(words);
+        let devices = devices(asked, (on_gpu, elsewhere), visible)
             .map_err(|problem| error("slots.devices", problem, "name them, one for each slot, or give slots.count"))?;
-        let of_devices = (!devices.is_empty()).then_some(devices.len());
-        let count = of_devices.or(asked.count.or(asked.parallel).map(|count| count as usize));
-        let lists = asked.processors.as_ref().map(Vec::len);
-        let Some(count) = count.or(lists) else {
+        let Some(count) = count(asked, devices.len()) else {
             return Err(error("slots.count", "is missing".to_owned(), "say how many trials may run at a time"));
         };
         let parallel = asked.parallel.map_or(count, |parallel| parallel as usize);
@@ -77,9 +76,8 @@ impl Slots {
             let problem = format!("{parallel} trials at a time do not fit on {count} slots");
             return Err(error("slots.parallel", problem, "ask for fewer, or declare more slots"));
         }
-        let words = &job.engine.command;
         let told = |word: &String| word == "{env}" || crate::engine::asks_for(word, "devices");
-        if !devices.is_empty() && computes_elsewhere(words) && !words.iter().any(told) {
+        if !devices.is_empty() && elsewhere && !words.iter().any(told) {
             let problem = format!("does not hand on {DEVICES}: every launch would compute on the same device");
             let hint = "put {env} where the wrapper takes variables, or {devices} where it takes devices";
             return Err(error("engine.command", problem, hint));
@@ -133,11 +131,30 @@ impl Slots {
     }
 }
 
+/// How many slots there are: as many as what they are given one by one, else as declared, else one for each trial at a time.
+fn count(asked: &SlotsJob, devices: usize) -> Option<usize> {
+    let of_devices = (devices > 0).then_some(devices);
+    let declared = of_devices.or(asked.count.map(|count| count as usize));
+    let of_lists = declared.or(asked.processors.as_ref().map(Vec::len));
+    of_lists.or(asked.parallel.map(|parallel| parallel as usize))
+}
+
 /// One for each slot; none where slots have no devices of their own.
-fn devices(asked: &SlotsJob, on_gpu: bool, visible: Option<&str>) -> Result<Vec<GpuPlace>, String> {
+fn devices(
+    asked: &SlotsJob,
+    (on_gpu, elsewhere): (bool, bool),
+    visible: Option<&str>,
+) -> Result<Vec<GpuPlace>, String> {
     match &asked.devices {
         Some(names) => {
-            let known = on_gpu.then(|| GpuPlace::all(Some(&names.join(","))).ok()).flatten().unwrap_or_default();
+            let found = if on_gpu { GpuPlace::all(Some(&names.join(","))) } else { Ok(Vec::new()) };
+            if on_gpu
+                && !elsewhere
+                && let Some(problem) = absent(names, &found)
+            {
+                return Err(problem);
+            }
+            let known = found.unwrap_or_default();
             let node = |index: usize| known.get(index).filter(|_| known.len() == names.len())?.node;
             let named = names.iter().enumerate();
             Ok(named.map(|(index, name)| GpuPlace { name: name.clone(), node: node(index) }).collect())
@@ -155,6 +172,22 @@ fn devices(asked: &SlotsJob, on_gpu: bool, visible: Option<&str>) -> Result<Vec<
     }
 }
 
+/// Why not each of these names is another device of this host, where the driver tells. Parts of a device (`MIG-...`) it does
+/// not list.
+fn absent(names: &[String], found: &Result<Vec<GpuPlace>, GpuError>) -> Option<String> {
+    if names.iter().any(|name| name.starts_with("MIG-")) {
+        return None;
+    }
+    match found {
+        // The list ends at the first name that is none.
+        Ok(found) => names.get(found.len()).map(|name| format!("name {name:?}, which is not a device of this host")),
+        Err(GpuError::NoneVisible(_, count)) => {
+            Some(format!("{names:?} name one of the {count} devices of this host twice, or begin with none of them"))
+        }
+        Err(_) => None,
+    }
+}
+
 /// For each slot those that it has to itself; `None` where they share them all.
 fn processors(asked: &SlotsJob, devices: &[GpuPlace], count: usize) -> Result<Vec<Option<Processors>>, String> {
     let allowed = Processors::allowed();
@@ -169,5 +202,37 @@ fn processors(asked: &SlotsJob, devices: &[GpuPlace], count: usize) -> Result<Ve
     match lists.iter().find(|list| list.common(&allowed) != **list) {
         Some(list) => Err(format!("{list} is not of those that this process may use, {allowed}")),
         None => Ok(lists.iter().cloned().map(Some).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_no_devices_of_the_host_or_the_same_one_are_told() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let places = |count: usize| {
+            Ok((0..count).map(|device| GpuPlace { name: device.to_string(), node: None }).collect::<Vec<_>>())
+        };
+        assert_eq!(absent(&names(&["0", "1"]), &places(2)), None);
+        let problem = absent(&names(&["0", "9", "1"]), &places(1)).unwrap();
+        assert_eq!(problem, "name \"9\", which is not a device of this host");
+        let twice = Err(GpuError::NoneVisible("0,GPU-11aa".to_owned(), 8));
+        let problem = absent(&names(&["0", "GPU-11aa"]), &twice).unwrap();
+        assert!(problem.contains("name one of the 8 devices of this host twice"), "{problem}");
+        assert_eq!(absent(&names(&["0", "MIG-11aa"]), &places(1)), None);
+        assert_eq!(absent(&names(&["0"]), &Err(GpuError::NoDevice)), None, "nobody can tell");
+    }
+
+    #[test]
+    fn fewer_trials_at_a_time_leave_as_many_slots_as_there_are_lists_of_processors() {
+        let lists = Some(["0", "1", "2", "3"].map(|list| list.parse().unwrap()).to_vec());
+        let asked = SlotsJob { processors: lists, parallel: Some(2), ..SlotsJob::default() };
+        assert_eq!(count(&asked, 0), Some(4));
+        assert_eq!(count(&SlotsJob { parallel: Some(2), ..SlotsJob::default() }, 0), Some(2));
+        assert_eq!(count(&SlotsJob { count: Some(3), parallel: Some(2), ..SlotsJob::default() }, 0), Some(3));
+        assert_eq!(count(&asked, 8), Some(8));
+        assert_eq!(count(&SlotsJob::default(), 0), None);
     }
 }

@@ -34,8 +34,8 @@ pub(in crate::tuner) struct Place {
     /// As `CUDA_VISIBLE_DEVICES` has them; `None` where slots have none of their own.
     pub(in crate::tuner) devices: Option<String>,
     pub(in crate::tuner) processors: Option<Processors>,
-    /// The memory of the devices before launches that have not given it back.
-    pub(in crate::tuner) held: Vec<Baseline>,
+    /// The memory of devices before launches that have not given it back, with their slots.
+    pub(in crate::tuner) held: Vec<(usize, Baseline)>,
     /// Whether nothing else is launched meanwhile.
     pub(in crate::tuner) alone: bool,
     /// Whether it is less than the whole host.
@@ -74,7 +74,7 @@ impl Pool {
         let mut held = Vec::new();
         for slot in &slots {
             self.states[*slot].taken = true;
-            held.extend(self.states[*slot].held.take());
+            held.extend(self.states[*slot].held.take().map(|held| (*slot, held)));
         }
         let of = |slot: &usize| &self.slots.list[*slot];
         let devices = slots.iter().map(|slot| of(slot).device.clone()).collect::<Option<Vec<_>>>();
@@ -91,12 +91,11 @@ impl Pool {
     }
 
     pub(in crate::tuner) fn give_back(&mut self, place: Place) {
-        for (slot, held) in
-            place.slots.iter().zip(place.held.into_iter().map(Some).chain(std::iter::repeat_with(|| None)))
-        {
-            let state = &mut self.states[*slot];
-            state.taken = false;
-            state.held = held;
+        for slot in place.slots {
+            self.states[slot].taken = false;
+        }
+        for (slot, held) in place.held {
+            self.states[slot].held = Some(held);
         }
     }
 
@@ -151,5 +150,54 @@ impl Place {
             ports: ports.ends(),
             alone: self.alone,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuner::slots::Slot;
+
+    fn pool(count: usize) -> Pool {
+        let slot = |device: usize| Slot { device: Some(device.to_string()), processors: None };
+        let list: Vec<_> = (0..count).map(slot).collect();
+        Pool::new(Slots { parallel: count, list, max_interference: 0.1, shared: true })
+    }
+
+    fn held(place: &Place) -> Vec<usize> {
+        place.held.iter().map(|(slot, _)| *slot).collect()
+    }
+
+    #[test]
+    fn memory_that_one_of_several_devices_holds_is_waited_for_by_who_gets_that_one() {
+        let mut pool = pool(4);
+        let mut wide = pool.take(0, 4, false).unwrap();
+        wide.held.extend([(2, Baseline::nothing()), (3, Baseline::nothing())]);
+        pool.give_back(wide);
+        let places = [0, 1, 2, 3].map(|trial| pool.take(trial, 1, false).unwrap());
+        assert_eq!(places.each_ref().map(held), [vec![], vec![], vec![2], vec![3]]);
+        for mut place in places {
+            place.held.clear();
+            pool.give_back(place);
+        }
+        assert_eq!(held(&pool.take(9, 4, false).unwrap()), [0; 0], "it was given back");
+    }
+
+    #[test]
+    fn devices_in_a_row_come_first_and_those_set_aside_not_at_all() {
+        let mut pool = pool(5);
+        let first = pool.take(0, 1, false).unwrap();
+        let second = pool.take(1, 1, false).unwrap();
+        pool.give_back(first);
+        let pair = pool.take(2, 2, false).unwrap();
+        assert_eq!((pair.slots.as_slice(), pair.devices.as_deref()), (&[2, 3][..], Some("2,3")));
+        let apart = pool.take(3, 2, false).unwrap();
+        assert_eq!(apart.slots, [0, 4]);
+        assert!(pool.take(4, 1, false).is_none());
+        for place in [second, pair, apart] {
+            pool.give_back(place);
+        }
+        pool.set_aside(&[1, 2], true);
+        assert_eq!((pool.usable(), pool.take(5, 3, false).unwrap().slots), (3, vec![0, 3, 4]));
     }
 }

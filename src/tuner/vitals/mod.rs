@@ -6,6 +6,7 @@
 //! processes exist, one twice a second at the rest, of which finding the processes anew reads the whole of `/proc`.
 
 mod member;
+mod neighbour;
 mod pulse;
 mod room;
 mod still;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use self::member::{Done, Member, Who, titled, vital};
+use self::neighbour::{NEIGHBOURS, Neighbour};
 use self::pulse::{Doubt, Step};
 use self::room::{Memory, Room, full_disk, size};
 use self::still::{Log, Start};
@@ -276,6 +278,7 @@ struct Look {
     done: Done,
     start: Start,
     memory: Memory,
+    neighbour: Neighbour<'static>,
 }
 
 impl Look {
@@ -291,6 +294,7 @@ impl Look {
             done: Done::default(),
             start: Start::new(stall),
             memory: Memory::default(),
+            neighbour: NEIGHBOURS.enter(),
             scope,
         }
     }
@@ -333,7 +337,9 @@ impl Look {
         let largest = members.iter().max_by_key(|member| member.resident);
         let resident = members.iter().map(|member| member.resident).sum();
         let rooms = Room::read(largest.map(|member| member.who.pid));
-        if let Some(reason) = self.memory.look(now, &rooms, resident, self.serving) {
+        self.neighbour.tell(resident, &rooms);
+        let is_to_end = |room: &str| self.neighbour.is_to_end(now, room);
+        if let Some(reason) = self.memory.look(now, &rooms, (resident, self.serving), is_to_end) {
             let of = largest.map(|member| format!("{} with {}", member.who, size(member.resident)));
             let of = of.unwrap_or_else(|| "none".to_owned());
             let message = format!("{reason}; the largest process of the launch: {of}; all of them: {}", size(resident));

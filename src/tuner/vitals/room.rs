@@ -97,13 +97,20 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Why the launch has to be ended, where it has. `resident` is the memory of all its processes.
-    pub(super) fn look(&mut self, now: Instant, rooms: &[Room], resident: u64, serving: bool) -> Option<String> {
+    /// Why the launch has to be ended, where it has. `resident` is the memory of all its processes; `is_to_end` says of a
+    /// place with too little left whether this launch is the one to go.
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        rooms: &[Room],
+        (resident, serving): (u64, bool),
+        is_to_end: impl Fn(&str) -> bool,
+    ) -> Option<String> {
         let mut low = None;
         for room in rooms {
             let first = *self.first.entry(room.of.clone()).or_insert(room.available);
             let least = least(room.total).min(first / 2);
-            if room.available < least && low.is_none() {
+            if room.available < least && low.is_none() && is_to_end(&room.of) {
                 let (available, total, least) = (size(room.available), size(room.total), size(least));
                 low = Some(format!("{} has {available} of memory left of {total}, less than {least}", room.of));
             }
@@ -184,7 +191,7 @@ mod tests {
         (0..seconds).find_map(|second| {
             let (available, resident) = at(u64::from(second));
             let now = begin + Duration::from_secs(1) * second;
-            Some((u64::from(second), memory.look(now, &room(available, total), resident, serving)?))
+            Some((u64::from(second), memory.look(now, &room(available, total), (resident, serving), |_| true)?))
         })
     }
 
@@ -199,6 +206,23 @@ mod tests {
         assert_eq!(text, "the host has 600 MiB of memory left of 24.0 GiB, less than 737 MiB");
         assert_eq!(said(24 * GIB, false, 9, |_| (600 * MIB, 3)), None, "it never had more");
         assert!(said(24 * GIB, false, 9, |s| ((600 * MIB) >> s, 3)).is_some(), "and now has far less");
+    }
+
+    #[test]
+    fn a_launch_that_is_not_to_end_goes_on_with_little_memory_but_not_where_it_takes_the_rest_itself() {
+        let (begin, mut memory) = (Instant::now(), Memory::default());
+        let mut at = |second: u32, available, resident| {
+            let now = begin + Duration::from_secs(1) * second;
+            memory.look(now, &room(available, 24 * GIB), (resident, true), |_| false)
+        };
+        assert_eq!((0..9).find_map(|second| at(second, (600 * MIB) >> second, 3)), None);
+        let (begin, mut memory) = (Instant::now(), Memory::default());
+        let said = (0..9_u32).find_map(|second| {
+            let now = begin + Duration::from_secs(1) * second;
+            let grown = u64::from(second) * GIB;
+            memory.look(now, &room(10 * GIB - grown, 24 * GIB), (grown, true), |_| false)
+        });
+        assert!(said.is_some_and(|said| said.contains("the engine has grown by")));
     }
 
     #[test]
@@ -262,7 +286,7 @@ mod tests {
             for (second, step) in (0u32..).zip(steps) {
                 available += step;
                 let now = begin + Duration::from_secs(1) * second;
-                prop_assert_eq!(memory.look(now, &room(available.min(total), total), u64::from(second) * GIB, serving), None);
+                prop_assert_eq!(memory.look(now, &room(available.min(total), total), (u64::from(second) * GIB, serving), |_| true), None);
             }
         }
     }

@@ -1,0 +1,276 @@
+//! Runs whose launches are only pretended, and end in any order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::watch;
+
+use super::*;
+use crate::facts::Host;
+use crate::job::Job;
+use crate::store::{Incident, Store};
+use crate::trial::{Failure, Launch, Measurement};
+use crate::tuner::trial::failed;
+use crate::tuner::{Inquiry, Slots, detect};
+
+/// A study with some devices, of which a trial takes one, two or four.
+struct Bench {
+    _directory: tempfile::TempDir,
+    job: Job,
+    store: Store,
+    study: Study,
+}
+
+impl Bench {
+    async fn new(budget: &str, devices: usize, most_seqs: u32) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b");
+        let devices: Vec<_> = (0..devices).map(|device| device.to_string()).collect();
+        let text = format!(
+            "study = {{ name = \"pretended\", seed = 3 }}\nengine = {{ kind = \"sim\" }}\nbudget = {{ {budget} }}\n\
+             model = {{ path = {:?} }}\nslots = {{ devices = {devices:?} }}\n\
+             workload = {{ kind = \"random\", input_len = 32, output_len = 8 }}\n\
+             load = {{ concurrency = 8, requests = 16 }}\n\
+             objective = {{ maximize = \"output_throughput\" }}\n\
+             [space]\nfixed = {{ max-model-len = 2048 }}\n\
+             [space.parameters.max-num-seqs]\nkind = \"int\"\nlow = 1\nhigh = {most_seqs}\n\
+             [space.parameters.tensor-parallel-size]\nkind = \"categorical\"\nchoices = [1, 2, 4]\n",
+            model.display().to_string()
+        );
+        let file = directory.path().join("study.toml");
+        std::fs::write(&file, text).unwrap();
+        let job = Job::read(&file).unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study(&job.name, &job.definition(), &Host::detect()).await.unwrap();
+        Self { _directory: directory, job, store, study }
+    }
+
+    async fn tuner(&self) -> Tuner<'_> {
+        let mut installed = detect(&self.job).await;
+        let slots = Slots::resolve(&self.job, &mut installed).unwrap();
+        let (job, store, stop) = (&self.job, &self.store, watch::channel(Stop::No).1);
+        Tuner { job, store, installed, slots, inquiry: Inquiry::new(None).into(), observer: Arc::new(|_| {}), stop }
+    }
+
+    /// Number, who proposed it, its configuration and its state.
+    async fn decided(&self) -> Vec<(u32, String, String, String)> {
+        let all = self.store.proposals(&self.study).await.unwrap();
+        all.into_iter().map(|row| (row.number, row.proposed_by, row.config.key(), row.state)).collect()
+    }
+
+    async fn paid(&self) -> usize {
+        self.decided().await.iter().filter(|(_, by, _, state)| is_paid(by) && state != "rejected").count()
+    }
+}
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// What may happen, each with a probability.
+#[derive(Clone, Copy, Default)]
+struct Chances {
+    killed: f64,
+    paused: f64,
+    /// Certain or not at all.
+    neighbours_cost: bool,
+    /// Whether the host's memory does for half of the configurations only where they are alone.
+    memory_is_short: bool,
+}
+
+/// What a launch comes to: the same for a configuration each time, so that only the order may make a difference.
+fn pretended(proposal: &Proposal, place: &Place, chances: Chances) -> Trial {
+    let key = proposal.config.key();
+    let sum = key.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let outcome = if sum % 5 == 0 && proposal.number > 0 && proposal.proposed_by != CROWD {
+        failed(FailureKind::Crash, "gone".to_owned())
+    } else if sum % 2 == 0 && chances.memory_is_short && !place.alone && proposal.proposed_by != CROWD {
+        failed(FailureKind::HostMemory, "the host has 1 MiB of memory left".to_owned())
+    } else {
+        let is_slow = chances.neighbours_cost && proposal.proposed_by == CROWD;
+        let total_output_tokens = (1000 + sum % 1000) / if is_slow { 2 } else { 1 };
+        Outcome::Measured(Measurement { duration_s: 1.0, completed: 9, total_output_tokens, ..Measurement::default() })
+    };
+    Trial {
+        number: proposal.number,
+        proposed_by: proposal.proposed_by.clone(),
+        config: proposal.config.clone(),
+        launch: Launch::default(),
+        started_at: String::new(),
+        startup_s: Some(1.0),
+        elapsed_s: 2.0,
+        engine_version: None,
+        log: None,
+        outcome,
+    }
+}
+
+fn pause(number: u32) -> Box<Pause> {
+    let failure = Failure { kind: FailureKind::DeviceBusy, message: String::new() };
+    let last = Incident { number, attempt: 3, at: String::new(), failure, log: None };
+    Box::new(Pause { failures: 3, since: String::new(), last, hint: String::new() })
+}
+
+async fn settle(
+    course: &mut Course<'_>,
+    (proposal, place): (Proposal, Place),
+    result: ControlFlow<Ending, Trial>,
+) -> Option<Ending> {
+    let result = Ok(result.map_continue(Launched::from));
+    course.settled(Settled { proposal, place, result }).await.unwrap()
+}
+
+/// One run; `None` where it was killed.
+async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option<Ending> {
+    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let mut running: Vec<(Proposal, Place)> = Vec::new();
+    let mut end = None;
+    for _ in 0..10_000 {
+        if random.random_bool(chances.killed) {
+            return None;
+        }
+        let next = if end.is_none() { course.next().await.unwrap() } else { Next::Wait };
+        let is_waiting = matches!(next, Next::Wait);
+        match next {
+            Next::Launch(proposal, place) => {
+                for (other, taken) in &running {
+                    assert!(!place.alone && !taken.alone, "{} beside {}", proposal.number, other.number);
+                    assert!(place.slots.iter().all(|slot| !taken.slots.contains(slot)), "{place:?} beside {taken:?}");
+                    assert_ne!(proposal.number, other.number);
+                }
+                running.push((proposal, place));
+                let most = course.at_a_time.unwrap_or(tuner.slots.parallel());
+                assert!(running.len() <= most, "{} at a time, not {most}", running.len());
+            }
+            Next::End(ending) => end = Some(ending),
+            Next::Wait | Next::Propose => {}
+        }
+        if running.is_empty() && end.is_some() {
+            return end;
+        }
+        assert!(!is_waiting || !running.is_empty(), "it waits for nothing");
+        if !running.is_empty() && (is_waiting || random.random_bool(0.2)) {
+            let launch = running.swap_remove(random.random_range(0..running.len()));
+            let result = if random.random_bool(chances.paused) {
+                ControlFlow::Break(Ending::Paused(pause(launch.0.number)))
+            } else {
+                ControlFlow::Continue(pretended(&launch.0, &launch.1, chances))
+            };
+            let ending = settle(&mut course, launch, result).await;
+            end = end.or(ending);
+        }
+    }
+    panic!("it does not end");
+}
+
+/// Runs until there is nothing more to do, however often that takes.
+async fn finish(bench: &Bench, seed: u64, chances: Chances) -> Ending {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    for _ in 0..500 {
+        match run(bench, &mut random, chances).await {
+            None | Some(Ending::Paused(_)) => {}
+            Some(ending) => return ending,
+        }
+    }
+    panic!("it is never done");
+}
+
+#[tokio::test]
+async fn in_whatever_order_launches_end_and_runs_are_killed_or_paused_the_study_becomes_the_same() {
+    let undisturbed = Bench::new("trials = 24", 8, 400).await;
+    assert_eq!(finish(&undisturbed, 0, Chances::default()).await, Ending::TrialsSpent);
+    let expected = undisturbed.decided().await;
+    assert_eq!(undisturbed.paid().await, 24);
+    assert_eq!(expected.iter().filter(|(_, by, ..)| by == CROWD).count(), 8);
+    assert_eq!(expected.iter().filter(|(_, by, ..)| by == CONFIRMATION).count(), 2);
+    let numbers: Vec<_> = expected.iter().map(|(number, ..)| *number).collect();
+    assert_eq!(numbers, (0..u32::try_from(expected.len()).unwrap()).collect::<Vec<_>>());
+    for (seed, chances) in (1..13).zip(
+        [
+            Chances::default(),
+            Chances { killed: 0.02, ..Chances::default() },
+            Chances { paused: 0.05, ..Chances::default() },
+            Chances { killed: 0.02, paused: 0.05, ..Chances::default() },
+            Chances { killed: 0.02, memory_is_short: true, ..Chances::default() },
+        ]
+        .into_iter()
+        .cycle(),
+    ) {
+        let bench = Bench::new("trials = 24", 8, 400).await;
+        assert_eq!(finish(&bench, seed, chances).await, Ending::TrialsSpent);
+        assert_eq!(bench.decided().await, expected, "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn more_trials_go_on_where_the_study_ended() {
+    let mut bench = Bench::new("trials = 12, confirm = 0", 4, 400).await;
+    assert_eq!(finish(&bench, 1, Chances::default()).await, Ending::TrialsSpent);
+    let before = bench.decided().await;
+    bench.job.budget.trials = Some(20);
+    let ending = finish(&bench, 2, Chances { killed: 0.02, ..Chances::default() }).await;
+    assert_eq!(ending, Ending::TrialsSpent);
+    let after = bench.decided().await;
+    assert_eq!((bench.paid().await, &after[..before.len()]), (20, before.as_slice()));
+    assert_eq!(after.iter().filter(|(_, by, ..)| by == CROWD).count(), 4, "what neighbours cost is known");
+}
+
+#[tokio::test]
+async fn a_space_that_is_used_up_while_trials_run_ends_after_the_last_of_them_with_its_confirmation() {
+    for (seed, devices) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
+        let bench = Bench::new("trials = 1000, confirm = 1", devices, 5).await;
+        let ending = finish(&bench, seed, Chances { killed: 0.01, paused: 0.02, ..Chances::default() }).await;
+        let decided = bench.decided().await;
+        assert_eq!(ending, Ending::NothingLeft, "{decided:?}");
+        let by = |name: &str| decided.iter().filter(|(_, by, ..)| by == name).count();
+        assert_eq!((by(BASELINE), by(CONFIRMATION)), (1, 2));
+        let mut searched: Vec<_> = decided.iter().filter(|(_, by, ..)| by == "sobol").map(|row| &row.2).collect();
+        let (count, fit) = (searched.len(), [1, 2, 4].iter().filter(|size| **size <= devices).count());
+        searched.sort_unstable();
+        searched.dedup();
+        assert_eq!((searched.len(), count), (5 * fit, 5 * fit), "each of them once");
+        assert!(decided.iter().all(|(.., state)| state != "running"));
+    }
+}
+
+#[tokio::test]
+async fn where_neighbours_cost_too_much_each_later_run_knows_that_too() {
+    let bench = Bench::new("trials = 16", 8, 400).await;
+    let chances = Chances { killed: 0.04, neighbours_cost: true, ..Chances::default() };
+    assert_eq!(finish(&bench, 5, chances).await, Ending::TrialsSpent);
+    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    assert!(matches!(course.next().await.unwrap(), Next::End(Ending::TrialsSpent)));
+    assert_eq!((course.at_a_time, bench.paid().await), (Some(1), 16));
+}
+
+#[tokio::test]
+async fn what_waited_for_slots_does_not_begin_after_the_time() {
+    let mut bench = Bench::new("trials = 100", 4, 400).await;
+    bench.job.budget.time = Some(MINUTE);
+    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let mut running = BTreeMap::new();
+    // Until one finds no slots although more trials may run.
+    while course.at_a_time.is_none() || course.waiting.is_empty() {
+        match course.next().await.unwrap() {
+            Next::Launch(proposal, place) => drop(running.insert(proposal.number, (proposal, place))),
+            Next::Wait if course.waiting.is_empty() => {
+                let (_, launch) = running.pop_first().unwrap();
+                let result = ControlFlow::Continue(pretended(&launch.0, &launch.1, Chances::default()));
+                assert_eq!(settle(&mut course, launch, result).await, None);
+            }
+            Next::Wait | Next::Propose => {}
+            Next::End(ending) => panic!("{ending}"),
+        }
+    }
+    course.begin = Instant::now().checked_sub(MINUTE).expect("the machine is up for a minute");
+    while let Some((_, launch)) = running.pop_first() {
+        assert!(matches!(course.next().await.unwrap(), Next::Wait));
+        let result = ControlFlow::Continue(pretended(&launch.0, &launch.1, Chances::default()));
+        assert_eq!(settle(&mut course, launch, result).await, None);
+    }
+    assert!(matches!(course.next().await.unwrap(), Next::End(Ending::TimeSpent)));
+}

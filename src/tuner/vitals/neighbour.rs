@@ -1,0 +1,112 @@
+//! Which of several launches is ended where the memory that they share runs out: every one of them sees that at the same
+//! time, and one less is mostly enough.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::room::Room;
+
+/// How long the memory of a launch that is ended takes to come back, page by page.
+const RETURN: Duration = Duration::from_secs(5);
+
+/// The launches of this process that are watched.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Resident bytes, and the names of the rooms that they are in.
+    launches: BTreeMap<u64, (u64, Vec<String>)>,
+    latest: u64,
+    /// When one was ended last.
+    ended: Option<Instant>,
+}
+
+pub(super) static NEIGHBOURS: Neighbours =
+    Neighbours(Mutex::new(Table { launches: BTreeMap::new(), latest: 0, ended: None }));
+
+/// A launch among its neighbours, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Neighbour<'n> {
+    all: &'n Neighbours,
+    number: u64,
+}
+
+impl Neighbours {
+    pub(super) fn enter(&self) -> Neighbour<'_> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        table.latest += 1;
+        let number = table.latest;
+        table.launches.insert(number, (0, Vec::new()));
+        Neighbour { all: self, number }
+    }
+}
+
+impl Neighbour<'_> {
+    /// Tells what it takes now.
+    pub(super) fn tell(&self, resident: u64, rooms: &[Room]) {
+        let mut table = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rooms = rooms.iter().map(|room| room.of.clone()).collect();
+        table.launches.insert(self.number, (resident, rooms));
+    }
+
+    /// Whether this launch is the one to be ended for want of memory in `room`: the largest there, as the kernel would choose,
+    /// and none while the memory of another one comes back.
+    pub(super) fn is_to_end(&self, now: Instant, room: &str) -> bool {
+        let mut table = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.ended.is_some_and(|ended| now.saturating_duration_since(ended) < RETURN) {
+            return false;
+        }
+        let there = |rooms: &[String]| rooms.iter().any(|other| other == room);
+        let sizes = table.launches.iter().filter(|(_, (_, rooms))| there(rooms));
+        let largest = sizes.max_by_key(|(number, (resident, _))| (*resident, **number)).map(|(number, _)| *number);
+        let is_largest = largest.is_none_or(|largest| largest == self.number);
+        if is_largest {
+            table.ended = Some(now);
+        }
+        is_largest
+    }
+}
+
+impl Drop for Neighbour<'_> {
+    fn drop(&mut self) {
+        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).launches.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rooms(names: &[&str]) -> Vec<Room> {
+        names.iter().map(|of| Room { of: (*of).to_owned(), available: 1, total: 9 }).collect()
+    }
+
+    #[test]
+    fn the_largest_of_several_launches_is_ended_and_the_next_one_only_where_that_did_not_help() {
+        let all = Neighbours::default();
+        let [small, large, elsewhere] = [(); 3].map(|()| all.enter());
+        small.tell(10, &rooms(&["the host"]));
+        large.tell(20, &rooms(&["the host"]));
+        elsewhere.tell(90, &rooms(&["a container"]));
+        let now = Instant::now();
+        assert!(!small.is_to_end(now, "the host"));
+        assert!(large.is_to_end(now, "the host"));
+        drop(large);
+        assert!(!small.is_to_end(now + RETURN / 2, "the host"), "the memory comes back");
+        assert!(small.is_to_end(now + RETURN, "the host"));
+        assert!(elsewhere.is_to_end(now + 2 * RETURN, "a container"), "it is alone there");
+    }
+
+    #[test]
+    fn of_launches_of_one_size_exactly_one_is_ended() {
+        let all = Neighbours::default();
+        let launches = [(); 8].map(|()| all.enter());
+        for launch in &launches {
+            launch.tell(7, &rooms(&["the host"]));
+        }
+        let now = Instant::now();
+        assert_eq!(launches.iter().filter(|launch| launch.is_to_end(now, "the host")).count(), 1);
+    }
+}
