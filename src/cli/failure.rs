@@ -102,6 +102,8 @@ impl From<TuneError> for Failure {
                 .with_hint("wait for it, or end that process; it then keeps what it has measured"),
             TuneError::LeftBehind(LeftBehind::Processes { .. }) => Self::unexpected(error.to_string())
                 .with_hint("the kernel holds them, for instance for a device that hangs; see `ps` and `dmesg`"),
+            TuneError::TooFewSlots { .. } => Self::unexpected(error.to_string())
+                .with_hint("free the devices, if need be by a restart of the machine; then run the same command again"),
             TuneError::LeftBehind(LeftBehind::Port { .. }) => Self::unexpected(error.to_string())
                 .with_hint("engine.stop_command did not end it, and it may hold the device: end it by hand"),
             TuneError::Log { .. } => Self::unexpected(error.to_string())

@@ -58,11 +58,11 @@ pub enum Event {
         found: Option<Interference>,
         at_a_time: usize,
     },
-    /// The environment failed too often on these slots; the trial is tried on others.
+    /// Nothing more is launched on these slots, because of what came of this trial there.
     SetAside {
         number: u32,
         slots: Vec<usize>,
-        pause: Box<Pause>,
+        why: String,
     },
     /// No further trial begins, and so many are measured to their end before the run ends.
     Last {

@@ -76,6 +76,10 @@ pub enum TuneError {
     Lock(#[from] LockError),
     #[error(transparent)]
     LeftBehind(#[from] LeftBehind),
+    #[error(
+        "trial {number} needs {needed} slots, and {left} are left: what was left behind on the others could not be ended"
+    )]
+    TooFewSlots { number: u32, needed: usize, left: usize },
     #[error("study {name:?} is in the database with another definition: {}", differences.join("; "))]
     Differs { name: String, differences: Vec<String> },
     #[error("cannot write the log {}: {source}", path.display())]
@@ -136,7 +140,8 @@ impl Tuner<'_> {
         // Whatever is waited for, the launches go on: each may hold what it is that is waited for.
         loop {
             if let Some(launched) = done.pop_front() {
-                match (alongside(course.settled(launched), &mut launches, &mut done).await, &end) {
+                let settled = Box::pin(course.settled(launched));
+                match (alongside(settled, &mut launches, &mut done).await, &end) {
                     (Ok(None), _) | (Ok(Some(_)), Some(_)) => {}
                     (Ok(Some(ending)), None) => end = Some(Ok(ending)),
                     (Err(error), None) => end = Some(Err(error)),

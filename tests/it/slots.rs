@@ -202,10 +202,8 @@ fn a_slot_whose_environment_fails_is_set_aside_and_the_others_go_on() {
     let workplace = Workplace::with_study(&text);
     assert_eq!(tune(&workplace), Some(0));
     let aside = told(&workplace, "set_aside");
-    assert_eq!(
-        (aside.len(), &aside[0]["slots"], &aside[0]["last"]["kind"]),
-        (1, &serde_json::json!([1]), &"device_busy".into())
-    );
+    assert_eq!((aside.len(), &aside[0]["slots"]), (1, &serde_json::json!([1])),);
+    assert!(aside[0]["why"].as_str().unwrap().starts_with("3 launches failed in a row, device_busy: "), "{aside:?}");
     let trials = workplace.trials();
     assert_eq!(trials.iter().filter(|trial| trial["state"] == "measured").count(), 11);
     // Where every slot fails, the study pauses.

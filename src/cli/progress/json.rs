@@ -41,12 +41,9 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
             "limit": found.as_ref().map(|found| found.limit),
             "at_a_time": at_a_time,
         }),
-        Event::SetAside { number, slots, pause } => json!({
-            "event": "set_aside",
-            "trial": number,
-            "slots": slots,
-            "last": report::incident_json(&pause.last),
-        }),
+        Event::SetAside { number, slots, why } => {
+            json!({"event": "set_aside", "trial": number, "slots": slots, "why": why})
+        }
         Event::Last { why, running } => json!({"event": "last", "why": why, "running": running}),
         Event::Also { error } => json!({"event": "note", "text": error}),
         Event::Retry { incident, wait } => {

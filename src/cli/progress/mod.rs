@@ -16,7 +16,7 @@ use crate::job::Job;
 use crate::report::number;
 use crate::store::{Incident, Scored};
 use crate::trial::{Blame, Outcome};
-use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Pause, WrongRule};
+use crate::tuner::{CONFIRMATION, Ending, Event, Interference, WrongRule};
 use json::event_json;
 use state::{Open, State};
 
@@ -160,10 +160,8 @@ impl Progress {
                 Some(format!("trial {number}: measuring again, the load generator was the bottleneck: {reasons}"))
             }
             Event::Interference { found, at_a_time } => Some(interference_line(found.as_ref(), *at_a_time)),
-            Event::SetAside { number, slots, pause } => {
-                let Pause { failures, last, .. } = &**pause;
-                let (slots, kind) = (list(slots), last.failure.kind);
-                Some(format!("trial {number}: {failures} launches failed with {kind}; trying others than {slots}"))
+            Event::SetAside { number, slots, why } => {
+                Some(format!("trial {number}: {why}; nothing more is launched on {}", list(slots)))
             }
             Event::Last { why, running } => {
                 let trials = if *running == 1 {

@@ -16,6 +16,7 @@ use crate::job::Search;
 use crate::memory::Learned;
 use crate::rule::{Finding, Removal};
 use crate::sampler::{BASELINE, Past};
+use crate::server::LeftBehind;
 use crate::store::{Proposed, Scored, Study};
 use crate::trial::{FailureKind, Outcome, Rejection, Trial};
 
@@ -261,6 +262,9 @@ impl<'r> Course<'r> {
             }
             proposal.checked = true;
         }
+        if self.running.is_empty() && needed > self.pool.left() {
+            return Err(TuneError::TooFewSlots { number: proposal.number, needed, left: self.pool.left() });
+        }
         if self.running.is_empty() && needed > self.pool.usable() {
             // Better a slot that has failed than none.
             self.pool.restore_all();
@@ -296,10 +300,16 @@ impl<'r> Course<'r> {
         self.running.remove(&proposal.number);
         let (slots, was_alone) = (place.slots.clone(), place.alone || self.at_a_time == Some(1));
         self.pool.give_back(place);
-        let mut launched = match result? {
-            ControlFlow::Continue(launched) => launched,
-            ControlFlow::Break(Ending::Paused(pause)) => return Ok(self.elsewhere(proposal, slots, pause)),
-            ControlFlow::Break(ending) => return Ok(Some(ending)),
+        let mut launched = match result {
+            Ok(ControlFlow::Continue(launched)) => launched,
+            Ok(ControlFlow::Break(Ending::Paused(pause))) => return Ok(self.elsewhere(proposal, slots, pause)),
+            Ok(ControlFlow::Break(ending)) => return Ok(Some(ending)),
+            Err(TuneError::LeftBehind(left_behind)) => {
+                let number = proposal.number;
+                self.waiting.push_front(proposal);
+                return self.lose(number, slots, left_behind).map(|()| None);
+            }
+            Err(error) => return Err(error),
         };
         let left_behind = launched.left_behind.take();
         if left_behind.is_none() && !was_alone && self.crowded_out(&proposal, &launched).await? {
@@ -309,7 +319,7 @@ impl<'r> Course<'r> {
         self.launched += u32::from(is_paid(&proposal.proposed_by));
         let scored = self.record(launched).await?;
         if let Some(left_behind) = left_behind {
-            return Err(left_behind.into());
+            self.lose(proposal.number, slots, left_behind)?;
         }
         // An engine that is killed wherever it runs is not killed by its slots.
         let own_fault = scored.trial.outcome.failure().is_some_and(|failure| failure.kind == FailureKind::Killed);
@@ -344,10 +354,22 @@ impl<'r> Course<'r> {
             (self.tuner.observer)(Event::Paused(pause.clone()));
             return Some(Ending::Paused(pause));
         }
-        (self.tuner.observer)(Event::SetAside { number: proposal.number, slots: slots.clone(), pause });
+        let Pause { failures, last, .. } = &*pause;
+        let why = format!("{failures} launches failed in a row, {}: {}", last.failure.kind, last.failure.message);
+        (self.tuner.observer)(Event::SetAside { number: proposal.number, slots: slots.clone(), why });
         proposal.suspects = slots;
         self.waiting.push_front(proposal);
         None
+    }
+
+    /// What a launch has left behind may hold its devices for ever. The others go on, where there are any.
+    fn lose(&mut self, number: u32, slots: Vec<usize>, left_behind: LeftBehind) -> Result<(), TuneError> {
+        self.pool.lose(&slots);
+        if self.pool.usable() == 0 {
+            return Err(left_behind.into());
+        }
+        (self.tuner.observer)(Event::SetAside { number, slots, why: left_behind.to_string() });
+        Ok(())
     }
 
     /// Stores an outcome, learns from it, and tells it.

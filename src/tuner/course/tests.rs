@@ -274,3 +274,68 @@ async fn what_waited_for_slots_does_not_begin_after_the_time() {
     }
     assert!(matches!(course.next().await.unwrap(), Next::End(Ending::TimeSpent)));
 }
+
+#[tokio::test]
+async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finish_the_study() {
+    let bench = Bench::new("trials = 30, confirm = 0", 8, 400).await;
+    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let left_behind =
+        || LeftBehind::Processes { pids: vec![7], marker: "a|b|9".to_owned(), waited: Duration::from_secs(20) };
+    let mut lost: Option<Vec<usize>> = None;
+    let ending = loop {
+        let mut running = Vec::new();
+        let end = loop {
+            match course.next().await.unwrap() {
+                Next::Launch(proposal, place) => running.push((proposal, place)),
+                Next::Propose => {}
+                Next::Wait => break None,
+                Next::End(ending) => break Some(ending),
+            }
+        };
+        if let Some(ending) = end {
+            break ending;
+        }
+        for (proposal, place) in running {
+            if let Some(lost) = &lost {
+                assert!(place.slots.iter().all(|slot| !lost.contains(slot)), "{place:?}");
+            }
+            let result = if lost.is_none() && proposal.number > 9 && place.slots.len() == 1 {
+                lost = Some(place.slots.clone());
+                Err(left_behind().into())
+            } else {
+                Ok(ControlFlow::Continue(pretended(&proposal, &place, Chances::default()).into()))
+            };
+            assert_eq!(course.settled(Settled { proposal, place, result }).await.unwrap(), None);
+        }
+    };
+    assert_eq!((ending, bench.paid().await), (Ending::TrialsSpent, 30));
+    assert!(lost.is_some() && bench.decided().await.iter().all(|(.., state)| state != "running"));
+
+    // A trial that needs more than are left is no failure of its configuration.
+    let bench = Bench::new("trials = 30, confirm = 0", 4, 400).await;
+    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    course.pool.lose(&[3]);
+    let error = loop {
+        match course.next().await {
+            Ok(Next::Launch(proposal, place)) => {
+                let result = ControlFlow::Continue(pretended(&proposal, &place, Chances::default()));
+                assert_eq!(settle(&mut course, (proposal, place), result).await, None);
+            }
+            Ok(Next::Propose) => {}
+            Ok(Next::Wait | Next::End(_)) => panic!("four devices are asked for some time"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, TuneError::TooFewSlots { needed: 4, left: 3, .. }), "{error}");
+
+    // Where it was the only slot, the run ends with what is left.
+    let bench = Bench::new("trials = 3", 1, 400).await;
+    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let Next::Launch(proposal, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
+    let result = Err(left_behind().into());
+    let error = course.settled(Settled { proposal, place, result }).await.unwrap_err();
+    assert!(matches!(error, TuneError::LeftBehind(found) if found == left_behind()));
+}

@@ -79,7 +79,7 @@ impl Slots {
         let told = |word: &String| word == "{env}" || crate::engine::asks_for(word, "devices");
         if !devices.is_empty() && elsewhere && !words.iter().any(told) {
             let problem = format!("does not hand on {DEVICES}: every launch would compute on the same device");
-            let hint = "put {env} where the wrapper takes variables, or {devices} where it takes devices";
+            let hint = "put {devices} where the wrapper takes devices or variables, or, for docker, {env}";
             return Err(error("engine.command", problem, hint));
         }
         let processors = processors(asked, &devices, count)

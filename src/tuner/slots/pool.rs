@@ -22,6 +22,8 @@ struct State {
     taken: bool,
     /// Failed where others did not; nothing is launched there any more.
     set_aside: bool,
+    /// The same for good: something was left behind there that cannot be ended.
+    lost: bool,
     /// The memory of its device before a launch that has not given it back.
     held: Option<Baseline>,
 }
@@ -42,6 +44,12 @@ pub(in crate::tuner) struct Place {
     shared: bool,
 }
 
+impl State {
+    fn is_usable(&self) -> bool {
+        !self.set_aside && !self.lost
+    }
+}
+
 impl Pool {
     pub(in crate::tuner) fn new(slots: Slots) -> Self {
         let states = slots.list.iter().map(|_| State::default()).collect();
@@ -60,7 +68,7 @@ impl Pool {
 
     /// Slots for a trial; `None` where too few are free.
     pub(in crate::tuner) fn take(&mut self, trial: u32, count: usize, alone: bool) -> Option<Place> {
-        let free = |state: &State| !state.taken && !state.set_aside;
+        let free = |state: &State| !state.taken && state.is_usable();
         let neighbours =
             |first: &usize| self.states[*first..].iter().take(count).filter(|state| free(state)).count() == count;
         // Devices in a row are connected best.
@@ -106,15 +114,27 @@ impl Pool {
         }
     }
 
+    /// Nothing is ever launched on these slots again.
+    pub(in crate::tuner) fn lose(&mut self, slots: &[usize]) {
+        for slot in slots {
+            self.states[*slot].lost = true;
+        }
+    }
+
     pub(in crate::tuner) fn restore_all(&mut self) {
         for state in &mut self.states {
             state.set_aside = false;
         }
     }
 
-    /// How many slots are not set aside.
+    /// How many slots are not lost.
+    pub(in crate::tuner) fn left(&self) -> usize {
+        self.states.iter().filter(|state| !state.lost).count()
+    }
+
+    /// How many slots are neither set aside nor lost.
     pub(in crate::tuner) fn usable(&self) -> usize {
-        self.states.iter().filter(|state| !state.set_aside).count()
+        self.states.iter().filter(|state| state.is_usable()).count()
     }
 }
 
