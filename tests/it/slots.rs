@@ -85,7 +85,7 @@ fn two_hundred_trials_on_eight_slots_have_no_port_and_no_file_in_common() {
     for (index, one) in spans.iter().enumerate() {
         let (first, last) = one.place.ports;
         let neighbours: Vec<_> = spans.iter().filter(|other| other.number != one.number && one.meets(other)).collect();
-        most = most.max(neighbours.len());
+        most = most.max(spans.iter().filter(|other| other.begin <= one.begin && one.begin < other.end).count());
         for other in &neighbours {
             assert_ne!(one.place.slots, other.place.slots, "trials {} and {}", one.number, other.number);
             assert!(last < other.place.ports.0 || other.place.ports.1 < first, "ports of {index}");
@@ -97,7 +97,7 @@ fn two_hundred_trials_on_eight_slots_have_no_port_and_no_file_in_common() {
         let addresses: Vec<_> = log.lines().filter(|line| line.contains("Starting vLLM server on")).collect();
         assert!(addresses.len() == 1 && addresses[0].ends_with(&format!(":{first}")), "{addresses:?}");
     }
-    assert_eq!(most, 7, "eight at a time");
+    assert_eq!(most, 8, "at a time");
     let logs = trials.iter().filter_map(|trial| trial["log"].as_str()).collect::<std::collections::BTreeSet<_>>();
     assert_eq!(logs.len(), 208);
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);

@@ -89,6 +89,12 @@ impl Member {
         })
     }
 
+    /// Whether it still is the same program, or has got a title since.
+    pub(super) fn stays_what_it_is(&self) -> bool {
+        let now = Self::read(self.who.pid).filter(|now| now.who.start == self.who.start);
+        now.is_some_and(|now| now.command == self.command || now.is_titled())
+    }
+
     fn is_titled(&self) -> bool {
         self.who.name.starts_with(TITLE)
     }

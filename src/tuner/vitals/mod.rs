@@ -66,6 +66,10 @@ pub(super) struct Scope {
     pub(super) elsewhere: bool,
 }
 
+/// A process that forks to run another program has a copy with its title and its command line for so long at most: under
+/// `torch.compile` hundreds of compilers begin as such copies, and end soon.
+const RUN_ANOTHER: Duration = Duration::from_millis(50);
+
 /// Programs that have others do the work: in a container, on another host. What is seen of them here is a client.
 const CLIENTS: [&str; 7] = ["docker", "podman", "nerdctl", "srun", "ssh", "kubectl", "mpirun"];
 
@@ -358,11 +362,15 @@ impl Look {
         } else {
             titled(members)
         };
-        let mut vital = self.vital.lock().unwrap_or_else(PoisonError::into_inner);
-        for who in found {
-            if !vital.iter().any(|known| (known.pid, known.start) == (who.pid, who.start)) {
-                vital.push(who);
-            }
+        let known = self.vital.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_known = |who: &Who| known.iter().any(|known| (known.pid, known.start) == (who.pid, who.start));
+        let new: Vec<_> = found.into_iter().filter(|who| !is_known(who)).collect();
+        if new.is_empty() {
+            return;
         }
+        std::thread::sleep(RUN_ANOTHER);
+        let before = |who: &Who| members.iter().find(|member| member.who == *who);
+        let stays = new.into_iter().filter(|who| before(who).is_some_and(Member::stays_what_it_is));
+        self.vital.lock().unwrap_or_else(PoisonError::into_inner).extend(stays);
     }
 }

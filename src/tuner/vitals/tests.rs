@@ -11,8 +11,7 @@ use super::*;
 use crate::server::{Marker, Spawn};
 
 /// An engine core as vLLM calls it, below a leader that lives on. `exec -a` is what `bash` has over `sh`.
-const CORE_BELOW_A_LEADER: &str = "(exec -a VLLM::EngineCore sh -c 'echo up; while :; do sleep 0.1; done') & \
-                                   while :; do sleep 0.1; done";
+const CORE_BELOW_A_LEADER: &str = "(exec -a VLLM::EngineCore sleep 600) & while :; do sleep 0.1; done";
 
 fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
     let marker = Marker::new(&directory.join("test.db"), "vitals", 0);
@@ -70,10 +69,30 @@ async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_live
 }
 
 #[tokio::test]
+async fn what_a_process_forks_to_run_another_program_is_not_taken_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    // As when kernels are compiled: a copy of the process, with its title, which is soon the compiler and then gone.
+    let fork = "mkfifo $0; exec 3<>$0; while :; do (read -t 0.02 <&3; exec sleep 0.01); done";
+    let fifo = directory.path().join("fifo");
+    let script = format!("(exec -a VLLM::Worker bash -c '{fork}' {}) & exec sleep 600", fifo.display());
+    let (server, scope) = launch(directory.path(), &script, Duration::ZERO);
+    let vital = Arc::new(Mutex::new(Vec::new()));
+    let mut look = Look::new(scope, Arc::clone(&vital));
+    look_until_vital(&mut look, 1);
+    for _ in 0..20 {
+        look.searched = None;
+        assert_eq!(look.look(), None);
+    }
+    let found = vital.lock().unwrap().clone();
+    assert_eq!(found.len(), 1, "{found:?}");
+    server.stop(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_signal_that_ended_a_process_is_seen_until_its_parent_asks_and_is_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     // `sleep` never asks for the child that the shell before it had.
-    let script = "(exec -a VLLM::Worker sh -c 'echo up; while :; do sleep 0.1; done') & exec sleep 600";
+    let script = "(exec -a VLLM::Worker sleep 600) & exec sleep 600";
     let (mut server, scope) = launch(directory.path(), script, Duration::ZERO);
     let vital = Arc::new(Mutex::new(Vec::new()));
     let worker = look_until_vital(&mut Look::new(scope, Arc::clone(&vital)), 1).remove(0);
