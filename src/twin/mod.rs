@@ -8,21 +8,26 @@ mod device;
 mod drive;
 mod engine;
 mod memory;
+mod output;
+mod queue;
+mod replica;
 mod schedule;
 mod schedule_v0;
 mod sequence;
 mod settings;
+mod source;
 mod step_time;
 #[cfg(test)]
 mod tests;
 
 pub use batch::{Batch, Item, Work};
 pub use device::DevicePreset;
-pub use drive::{Reply, drive};
-pub use engine::{AddError, Counters, Engine, Event};
+pub use drive::{Delays, Drive, Observer, Reply, Seen, drive};
+pub use engine::{AddError, Ask, Counters, Engine, Event, Tokens};
 pub use memory::{MemoryPlan, kv_blocks};
 pub use sequence::RequestId;
-pub use settings::{Policy, Settings, SettingsError};
+pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
+pub use source::Arrival;
 pub use step_time::{IncompleteShape, StepTime};
 
 /// The shape of Llama 3 8B.

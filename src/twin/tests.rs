@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{AddError, Batch, Engine, Policy, RequestId, Settings, SettingsError};
+use super::{AddError, Batch, Engine, Policy, RequestId, Scheduling, Settings, SettingsError};
 
 const STEP: Duration = Duration::from_millis(10);
 
@@ -22,6 +22,7 @@ pub(super) fn settings() -> Settings {
         scheduler_delay_factor: 0.0,
         eager: false,
         cache_dtype_bytes: None,
+        scheduling: Scheduling::default(),
     }
 }
 
@@ -183,6 +184,7 @@ prop_compose! {
             scheduler_delay_factor,
             eager: false,
             cache_dtype_bytes: None,
+            scheduling: Scheduling::default(),
         }
     }
 }
