@@ -14,6 +14,8 @@ pub struct Item {
     pub drafts: u32,
     /// Whether the step generates a token of this request.
     pub samples: bool,
+    /// Whether the drafts only fill the batch up, and none is accepted.
+    pub(super) padded: bool,
     pub(super) slot: usize,
     /// Tells the request from others that have used its id or its slot.
     pub(super) serial: u64,

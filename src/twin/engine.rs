@@ -238,6 +238,7 @@ impl Engine {
             sequence.computed += item.tokens;
             sequence.in_flight += item.tokens;
             sequence.drafts = 0;
+            sequence.prefilling = !item.samples;
             if scheduling.async_scheduling && item.samples {
                 sequence.placeholders += 1 + item.drafts;
                 sequence.drafts = drafts;
@@ -345,7 +346,7 @@ impl Engine {
         let decode = sequence.computed >= sequence.prompt_len && tokens == 1 + drafts;
         let samples = end >= known;
         let (id, serial, context) = (sequence.id, sequence.serial, sequence.computed);
-        let item = Item { id, tokens, context, drafts, samples, slot, serial };
+        let item = Item { id, tokens, context, drafts, samples, padded: false, slot, serial };
         batch.push(item, decode, samples, sequence.blocks.len());
     }
 

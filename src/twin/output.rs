@@ -35,7 +35,8 @@ impl Engine {
             if !item.samples {
                 continue;
             }
-            let accepted = speculation.map_or(0, |speculation| accepted(&speculation, sequence, item.drafts));
+            let drafts = if item.padded { 0 } else { item.drafts };
+            let accepted = speculation.map_or(0, |speculation| accepted(&speculation, sequence, drafts));
             if item.drafts > 0 {
                 self.counters.draft_tokens += u64::from(item.drafts);
                 self.counters.accepted_tokens += u64::from(accepted);

@@ -171,6 +171,8 @@ impl Engine {
     /// Admits from the head of the queue while budget, sequences and blocks last.
     pub(super) fn admit(&mut self, batch: &mut Batch, budget: &mut Budget, admission: Admission) {
         let mut skipped = Vec::new();
+        let pads = self.pads(batch);
+        let continued = !batch.items.is_empty();
         while budget.room() > 0 && self.running.len() < self.settings.most_running() {
             let Some(slot) = self.waiting.first(&self.sequences) else { break };
             // A token of it is still to come from before its preemption: it would be computed twice.
@@ -179,11 +181,15 @@ impl Engine {
                 continue;
             }
             let found = self.cached(slot);
-            let tokens = self.first_piece(slot, &found, budget, admission);
+            let padded = pads && (continued || !found.is_empty()) && self.is_decode(slot, &found);
+            let tokens = self.first_piece(slot, &found, budget, admission, padded);
             if tokens > 0 {
                 self.waiting.pop(&mut self.sequences);
                 self.start(slot, &found, tokens);
                 self.include(batch, slot, tokens);
+                if let Some(item) = batch.items.last_mut() {
+                    item.padded = padded;
+                }
                 budget.take(tokens);
             }
             self.give_back(found);
@@ -196,12 +202,27 @@ impl Engine {
         }
     }
 
+    /// Whether those who begin with a single token get drafts to fill up a batch of equal decodes.
+    fn pads(&self, batch: &Batch) -> bool {
+        let prefills = || batch.items.iter().any(|item| self.sequences[item.slot].prefilling);
+        self.settings.scheduling.speculation.is_some_and(|speculation| speculation.tokens > 0) && !prefills()
+    }
+
+    /// Whether all of a request but one token is cached, and drafts behind that would not be too long.
+    fn is_decode(&self, slot: usize, found: &[u32]) -> bool {
+        let cached = self.tokens_of(found);
+        let drafts = self.settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens);
+        self.sequences[slot].len() - cached == 1 && cached + drafts + 2 <= self.settings.max_model_len
+    }
+
     /// Tokens of a request that can begin now, of which `found` holds the beginning; 0 when it has to wait.
-    fn first_piece(&self, slot: usize, found: &[u32], budget: &Budget, admission: Admission) -> u32 {
+    fn first_piece(&self, slot: usize, found: &[u32], budget: &Budget, admission: Admission, padded: bool) -> u32 {
         let sequence = &self.sequences[slot];
         let cached = self.tokens_of(found);
-        let wanted = (sequence.len() - cached).min(budget.piece);
-        if wanted > budget.room() && !self.settings.chunked_prefill {
+        let drafts = self.settings.scheduling.speculation.filter(|_| padded).map_or(0, |speculation| speculation.tokens);
+        let wanted = (sequence.len() - cached + drafts).min(budget.piece);
+        // A whole prompt, or all drafts, or nothing.
+        if wanted > budget.room() && (padded || !self.settings.chunked_prefill) {
             return 0;
         }
         let tokens = wanted.min(budget.room());

@@ -33,6 +33,8 @@ pub(super) struct Sequence {
     pub(super) stale: u32,
     /// Drafts that the next decode verifies.
     pub(super) drafts: u32,
+    /// Whether its last step left something of the prompt, or of what was preempted, to compute.
+    pub(super) prefilling: bool,
     /// The scheduler's step from which on the next decode may be scheduled; pipelines only.
     pub(super) eligible: u64,
     pub(super) blocks: Vec<BlockId>,
@@ -63,6 +65,7 @@ impl Sequence {
             in_flight: 0,
             stale: 0,
             drafts: 0,
+            prefilling: false,
             eligible: 0,
             blocks: Vec::new(),
             published: 0,
