@@ -105,7 +105,8 @@ impl Sequence {
 
     /// Tokens still to schedule: of the prompt, generated and to be generated ones, and drafts to verify.
     pub(super) fn pending(&self) -> u32 {
-        self.len() + self.placeholders + self.drafts - self.computed
+        // In a pipeline that is not asynchronous, drafts under way may yet be rejected.
+        (self.len() + self.placeholders + self.drafts).saturating_sub(self.computed)
     }
 }
 
