@@ -139,7 +139,8 @@ impl Drive<'_> {
                 replicas[at].wake();
             }
             for (at, replica) in replicas.iter_mut().enumerate() {
-                replica.fill(now, step_time, |engine, flight| observer.step(&seen(at, engine, flight)));
+                let time = |work: &Work| step_time.of(work);
+                replica.fill(now, time, |engine, flight| observer.step(&seen(at, engine, flight)));
             }
             let ends = replicas.iter().filter_map(Replica::due).min();
             let asks = source.due().map(|due| due + delays.request);

@@ -110,8 +110,10 @@ pub struct Engine {
     pub(super) running: Vec<usize>,
     /// Of `running`, requests that were aborted since the last step.
     gone: usize,
-    /// Calls of [`Engine::step`], empty ones included.
+    /// Batches that were scheduled, empty ones included.
     pub(super) round: u64,
+    /// Steps that have not ended.
+    pub(super) under_way: usize,
     pub(super) counters: Counters,
     pub(super) delay: Delay,
     /// Of an admission, kept for its memory.
@@ -135,6 +137,7 @@ impl Engine {
             running: Vec::new(),
             gone: 0,
             round: 0,
+            under_way: 0,
             counters: Counters::default(),
             delay: Delay::default(),
             found: Vec::new(),
@@ -205,20 +208,27 @@ impl Engine {
     /// Decides what the next step computes. `None` when there is nothing to do, or nothing before a step under way has
     /// ended.
     pub fn step(&mut self, now: Duration) -> Option<Batch> {
-        self.round += 1;
         if self.gone > 0 {
             self.sweep();
         }
-        let batch = match self.settings.policy {
-            Policy::V1 => self.step_v1(),
-            Policy::V0 => self.step_v0(now),
-        };
-        if batch.items.is_empty() {
-            return None;
+        loop {
+            self.round += 1;
+            let before = self.counters.preemptions;
+            let batch = match self.settings.policy {
+                Policy::V1 => self.step_v1(),
+                Policy::V0 => self.step_v0(now),
+            };
+            if !batch.items.is_empty() {
+                self.counters.steps += 1;
+                self.under_way += 1;
+                self.advance(&batch);
+                return Some(batch);
+            }
+            // A request that preempts itself can leave others unscheduled: nothing ends, so they are next at once.
+            if self.under_way > 0 || self.counters.preemptions == before {
+                return None;
+            }
         }
-        self.counters.steps += 1;
-        self.advance(&batch);
-        Some(batch)
     }
 
     /// Takes those who have left out of the running ones.

@@ -10,8 +10,12 @@ mod engine;
 mod memory;
 mod output;
 mod queue;
+#[cfg(test)]
+mod recorded_tests;
 mod replica;
 mod schedule;
+#[cfg(test)]
+mod schedule_tests;
 mod schedule_v0;
 mod sequence;
 mod settings;

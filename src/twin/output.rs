@@ -17,6 +17,7 @@ impl Engine {
     /// The same into a list of the caller's, which is emptied first.
     pub fn finish_into(&mut self, batch: &Batch, events: &mut Vec<Event>) {
         events.clear();
+        self.under_way = self.under_way.saturating_sub(1);
         let scheduling = &self.settings.scheduling;
         let (asynchronous, interval) = (scheduling.async_scheduling, scheduling.stream_interval);
         let speculation = scheduling.speculation;

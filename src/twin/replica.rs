@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::batch::Batch;
+use super::batch::{Batch, Work};
 use super::engine::Engine;
-use super::step_time::StepTime;
 
 /// What the front end knows of one engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -53,38 +52,66 @@ impl<'a> Replica<'a> {
 
     /// When the oldest step under way ends.
     pub(super) fn due(&self) -> Option<Duration> {
-        self.flights.front().map(|flight| flight.end)
+        self.flights.iter().find(|flight| !flight.batch.items.is_empty()).map(|flight| flight.end)
     }
 
     /// Schedules steps until as many are under way as may be, or until there is nothing more to schedule: then the engine
     /// waits for the end of a step, whatever arrives meanwhile (`step_with_batch_queue` of vLLM's `v1/engine/core.py`).
-    pub(super) fn fill(&mut self, now: Duration, step_time: &StepTime, mut seen: impl FnMut(&Engine, &Flight)) {
+    pub(super) fn fill(
+        &mut self,
+        now: Duration,
+        time: impl Fn(&Work) -> Duration,
+        mut seen: impl FnMut(&Engine, &Flight),
+    ) {
         let scheduling = &self.engine.settings().scheduling;
         let (most, stages) = (scheduling.concurrent_steps(), scheduling.pipeline_stages);
         if !std::mem::take(&mut self.ready) {
             return;
         }
-        while self.flights.len() < most {
-            let Some(batch) = self.engine.step(now) else { break };
-            let time = step_time.of(&batch.work);
-            // Stages take turns, each with its share of the step.
-            let share = time / stages;
-            let start = now.max(self.free);
-            self.free = start + share;
-            self.end = (start + time).max(self.end + share);
-            let flight = Flight { batch, start, end: self.end };
-            seen(self.engine, &flight);
-            self.flights.push_back(flight);
+        // More of them than fit into the pipeline twice would only be repeated.
+        let mut empty = 0;
+        while empty <= 2 * most {
+            while self.flights.len() < most {
+                if let Some(batch) = self.engine.step(now) {
+                    let time = time(&batch.work);
+                    // Stages take turns, each with its share of the step.
+                    let share = time / stages;
+                    let start = now.max(self.free);
+                    self.free = start + share;
+                    self.end = (start + time).max(self.end + share);
+                    let flight = Flight { batch, start, end: self.end };
+                    seen(self.engine, &flight);
+                    self.flights.push_back(flight);
+                } else if stages > 1 && !self.engine.is_idle() {
+                    // It has its place in the pipeline all the same, and a request's next turn comes a place later.
+                    let end = self.flights.back().map_or(now, |flight| flight.end);
+                    self.flights.push_back(Flight { batch: Batch::default(), start: end, end });
+                } else {
+                    return;
+                }
+            }
+            if !self.drop_empty() {
+                return;
+            }
+            empty += 1;
         }
+    }
+
+    /// Takes empty steps from the head, which take no time. Whether there was one.
+    fn drop_empty(&mut self) -> bool {
+        let before = self.flights.len();
+        while self.flights.pop_front_if(|flight| flight.batch.items.is_empty()).is_some() {}
+        self.flights.len() < before
     }
 
     /// A request has come.
     pub(super) fn wake(&mut self) {
-        self.ready |= self.flights.is_empty();
+        self.ready |= self.due().is_none();
     }
 
     /// Takes the oldest step where it has ended.
     pub(super) fn ended(&mut self, now: Duration) -> Option<Flight> {
+        self.drop_empty();
         self.flights.pop_front_if(|flight| flight.end <= now)
     }
 

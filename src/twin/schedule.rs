@@ -219,7 +219,8 @@ impl Engine {
     fn first_piece(&self, slot: usize, found: &[u32], budget: &Budget, admission: Admission, padded: bool) -> u32 {
         let sequence = &self.sequences[slot];
         let cached = self.tokens_of(found);
-        let drafts = self.settings.scheduling.speculation.filter(|_| padded).map_or(0, |speculation| speculation.tokens);
+        let drafts =
+            self.settings.scheduling.speculation.filter(|_| padded).map_or(0, |speculation| speculation.tokens);
         let wanted = (sequence.len() - cached + drafts).min(budget.piece);
         // A whole prompt, or all drafts, or nothing.
         if wanted > budget.room() && (padded || !self.settings.chunked_prefill) {

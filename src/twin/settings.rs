@@ -126,8 +126,8 @@ pub enum SettingsError {
     Cache { num_blocks: u32, block_size: u32, max_model_len: u32 },
     #[error("{name} is {value}, must be at least 0 and {limit}")]
     Share { name: &'static str, value: f64, limit: &'static str },
-    #[error("max_num_batched_tokens {max_num_batched_tokens} leaves no token besides {draft_slots} draft slots")]
-    DraftSlots { max_num_batched_tokens: u32, draft_slots: u32 },
+    #[error("a step has room for {room} tokens of one request, fewer than for one token and its {drafts} drafts")]
+    Drafts { room: u32, drafts: u32 },
 }
 
 impl Settings {
@@ -148,13 +148,14 @@ impl Settings {
                 return Err(SettingsError::Zero(name));
             }
         }
-        let (max_model_len, max_num_batched_tokens) = (self.max_model_len, self.max_num_batched_tokens);
-        let draft_slots = self.scheduling.speculation.map_or(0, |speculation| speculation.draft_slots);
-        if draft_slots >= max_num_batched_tokens {
-            return Err(SettingsError::DraftSlots { max_num_batched_tokens, draft_slots });
+        let max_model_len = self.max_model_len;
+        let drafts = self.scheduling.speculation.map_or(0, |speculation| speculation.tokens);
+        let room = self.largest_piece();
+        if room <= drafts {
+            return Err(SettingsError::Drafts { room, drafts });
         }
-        if !self.chunked_prefill && self.largest_piece() < max_model_len {
-            return Err(SettingsError::Budget { max_num_batched_tokens: self.largest_piece(), max_model_len });
+        if !self.chunked_prefill && room < max_model_len {
+            return Err(SettingsError::Budget { max_num_batched_tokens: room, max_model_len });
         }
         let watermark = self.scheduling.watermark;
         if !(0.0..1.0).contains(&watermark) {
