@@ -6,6 +6,8 @@ mod batch;
 mod block;
 mod device;
 mod drive;
+#[cfg(test)]
+mod drive_tests;
 mod engine;
 mod memory;
 mod output;
