@@ -30,7 +30,12 @@ pub(super) fn allocate(
         scheduler_delay_factor: effective.scheduler_delay_factor,
         eager: config.get_bool("enforce-eager").unwrap_or(false),
         cache_dtype_bytes: fp8.then_some(1),
-        scheduling: Scheduling::default(),
+        // A client takes its tokens one by one, and the clock knows one device: neither is simulated yet.
+        scheduling: Scheduling {
+            pipeline_stages: 1,
+            stream_interval: 1,
+            ..Scheduling::resolve(config, version, device.cpu, None)
+        },
     };
     let launch = memory_launch(config, facts, effective);
     let plan = kv_blocks(facts.model, device, &launch)

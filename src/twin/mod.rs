@@ -15,6 +15,7 @@ mod queue;
 #[cfg(test)]
 mod recorded_tests;
 mod replica;
+mod resolve;
 mod schedule;
 #[cfg(test)]
 mod schedule_tests;
