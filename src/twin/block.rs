@@ -5,6 +5,7 @@
 //! costs O(1).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
 pub(super) type BlockId = u32;
@@ -132,10 +133,9 @@ impl BlockPool {
             return;
         }
         block.hash = Some(hash);
-        if self.by_hash.contains_key(&hash) {
-            self.twins.entry(hash).or_default().push(id);
-        } else {
-            self.by_hash.insert(hash, id);
+        match self.by_hash.entry(hash) {
+            Entry::Occupied(_) => self.twins.entry(hash).or_default().push(id),
+            Entry::Vacant(vacant) => _ = vacant.insert(id),
         }
     }
 

@@ -47,7 +47,7 @@ fn open(scheduling: Scheduling, engines: usize, delays: Delays, arrivals: &[(Dur
     // A step takes as long as its work says, and no device computes two at once.
     for (index, seen) in log.steps.iter().enumerate() {
         if settings.scheduling.pipeline_stages == 1 {
-            assert_eq!(seen.end - seen.start, step_time.of(&seen.work));
+            assert_eq!(seen.end, seen.start + step_time.of(&seen.work));
             let before = log.steps[..index].iter().filter(|before| before.replica == seen.replica);
             assert!(before.into_iter().all(|before| before.end <= seen.start));
         }
@@ -64,7 +64,7 @@ fn who_arrives_during_a_step_is_in_the_next_one_and_later_where_that_is_schedule
         let log = open(scheduling, 1, Delays::default(), &[(Duration::ZERO, 4, 9), (MS, 4, 1)]);
         assert!(log.steps[0].end > MS);
         let reply = &log.replies[0];
-        assert_eq!((reply.index, reply.asked, reply.ttft), (1, MS, log.steps[step].end - MS));
+        assert_eq!((reply.index, reply.asked, MS + reply.ttft), (1, MS, log.steps[step].end));
         assert_eq!((log.steps[step].running, log.steps[step].waiting, log.steps[step].work.tokens), (2, 0, 5));
         let first = &log.replies[1];
         assert_eq!((first.index, first.tokens, first.finished()), (0, 9, log.steps[8].end));
@@ -73,7 +73,7 @@ fn who_arrives_during_a_step_is_in_the_next_one_and_later_where_that_is_schedule
 
 #[test]
 fn nothing_happens_until_somebody_comes() {
-    let at = Duration::from_secs(3600);
+    let at = Duration::from_hours(1);
     let log = open(Scheduling::default(), 1, Delays::default(), &[(at, 4, 1), (2 * at, 4, 1)]);
     assert_eq!(log.steps.iter().map(|seen| seen.start).collect::<Vec<_>>(), [at, 2 * at]);
     assert!(log.steps.iter().all(|seen| (seen.kv_usage - 1.0 / 64.0).abs() < 1e-9));
@@ -84,8 +84,8 @@ fn delays_are_on_the_way_there_and_on_the_way_back() {
     let delays = Delays { request: 2 * MS, token: 3 * MS };
     let log = open(Scheduling::default(), 1, delays, &[(MS, 4, 2)]);
     assert_eq!(log.steps[0].start, 3 * MS);
-    assert_eq!(log.replies[0].ttft, log.steps[0].end + 3 * MS - MS);
-    assert_eq!(log.replies[0].gaps, [log.steps[1].end - log.steps[0].end]);
+    assert_eq!(log.replies[0].ttft, log.steps[0].end + 2 * MS);
+    assert_eq!(log.replies[0].finished(), log.steps[1].end + 3 * MS);
 }
 
 #[test]
