@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use super::ask::{AddError, Ask};
 use super::batch::Work;
-use super::engine::{AddError, Ask, Engine, Event};
+use super::engine::{Engine, Event};
 use super::replica::{Balancer, Flight, Replica};
 use super::sequence::RequestId;
 use super::source::{Arrival, Arrivals, Asked, Source, User, Users};

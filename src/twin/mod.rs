@@ -2,6 +2,7 @@
 //!
 //! The simulated server runs it against the clock, a prediction as fast as it can; both see the same schedule.
 
+mod ask;
 mod batch;
 mod block;
 mod device;
@@ -27,10 +28,11 @@ mod step_time;
 #[cfg(test)]
 mod tests;
 
+pub use ask::{AddError, Ask, Tokens};
 pub use batch::{Batch, Item, Work};
 pub use device::DevicePreset;
 pub use drive::{Delays, Drive, Observer, Reply, Seen, drive};
-pub use engine::{AddError, Ask, Counters, Engine, Event, Tokens};
+pub use engine::{Counters, Engine, Event};
 pub use memory::{MemoryPlan, kv_blocks};
 pub use sequence::RequestId;
 pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use super::engine::Tokens;
+use super::ask::Tokens;
 use crate::workload::{Part, Prompt, Turn, Workload};
 
 /// One request of an open loop.
