@@ -2,27 +2,41 @@
 //!
 //! The simulated server runs it against the clock, a prediction as fast as it can; both see the same schedule.
 
+mod ask;
 mod batch;
 mod block;
 mod device;
 mod drive;
+#[cfg(test)]
+mod drive_tests;
 mod engine;
 mod memory;
+mod output;
+mod queue;
+#[cfg(test)]
+mod recorded_tests;
+mod replica;
+mod resolve;
 mod schedule;
+#[cfg(test)]
+mod schedule_tests;
 mod schedule_v0;
 mod sequence;
 mod settings;
+mod source;
 mod step_time;
 #[cfg(test)]
 mod tests;
 
+pub use ask::{AddError, Ask, Tokens};
 pub use batch::{Batch, Item, Work};
 pub use device::DevicePreset;
-pub use drive::{Reply, drive};
-pub use engine::{AddError, Counters, Engine, Event};
+pub use drive::{Delays, Drive, Observer, Reply, Seen, drive};
+pub use engine::{Counters, Engine, Event};
 pub use memory::{MemoryPlan, kv_blocks};
 pub use sequence::RequestId;
-pub use settings::{Policy, Settings, SettingsError};
+pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
+pub use source::Arrival;
 pub use step_time::{IncompleteShape, StepTime};
 
 /// The shape of Llama 3 8B.
