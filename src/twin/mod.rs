@@ -4,10 +4,12 @@
 
 mod batch;
 mod block;
+mod calibrate;
 mod device;
 mod drive;
 mod engine;
 mod memory;
+mod profile;
 mod schedule;
 mod schedule_v0;
 mod sequence;
@@ -17,13 +19,17 @@ mod step_time;
 mod tests;
 
 pub use batch::{Batch, Item, Work};
+pub use calibrate::{
+    Arrival, CalibrateError, Calibration, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
+};
 pub use device::DevicePreset;
 pub use drive::{Reply, drive};
 pub use engine::{AddError, Counters, Engine, Event};
 pub use memory::{MemoryPlan, kv_blocks};
+pub use profile::{LayerProfile, ProfileError};
 pub use sequence::RequestId;
 pub use settings::{Policy, Settings, SettingsError};
-pub use step_time::{IncompleteShape, StepTime};
+pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
 
 /// The shape of Llama 3 8B.
 #[cfg(test)]

@@ -31,5 +31,6 @@ mod startup;
 mod study;
 mod support;
 mod telemetry;
+mod twin_accuracy;
 mod vitals;
 mod wrappers;

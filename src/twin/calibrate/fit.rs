@@ -1,0 +1,314 @@
+//! The minimum of the loss, and the curvature there.
+//!
+//! Gauss and Newton's steps lead near it, on derivatives by differences. There the loss is rough: a step of the engine
+//! more or less changes who is preempted. Nelder and Mead's method goes on, in coordinates in which the curvature is even.
+
+use std::cell::{Cell, RefCell};
+
+use argmin::core::{CostFunction, Error, Executor, State};
+use argmin::solver::neldermead::NelderMead;
+
+use super::replay::{Arrival, Times, replay};
+use super::{CalibrateError, Calibration, N, Run, prior_spread};
+use crate::twin::step_time::{Factor, Factors};
+
+const LEAST_REQUESTS: usize = 8;
+/// How many independent requests a run is worth: they wait for each other.
+const WORTH: f64 = 10.0;
+/// The relative error of one request's time that counts as one.
+const REQUEST_SCALE: f64 = 0.05;
+/// The relative error of a mean that counts as one.
+const MEAN_SCALE: f64 = 0.01;
+/// Beyond this many of them an error grows linearly.
+const HUBER: f64 = 2.0;
+/// Added to times before they are compared: differences below it do not matter.
+const FLOOR_S: f64 = 0.005;
+/// Length of a difference quotient, in units of the prior.
+const STEP: f64 = 0.3;
+const NEWTON_STEPS: u32 = 4;
+/// A step of Gauss and Newton is halved so often before it is given up.
+const HALVINGS: u32 = 3;
+/// Less progress than this ends it.
+const PROGRESS: f64 = 0.2;
+const ITERATIONS: u64 = 40;
+const TOLERANCE: f64 = 0.02;
+
+type Matrix = [[f64; N]; N];
+/// Logarithms of the factors, each in units of the prior's spread.
+type Units = [f64; N];
+
+/// Errors in units of their scale.
+struct Residuals {
+    /// Of single requests, and what each of them counts.
+    requests: Vec<f64>,
+    weight: f64,
+    means: [f64; 3],
+}
+
+struct Problem<'a> {
+    runs: &'a [Run],
+    /// Where the coordinates begin, and their directions.
+    origin: Units,
+    directions: Matrix,
+    simulations: Cell<u32>,
+    failure: RefCell<Option<CalibrateError>>,
+}
+
+pub(super) fn fit(runs: &[Run]) -> Result<Calibration, CalibrateError> {
+    let observed = runs.iter().flat_map(|run| &run.requests).filter(|request| request.times.is_some()).count();
+    if observed < LEAST_REQUESTS {
+        return Err(CalibrateError::TooFew { observed, least: LEAST_REQUESTS });
+    }
+    let mut problem = Problem {
+        runs,
+        origin: [0.0; N],
+        directions: [[0.0; N]; N],
+        simulations: Cell::new(0),
+        failure: RefCell::new(None),
+    };
+    let loss_before = problem.data_loss(&[0.0; N])?;
+    let (near, information) = problem.descend()?;
+    problem.origin = near;
+    problem.directions = cholesky(&inverse(&information));
+    let units = problem.polish()?;
+    problem.report(units, loss_before)
+}
+
+impl Problem<'_> {
+    fn residuals(&self, factors: &Factors) -> Result<Vec<Residuals>, CalibrateError> {
+        self.runs.iter().enumerate().map(|(number, run)| self.simulate(number, run, factors)).collect()
+    }
+
+    fn simulate(&self, number: usize, run: &Run, factors: &Factors) -> Result<Residuals, CalibrateError> {
+        self.simulations.set(self.simulations.get() + 1);
+        let step_time = run.prior.clone().scaled(*factors);
+        let arrivals = run.requests.iter().map(|request| &request.arrival);
+        let simulated = replay(&run.settings, &step_time, arrivals)
+            .map_err(|source| CalibrateError::Replay { run: number, source })?;
+        let pairs = run.requests.iter().zip(&simulated).filter_map(|(request, simulated)| {
+            Some((numbers(&request.arrival, simulated), numbers(&request.arrival, &request.times?)))
+        });
+        Ok(Residuals::new(pairs))
+    }
+
+    fn data_loss(&self, units: &Units) -> Result<f64, CalibrateError> {
+        Ok(self.residuals(&factors(units))?.iter().map(Residuals::loss).sum())
+    }
+
+    fn loss(&self, units: &Units) -> Result<f64, CalibrateError> {
+        let prior: f64 = units.iter().map(|unit| unit * unit / 2.0).sum();
+        Ok(prior + self.data_loss(units)?)
+    }
+
+    /// Gradient and information of the loss at a point, the prior's included; outliers count less.
+    fn expand(&self, units: &Units) -> Result<(Units, Matrix), CalibrateError> {
+        let here: Vec<f64> = self.residuals(&factors(units))?.iter().flat_map(Residuals::weighted).collect();
+        let mut slopes: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
+        for (at, slope) in slopes.iter_mut().enumerate() {
+            let mut moved = *units;
+            moved[at] += STEP;
+            let there = self.residuals(&factors(&moved))?;
+            *slope = there.iter().flat_map(Residuals::weighted).zip(&here).map(|(b, a)| (b - a) / STEP).collect();
+        }
+        let product = |left: &[f64], right: &[f64]| left.iter().zip(right).map(|(a, b)| a * b).sum::<f64>();
+        let gradient = std::array::from_fn(|at| units[at] + product(&slopes[at], &here));
+        let information = std::array::from_fn(|row| {
+            std::array::from_fn(|at| f64::from(u8::from(row == at)) + product(&slopes[row], &slopes[at]))
+        });
+        Ok((gradient, information))
+    }
+
+    /// A point near the minimum, and the information near there.
+    fn descend(&self) -> Result<(Units, Matrix), CalibrateError> {
+        let mut units = [0.0; N];
+        let mut loss = self.loss(&units)?;
+        let (mut gradient, mut information) = self.expand(&units)?;
+        for _ in 0..NEWTON_STEPS {
+            let inverse = inverse(&information);
+            let mut share = 1.0;
+            let mut better = None;
+            for _ in 0..=HALVINGS {
+                let next: Units = std::array::from_fn(|row| {
+                    let step: f64 = inverse[row].iter().zip(gradient).map(|(a, b)| a * b).sum();
+                    // Linear no further than this.
+                    units[row] - (share * step).clamp(-2.0, 2.0)
+                });
+                let at_next = self.loss(&next)?;
+                if at_next < loss {
+                    better = Some((next, at_next));
+                    break;
+                }
+                share /= 2.0;
+            }
+            let Some((next, at_next)) = better else { break };
+            let progress = loss - at_next;
+            (units, loss) = (next, at_next);
+            (gradient, information) = self.expand(&units)?;
+            if progress < PROGRESS {
+                break;
+            }
+        }
+        Ok((units, information))
+    }
+
+    fn at(&self, coordinates: &[f64]) -> Units {
+        std::array::from_fn(|row| {
+            let shift: f64 = self.directions[row].iter().zip(coordinates).map(|(a, b)| a * b).sum();
+            self.origin[row] + shift
+        })
+    }
+
+    fn polish(&self) -> Result<Units, CalibrateError> {
+        let stopped = |error: Error| self.failure.take().unwrap_or_else(|| CalibrateError::Solver(error.to_string()));
+        let corner = |moved| (0..N).map(|at| if Some(at) == moved { 1.0 } else { 0.0 }).collect::<Vec<_>>();
+        let corners = std::iter::once(None).chain((0..N).map(Some)).map(corner).collect();
+        let solver = NelderMead::new(corners).with_sd_tolerance(TOLERANCE).map_err(stopped)?;
+        let run = Executor::new(self, solver).configure(|state| state.max_iters(ITERATIONS)).timer(false).run();
+        let result = run.map_err(stopped)?;
+        Ok(result.state().get_best_param().map_or(self.origin, |best| self.at(best)))
+    }
+
+    /// The covariance is the inverse of the information, widened where the residuals are larger than their scale.
+    fn report(&self, units: Units, loss_before: f64) -> Result<Calibration, CalibrateError> {
+        let here = self.residuals(&factors(&units))?;
+        let loss: f64 = here.iter().map(Residuals::loss).sum();
+        let count: f64 = here.iter().map(Residuals::count).sum();
+        let misfit = (2.0 * loss / count.max(1.0)).max(1.0);
+        let (_, mut information) = self.expand(&units)?;
+        for (row, line) in information.iter_mut().enumerate() {
+            for (at, value) in line.iter_mut().enumerate() {
+                let prior = f64::from(u8::from(row == at));
+                *value = prior + (*value - prior) / misfit;
+            }
+        }
+        let covariance = inverse(&information);
+        let mut calibration = Calibration { factors: factors(&units), loss_before, loss, ..Calibration::none() };
+        calibration.root = cholesky(&covariance);
+        for factor in Factor::ALL {
+            let at = factor as usize;
+            calibration.spread[factor] = covariance[at][at].sqrt() * prior_spread(factor);
+            for part in &mut calibration.root[at] {
+                *part *= prior_spread(factor);
+            }
+        }
+        calibration.simulations = self.simulations.get();
+        Ok(calibration)
+    }
+}
+
+impl CostFunction for &Problem<'_> {
+    type Param = Vec<f64>;
+    type Output = f64;
+
+    fn cost(&self, coordinates: &Vec<f64>) -> Result<f64, Error> {
+        (*self).loss(&self.at(coordinates)).map_err(|error| {
+            let text = error.to_string();
+            self.failure.replace(Some(error));
+            Error::msg(text)
+        })
+    }
+}
+
+fn factors(units: &Units) -> Factors {
+    let mut factors = Factors::ONE;
+    for (factor, unit) in Factor::ALL.into_iter().zip(units) {
+        factors[factor] = (unit * prior_spread(factor)).exp();
+    }
+    factors
+}
+
+/// TTFT, latency and TPOT in seconds; the last one 0 where there is only one token.
+fn numbers(arrival: &Arrival, times: &Times) -> [f64; 3] {
+    let tpot = times.tpot(arrival).unwrap_or_default();
+    [times.ttft(arrival), times.latency(arrival), tpot].map(|time| time.as_secs_f64())
+}
+
+impl Residuals {
+    fn new(pairs: impl Iterator<Item = ([f64; 3], [f64; 3])>) -> Self {
+        // A TPOT is a mean over many gaps, and compared as it is.
+        const FLOORS: [f64; 3] = [FLOOR_S, FLOOR_S, 1e-5];
+        let mut requests = Vec::new();
+        let (mut sums, mut count) = ([(0.0, 0.0); 3], 0.0);
+        for (simulated, observed) in pairs {
+            count += 1.0;
+            for (kind, floor) in FLOORS.iter().enumerate() {
+                let ratio = (simulated[kind] + floor) / (observed[kind] + floor);
+                requests.push(ratio.ln() / REQUEST_SCALE);
+                sums[kind].0 += simulated[kind] + floor;
+                sums[kind].1 += observed[kind] + floor;
+            }
+        }
+        let mean = |(simulated, observed): (f64, f64)| {
+            if observed > 0.0 { (simulated / observed).ln() / MEAN_SCALE } else { 0.0 }
+        };
+        Self { requests, weight: if count > 0.0 { WORTH / count } else { 0.0 }, means: sums.map(mean) }
+    }
+
+    fn loss(&self) -> f64 {
+        let huber = |x: &f64| HUBER * HUBER * ((1.0 + (x / HUBER).powi(2)).sqrt() - 1.0);
+        let means: f64 = self.means.iter().map(|mean| mean * mean / 2.0).sum();
+        means + self.weight * self.requests.iter().map(huber).sum::<f64>()
+    }
+
+    /// Numbers whose squares, halved, add up to what is near the loss.
+    fn weighted(&self) -> impl Iterator<Item = f64> {
+        let soft = |x: &f64| x * (self.weight / (1.0 + (x / HUBER).powi(2)).sqrt()).sqrt();
+        self.requests.iter().map(soft).chain(self.means)
+    }
+
+    /// How many independent numbers these are.
+    fn count(&self) -> f64 {
+        if self.requests.is_empty() { 0.0 } else { 3.0 * WORTH + 3.0 }
+    }
+}
+
+/// The lower triangle of a symmetric, positive definite matrix.
+fn cholesky(matrix: &Matrix) -> Matrix {
+    let mut root = [[0.0; N]; N];
+    for row in 0..N {
+        for column in 0..=row {
+            let rest: f64 = (0..column).map(|at| root[row][at] * root[column][at]).sum();
+            let value = matrix[row][column] - rest;
+            root[row][column] = if row == column { value.max(0.0).sqrt() } else { value / root[column][column] };
+        }
+    }
+    root
+}
+
+fn inverse(matrix: &Matrix) -> Matrix {
+    let root = cholesky(matrix);
+    let mut inverse = [[0.0; N]; N];
+    for column in 0..N {
+        let mut solution = [0.0; N];
+        for row in 0..N {
+            let rest: f64 = (0..row).map(|at| root[row][at] * solution[at]).sum();
+            solution[row] = (f64::from(u8::from(row == column)) - rest) / root[row][row];
+        }
+        for row in (0..N).rev() {
+            let rest: f64 = (row + 1..N).map(|at| root[at][row] * solution[at]).sum();
+            solution[row] = (solution[row] - rest) / root[row][row];
+        }
+        for row in 0..N {
+            inverse[row][column] = solution[row];
+        }
+    }
+    inverse
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_times_its_inverse_is_one() {
+        let entry = |row: usize, at: usize| if row == at { 3.0 } else { 0.5 / [1.0, 2.0, 4.0][(row + at) % 3] };
+        let matrix: Matrix = std::array::from_fn(|row| std::array::from_fn(|at| entry(row, at)));
+        let inverse = inverse(&matrix);
+        for row in 0..N {
+            for column in 0..N {
+                let product: f64 = (0..N).map(|at| matrix[row][at] * inverse[at][column]).sum();
+                assert!((product - f64::from(u8::from(row == column))).abs() < 1e-12, "{row} {column} {product}");
+            }
+        }
+    }
+}
