@@ -3,11 +3,11 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use setpoint::facts::ModelShape;
 use setpoint::twin::{
-    Arrival, Calibration, Factor, Factors, LayerProfile, Observed, Policy, Run, Settings, StepTime, Times, calibrate,
-    replay,
+    Arrival, DevicePreset, Factor, LayerProfile, Observed, Policy, Run, Settings, StepTime, Times, calibrate, replay,
 };
 
 use super::support::{root, say_skipped};
@@ -31,7 +31,6 @@ struct Measured {
     name: &'static str,
     max_num_seqs: u32,
     num_blocks: u32,
-    max_model_len: u32,
     /// Largest relative error of the mean TTFT that is accepted; of TPOT it is 1 %, of the latency 2 %.
     ttft_bound: f64,
     /// The public simulator's errors in percent: TTFT, TPOT, latency.
@@ -92,7 +91,7 @@ fn read(
         }
     });
     let run = Run { settings, prior, requests: requests.collect() };
-    Measured { name, max_num_seqs, num_blocks, max_model_len, ttft_bound, others, run }
+    Measured { name, max_num_seqs, num_blocks, ttft_bound, others, run }
 }
 
 /// Means of TTFT, TPOT and latency in milliseconds over these requests.
@@ -144,5 +143,52 @@ fn from_profiles_and_flags_alone_the_means_are_those_that_were_measured() {
         .collect();
     for (measured, errors) in errors {
         assert_within(measured, errors);
+    }
+}
+
+/// The first half of a run's requests with their times, the second half without: what came later is load all the same.
+fn first_half(run: &Run) -> Run {
+    let mut half = run.clone();
+    let middle = half.requests.len() / 2;
+    for request in &mut half.requests[middle..] {
+        request.times = None;
+    }
+    half
+}
+
+fn assert_second_half(title: &str, measured: &Measured, run: &Run) {
+    let started = Instant::now();
+    let calibration = calibrate(&[first_half(run)]).unwrap();
+    let taken = started.elapsed().as_secs_f64();
+    for factor in Factor::ALL {
+        let (value, spread) = (calibration.factors[factor], calibration.spread[factor] * 100.0);
+        show(&format!("  {:<9} {value:.3} +- {spread:.1} %", factor.name()));
+    }
+    show(&format!("  {} simulations, {taken:.1} s", calibration.simulations));
+    let step_time = calibration.apply(run.prior.clone());
+    let middle = run.requests.len() / 2;
+    let errors = compare(title, measured, middle, &simulate(run, &step_time));
+    assert_within(measured, errors);
+}
+
+#[test]
+fn calibrated_on_the_first_half_of_a_run_the_second_half_is_predicted() {
+    let Some(runs) = measured() else { return };
+    for measured in &runs {
+        compare("second half, profiles alone", measured, 150, &simulate(&measured.run, &measured.run.prior));
+        assert_second_half("second half, calibrated from profiles", measured, &measured.run);
+    }
+}
+
+#[test]
+fn instead_of_profiles_a_preset_and_the_first_half_of_a_run_will_do() {
+    let Some(runs) = measured() else { return };
+    let model = ModelShape::read(&root().join("tests/fixtures/models/llama-3.1-8b")).unwrap();
+    for measured in &runs {
+        let device = DevicePreset::find(measured.name).unwrap();
+        let prior = StepTime::new(&model, device, &measured.run.settings).unwrap();
+        let run = Run { prior: prior.overlapped(true).without_frontend(), ..measured.run.clone() };
+        compare("second half, preset alone", measured, 150, &simulate(&run, &run.prior));
+        assert_second_half("second half, calibrated from a preset", measured, &run);
     }
 }

@@ -21,16 +21,20 @@ const REQUEST_SCALE: f64 = 0.05;
 const MEAN_SCALE: f64 = 0.01;
 /// Beyond this many of them an error grows linearly.
 const HUBER: f64 = 2.0;
-/// Added to times before they are compared: differences below it do not matter.
-const FLOOR_S: f64 = 0.005;
-/// Length of a difference quotient, in units of the prior.
-const STEP: f64 = 0.3;
+/// Where in a step a request arrives is chance: a time is uncertain by this share of the mean TPOT.
+const PHASE: f64 = 0.4;
+/// Half the length of a difference quotient, in units of the prior.
+const STEP: f64 = 0.5;
 const NEWTON_STEPS: u32 = 4;
+/// How far along a direction its length is checked, in multiples of it.
+const PROBE: f64 = 2.0;
+/// A direction is made longer at most so many times.
+const WIDEST: f64 = 5.0;
 /// A step of Gauss and Newton is halved so often before it is given up.
 const HALVINGS: u32 = 3;
 /// Less progress than this ends it.
 const PROGRESS: f64 = 0.2;
-const ITERATIONS: u64 = 40;
+const ITERATIONS: u64 = 60;
 const TOLERANCE: f64 = 0.02;
 
 type Matrix = [[f64; N]; N];
@@ -69,7 +73,7 @@ pub(super) fn fit(runs: &[Run]) -> Result<Calibration, CalibrateError> {
     let loss_before = problem.data_loss(&[0.0; N])?;
     let (near, information) = problem.descend()?;
     problem.origin = near;
-    problem.directions = cholesky(&inverse(&information));
+    problem.directions = problem.widened(&near, cholesky(&inverse(&information)))?;
     let units = problem.polish()?;
     problem.report(units, loss_before)
 }
@@ -88,7 +92,7 @@ impl Problem<'_> {
         let pairs = run.requests.iter().zip(&simulated).filter_map(|(request, simulated)| {
             Some((numbers(&request.arrival, simulated), numbers(&request.arrival, &request.times?)))
         });
-        Ok(Residuals::new(pairs))
+        Ok(Residuals::new(&pairs.collect::<Vec<_>>()))
     }
 
     fn data_loss(&self, units: &Units) -> Result<f64, CalibrateError> {
@@ -102,13 +106,26 @@ impl Problem<'_> {
 
     /// Gradient and information of the loss at a point, the prior's included; outliers count less.
     fn expand(&self, units: &Units) -> Result<(Units, Matrix), CalibrateError> {
-        let here: Vec<f64> = self.residuals(&factors(units))?.iter().flat_map(Residuals::weighted).collect();
+        let weighted = |units: &Units| -> Result<Vec<f64>, CalibrateError> {
+            Ok(self.residuals(&factors(units))?.iter().flat_map(Residuals::weighted).collect())
+        };
+        let here = weighted(units)?;
         let mut slopes: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
         for (at, slope) in slopes.iter_mut().enumerate() {
-            let mut moved = *units;
-            moved[at] += STEP;
-            let there = self.residuals(&factors(&moved))?;
-            *slope = there.iter().flat_map(Residuals::weighted).zip(&here).map(|(b, a)| (b - a) / STEP).collect();
+            let moved = |by: f64| {
+                let mut moved = *units;
+                moved[at] += by;
+                weighted(&moved)
+            };
+            let (above, below) = (moved(STEP)?, moved(-STEP)?);
+            *slope = above.iter().zip(&below).map(|(above, below)| (above - below) / (2.0 * STEP)).collect();
+            // Of chance, a difference has two parts and a second difference six: what the second shows of it is taken
+            // from what the first seems to tell.
+            let second = above.iter().zip(&below).zip(&here).map(|((above, below), here)| above + below - 2.0 * here);
+            let chance = second.map(|part| part * part).sum::<f64>() / 3.0 / (2.0 * STEP).powi(2);
+            let told = slope.iter().map(|part| part * part).sum::<f64>();
+            let share = if told > 0.0 { (1.0 - chance / told).max(0.0).sqrt() } else { 0.0 };
+            slope.iter_mut().for_each(|part| *part *= share);
         }
         let product = |left: &[f64], right: &[f64]| left.iter().zip(right).map(|(a, b)| a * b).sum::<f64>();
         let gradient = std::array::from_fn(|at| units[at] + product(&slopes[at], &here));
@@ -151,6 +168,20 @@ impl Problem<'_> {
         Ok((units, information))
     }
 
+    /// Directions in which, by the curvature, the loss is independent, each as long as it rises by a half. What rises
+    /// less, since chance looked like curvature, is made longer.
+    fn widened(&self, units: &Units, mut directions: Matrix) -> Result<Matrix, CalibrateError> {
+        let here = self.loss(units)?;
+        for column in 0..N {
+            let moved = |by: f64| self.loss(&std::array::from_fn(|row| units[row] + by * directions[row][column]));
+            let rise = f64::midpoint(moved(PROBE)?, moved(-PROBE)?) - here;
+            let expected = PROBE * PROBE / 2.0;
+            let longer = (expected / rise.max(expected / (WIDEST * WIDEST))).sqrt().max(1.0);
+            directions.iter_mut().for_each(|row| row[column] *= longer);
+        }
+        Ok(directions)
+    }
+
     fn at(&self, coordinates: &[f64]) -> Units {
         std::array::from_fn(|row| {
             let shift: f64 = self.directions[row].iter().zip(coordinates).map(|(a, b)| a * b).sum();
@@ -168,29 +199,22 @@ impl Problem<'_> {
         Ok(result.state().get_best_param().map_or(self.origin, |best| self.at(best)))
     }
 
-    /// The covariance is the inverse of the information, widened where the residuals are larger than their scale.
+    /// The covariance is that of the directions, widened where the residuals are larger than their scale, and never
+    /// larger than the prior's.
     fn report(&self, units: Units, loss_before: f64) -> Result<Calibration, CalibrateError> {
         let here = self.residuals(&factors(&units))?;
         let loss: f64 = here.iter().map(Residuals::loss).sum();
         let count: f64 = here.iter().map(Residuals::count).sum();
         let misfit = (2.0 * loss / count.max(1.0)).max(1.0);
-        let (_, mut information) = self.expand(&units)?;
-        for (row, line) in information.iter_mut().enumerate() {
-            for (at, value) in line.iter_mut().enumerate() {
-                let prior = f64::from(u8::from(row == at));
-                *value = prior + (*value - prior) / misfit;
-            }
-        }
-        let covariance = inverse(&information);
+        let mut root = self.widened(&units, self.directions)?;
         let mut calibration = Calibration { factors: factors(&units), loss_before, loss, ..Calibration::none() };
-        calibration.root = cholesky(&covariance);
-        for factor in Factor::ALL {
-            let at = factor as usize;
-            calibration.spread[factor] = covariance[at][at].sqrt() * prior_spread(factor);
-            for part in &mut calibration.root[at] {
-                *part *= prior_spread(factor);
-            }
+        for (row, factor) in root.iter_mut().zip(Factor::ALL) {
+            let spread = (row.iter().map(|part| part * part).sum::<f64>() * misfit).sqrt();
+            let shrink = misfit.sqrt() * (1.0 / spread).min(1.0) * prior_spread(factor);
+            row.iter_mut().for_each(|part| *part *= shrink);
+            calibration.spread[factor] = spread.min(1.0) * prior_spread(factor);
         }
+        calibration.root = root;
         calibration.simulations = self.simulations.get();
         Ok(calibration)
     }
@@ -224,24 +248,33 @@ fn numbers(arrival: &Arrival, times: &Times) -> [f64; 3] {
 }
 
 impl Residuals {
-    fn new(pairs: impl Iterator<Item = ([f64; 3], [f64; 3])>) -> Self {
-        // A TPOT is a mean over many gaps, and compared as it is.
-        const FLOORS: [f64; 3] = [FLOOR_S, FLOOR_S, 1e-5];
-        let mut requests = Vec::new();
-        let (mut sums, mut count) = ([(0.0, 0.0); 3], 0.0);
+    fn new(pairs: &[([f64; 3], [f64; 3])]) -> Self {
+        let count = f64::from(u32::try_from(pairs.len()).unwrap_or(u32::MAX));
+        let sum = |kind: usize, side: fn(&([f64; 3], [f64; 3])) -> [f64; 3]| -> f64 {
+            pairs.iter().map(|pair| side(pair)[kind]).sum()
+        };
+        let phase = PHASE * sum(2, |pair| pair.1) / count.max(1.0);
+        let compare = |simulated: f64, observed: f64, scale: f64, phase: f64| {
+            if simulated > 0.0 && observed > 0.0 {
+                (simulated / observed).ln() / scale.hypot(phase / observed)
+            } else {
+                0.0
+            }
+        };
+        let mut requests = Vec::with_capacity(3 * pairs.len());
         for (simulated, observed) in pairs {
-            count += 1.0;
-            for (kind, floor) in FLOORS.iter().enumerate() {
-                let ratio = (simulated[kind] + floor) / (observed[kind] + floor);
-                requests.push(ratio.ln() / REQUEST_SCALE);
-                sums[kind].0 += simulated[kind] + floor;
-                sums[kind].1 += observed[kind] + floor;
+            for kind in 0..3 {
+                // A TPOT is a mean over many steps.
+                let phase = if kind == 2 { 0.0 } else { phase };
+                requests.push(compare(simulated[kind], observed[kind], REQUEST_SCALE, phase));
             }
         }
-        let mean = |(simulated, observed): (f64, f64)| {
-            if observed > 0.0 { (simulated / observed).ln() / MEAN_SCALE } else { 0.0 }
-        };
-        Self { requests, weight: if count > 0.0 { WORTH / count } else { 0.0 }, means: sums.map(mean) }
+        let means = std::array::from_fn(|kind| {
+            let phase = if kind == 2 { 0.0 } else { phase / count.sqrt() };
+            let mean = |side| sum(kind, side) / count.max(1.0);
+            compare(mean(|pair| pair.0), mean(|pair| pair.1), MEAN_SCALE, phase)
+        });
+        Self { requests, weight: WORTH / count.max(1.0), means }
     }
 
     fn loss(&self) -> f64 {

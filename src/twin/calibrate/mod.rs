@@ -6,8 +6,13 @@
 //! `10 / n sum rho(r / 0.05) + sum (ln ratio of the means / 0.01)^2 / 2 + sum (ln factor / s)^2 / 2`
 //!
 //! with `r` the logarithms of simulated over observed TTFT, TPOT and latency, and `rho` the pseudo-Huber function, which
-//! keeps single requests from deciding. The last sum is the prior ([`prior_spread`]): a factor that the observations say
-//! nothing of stays at 1. The uncertainty is that of the minimum's curvature: `(J^T J + 1)^-1` in units of the prior.
+//! keeps single requests from deciding. The scales 0.05 and 0.01 grow for times so short that it matters where in a
+//! step a request came. The last sum is the prior ([`prior_spread`]): a factor that the observations say
+//! nothing of stays at 1.
+//!
+//! The uncertainty is that of the minimum's curvature, checked by moving along it: the inverse of `J^T J + 1` in units of
+//! the prior. It is local: where two factors can stand in for each other along a curve, each is more uncertain than
+//! its spread says, and what they predict together is not.
 
 mod fit;
 mod replay;
