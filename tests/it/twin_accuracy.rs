@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use setpoint::facts::ModelShape;
 use setpoint::twin::{
-    Arrival, DevicePreset, Factor, LayerProfile, Observed, Policy, Run, Settings, StepTime, Times, calibrate, replay,
+    Arrival, Calibration, DevicePreset, Factor, LayerProfile, Observed, Policy, Run, Settings, StepTime, Times,
+    calibrate, replay,
 };
 
 use super::support::{root, say_skipped};
@@ -156,6 +157,17 @@ fn first_half(run: &Run) -> Run {
     half
 }
 
+/// How much the mean latency varies, relatively, over what a calibration leaves open.
+fn interval(run: &Run, calibration: &Calibration) -> f64 {
+    let latency = |number| {
+        let step_time = run.prior.clone().scaled(calibration.draw(number));
+        means(&run.requests, &simulate(run, &step_time))[2].ln()
+    };
+    let values: Vec<f64> = (0..8).map(latency).collect();
+    let mean = values.iter().sum::<f64>() / 8.0;
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 7.0).sqrt()
+}
+
 fn assert_second_half(title: &str, measured: &Measured, run: &Run) {
     let started = Instant::now();
     let calibration = calibrate(&[first_half(run)]).unwrap();
@@ -164,7 +176,11 @@ fn assert_second_half(title: &str, measured: &Measured, run: &Run) {
         let (value, spread) = (calibration.factors[factor], calibration.spread[factor] * 100.0);
         show(&format!("  {:<9} {value:.3} +- {spread:.1} %", factor.name()));
     }
-    show(&format!("  {} simulations, {taken:.1} s", calibration.simulations));
+    let (simulations, before, after) = (calibration.simulations, calibration.loss_before, calibration.loss);
+    show(&format!("  {simulations} simulations, {taken:.1} s, loss {before:.0} to {after:.1}"));
+    let (uncertain, uncalibrated) = (interval(run, &calibration), interval(run, &Calibration::none()));
+    show(&format!("  mean latency +- {:.1} %, uncalibrated +- {:.1} %", uncertain * 100.0, uncalibrated * 100.0));
+    assert!(uncertain < 0.7 * uncalibrated, "{uncertain} {uncalibrated}");
     let step_time = calibration.apply(run.prior.clone());
     let middle = run.requests.len() / 2;
     let errors = compare(title, measured, middle, &simulate(run, &step_time));
@@ -182,13 +198,11 @@ fn calibrated_on_the_first_half_of_a_run_the_second_half_is_predicted() {
 
 #[test]
 fn instead_of_profiles_a_preset_and_the_first_half_of_a_run_will_do() {
-    let Some(runs) = measured() else { return };
+    let Some([_, measured]) = measured() else { return };
     let model = ModelShape::read(&root().join("tests/fixtures/models/llama-3.1-8b")).unwrap();
-    for measured in &runs {
-        let device = DevicePreset::find(measured.name).unwrap();
-        let prior = StepTime::new(&model, device, &measured.run.settings).unwrap();
-        let run = Run { prior: prior.overlapped(true).without_frontend(), ..measured.run.clone() };
-        compare("second half, preset alone", measured, 150, &simulate(&run, &run.prior));
-        assert_second_half("second half, calibrated from a preset", measured, &run);
-    }
+    let device = DevicePreset::find(measured.name).unwrap();
+    let prior = StepTime::new(&model, device, &measured.run.settings).unwrap();
+    let run = Run { prior: prior.overlapped(true).without_frontend(), ..measured.run.clone() };
+    compare("second half, preset alone", &measured, 150, &simulate(&run, &run.prior));
+    assert_second_half("second half, calibrated from a preset", &measured, &run);
 }

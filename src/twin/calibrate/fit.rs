@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use argmin::core::{CostFunction, Error, Executor, State};
 use argmin::solver::neldermead::NelderMead;
 
-use super::replay::{Arrival, Times, replay};
+use super::replay::{Arrival, Times, replay_watched};
 use super::{CalibrateError, Calibration, N, Run, prior_spread};
 use crate::twin::step_time::{Factor, Factors};
 
@@ -30,6 +30,8 @@ const NEWTON_STEPS: u32 = 4;
 const PROBE: f64 = 2.0;
 /// A direction is made longer at most so many times.
 const WIDEST: f64 = 5.0;
+/// A direction that is as long as this, in units of the prior, is left where it is.
+const LEAST_TOLD: f64 = 0.9;
 /// A step of Gauss and Newton is halved so often before it is given up.
 const HALVINGS: u32 = 3;
 /// Less progress than this ends it.
@@ -86,8 +88,8 @@ impl Problem<'_> {
     fn simulate(&self, number: usize, run: &Run, factors: &Factors) -> Result<Residuals, CalibrateError> {
         self.simulations.set(self.simulations.get() + 1);
         let step_time = run.prior.clone().scaled(*factors);
-        let arrivals = run.requests.iter().map(|request| &request.arrival);
-        let simulated = replay(&run.settings, &step_time, arrivals)
+        let arrivals = run.requests.iter().map(|request| (&request.arrival, request.times.is_some()));
+        let simulated = replay_watched(&run.settings, &step_time, arrivals)
             .map_err(|source| CalibrateError::Replay { run: number, source })?;
         let pairs = run.requests.iter().zip(&simulated).filter_map(|(request, simulated)| {
             Some((numbers(&request.arrival, simulated), numbers(&request.arrival, &request.times?)))
@@ -106,8 +108,8 @@ impl Problem<'_> {
 
     /// Gradient and information of the loss at a point, the prior's included; outliers count less.
     fn expand(&self, units: &Units) -> Result<(Units, Matrix), CalibrateError> {
-        let weighted = |units: &Units| -> Result<Vec<f64>, CalibrateError> {
-            Ok(self.residuals(&factors(units))?.iter().flat_map(Residuals::weighted).collect())
+        let weighted = |units: &Units| -> Result<Vec<[Vec<f64>; 2]>, CalibrateError> {
+            Ok(self.residuals(&factors(units))?.iter().map(Residuals::weighted).collect())
         };
         let here = weighted(units)?;
         let mut slopes: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
@@ -118,15 +120,13 @@ impl Problem<'_> {
                 weighted(&moved)
             };
             let (above, below) = (moved(STEP)?, moved(-STEP)?);
-            *slope = above.iter().zip(&below).map(|(above, below)| (above - below) / (2.0 * STEP)).collect();
-            // Of chance, a difference has two parts and a second difference six: what the second shows of it is taken
-            // from what the first seems to tell.
-            let second = above.iter().zip(&below).zip(&here).map(|((above, below), here)| above + below - 2.0 * here);
-            let chance = second.map(|part| part * part).sum::<f64>() / 3.0 / (2.0 * STEP).powi(2);
-            let told = slope.iter().map(|part| part * part).sum::<f64>();
-            let share = if told > 0.0 { (1.0 - chance / told).max(0.0).sqrt() } else { 0.0 };
-            slope.iter_mut().for_each(|part| *part *= share);
+            for ((above, here), below) in above.iter().zip(&here).zip(&below) {
+                for ((above, here), below) in above.iter().zip(here).zip(below) {
+                    slope.extend(steady_slope(above, here, below));
+                }
+            }
         }
+        let here = here.concat().concat();
         let product = |left: &[f64], right: &[f64]| left.iter().zip(right).map(|(a, b)| a * b).sum::<f64>();
         let gradient = std::array::from_fn(|at| units[at] + product(&slopes[at], &here));
         let information = std::array::from_fn(|row| {
@@ -182,17 +182,29 @@ impl Problem<'_> {
         Ok(directions)
     }
 
+    /// Directions of which the observations say more than the prior.
+    fn told(&self) -> Vec<usize> {
+        (0..N).filter(|column| self.directions[*column][*column] < LEAST_TOLD).collect()
+    }
+
     fn at(&self, coordinates: &[f64]) -> Units {
-        std::array::from_fn(|row| {
-            let shift: f64 = self.directions[row].iter().zip(coordinates).map(|(a, b)| a * b).sum();
-            self.origin[row] + shift
-        })
+        let mut units = self.origin;
+        for (column, coordinate) in self.told().into_iter().zip(coordinates) {
+            for (unit, row) in units.iter_mut().zip(&self.directions) {
+                *unit += coordinate * row[column];
+            }
+        }
+        units
     }
 
     fn polish(&self) -> Result<Units, CalibrateError> {
         let stopped = |error: Error| self.failure.take().unwrap_or_else(|| CalibrateError::Solver(error.to_string()));
-        let corner = |moved| (0..N).map(|at| if Some(at) == moved { 1.0 } else { 0.0 }).collect::<Vec<_>>();
-        let corners = std::iter::once(None).chain((0..N).map(Some)).map(corner).collect();
+        let count = self.told().len();
+        if count == 0 {
+            return Ok(self.origin);
+        }
+        let corner = |moved| (0..count).map(|at| if Some(at) == moved { 1.0 } else { 0.0 }).collect::<Vec<_>>();
+        let corners = std::iter::once(None).chain((0..count).map(Some)).map(corner).collect();
         let solver = NelderMead::new(corners).with_sd_tolerance(TOLERANCE).map_err(stopped)?;
         let run = Executor::new(self, solver).configure(|state| state.max_iters(ITERATIONS)).timer(false).run();
         let result = run.map_err(stopped)?;
@@ -241,6 +253,19 @@ fn factors(units: &Units) -> Factors {
     factors
 }
 
+/// Derivatives by central differences, made smaller by what seems to be chance.
+///
+/// Of chance, a difference has two parts and a second difference six: what the second shows of it is taken from what the
+/// first seems to tell.
+fn steady_slope(above: &[f64], here: &[f64], below: &[f64]) -> Vec<f64> {
+    let first: Vec<f64> = above.iter().zip(below).map(|(above, below)| above - below).collect();
+    let second = above.iter().zip(below).zip(here).map(|((above, below), here)| above + below - 2.0 * here);
+    let told: f64 = first.iter().map(|part| part * part).sum();
+    let chance = second.map(|part| part * part).sum::<f64>() / 3.0;
+    let share = if told > 0.0 { (1.0 - chance / told).max(0.0).sqrt() } else { 0.0 };
+    first.into_iter().map(|part| share * part / (2.0 * STEP)).collect()
+}
+
 /// TTFT, latency and TPOT in seconds; the last one 0 where there is only one token.
 fn numbers(arrival: &Arrival, times: &Times) -> [f64; 3] {
     let tpot = times.tpot(arrival).unwrap_or_default();
@@ -283,10 +308,10 @@ impl Residuals {
         means + self.weight * self.requests.iter().map(huber).sum::<f64>()
     }
 
-    /// Numbers whose squares, halved, add up to what is near the loss.
-    fn weighted(&self) -> impl Iterator<Item = f64> {
+    /// Numbers whose squares, halved, add up to what is near the loss: of requests, and of means.
+    fn weighted(&self) -> [Vec<f64>; 2] {
         let soft = |x: &f64| x * (self.weight / (1.0 + (x / HUBER).powi(2)).sqrt()).sqrt();
-        self.requests.iter().map(soft).chain(self.means)
+        [self.requests.iter().map(soft).collect(), self.means.to_vec()]
     }
 
     /// How many independent numbers these are.

@@ -81,8 +81,18 @@ pub fn replay<'a>(
     step_time: &StepTime,
     arrivals: impl IntoIterator<Item = &'a Arrival>,
 ) -> Result<Vec<Times>, ReplayError> {
+    replay_watched(settings, step_time, arrivals.into_iter().map(|arrival| (arrival, true)))
+}
+
+/// The same, until all that are watched have ended; the others may have no times then.
+pub(super) fn replay_watched<'a>(
+    settings: &Settings,
+    step_time: &StepTime,
+    arrivals: impl IntoIterator<Item = (&'a Arrival, bool)>,
+) -> Result<Vec<Times>, ReplayError> {
     let mut engine = Engine::new(settings.clone())?;
-    let arrivals: Vec<&Arrival> = arrivals.into_iter().collect();
+    let (arrivals, watched): (Vec<&Arrival>, Vec<bool>) = arrivals.into_iter().unzip();
+    let mut left = watched.iter().filter(|watched| **watched).count();
     let mut times = vec![Times::default(); arrivals.len()];
     let due = |arrival: &Arrival| {
         arrival.at + step_time.before_engine(u32::try_from(arrival.prompt.len()).unwrap_or(u32::MAX))
@@ -92,7 +102,7 @@ pub fn replay<'a>(
     queue.sort_unstable();
     let mut queue = queue.into_iter().peekable();
     let (mut now, mut known) = (Duration::ZERO, Duration::ZERO);
-    loop {
+    while left > 0 {
         while let Some((_, number)) = queue.next_if(|(due, _)| *due <= known) {
             let arrival = arrivals[number];
             let id = RequestId(number as u64);
@@ -108,13 +118,13 @@ pub fn replay<'a>(
         let end = now + step_time.of(&batch.work);
         let delivered = end + step_time.after_engine(batch.work.samples);
         for event in engine.finish(&batch) {
-            let Some(times) = usize::try_from(event.id.0).ok().and_then(|number| times.get_mut(number)) else {
-                continue;
-            };
+            let Ok(number) = usize::try_from(event.id.0) else { continue };
+            let times = &mut times[number];
             if times.first == Duration::ZERO {
                 times.first = delivered;
             }
             if event.last {
+                left -= usize::from(watched[number]);
                 times.last = delivered;
             }
         }
@@ -164,6 +174,16 @@ mod tests {
         };
         let (overlapped, after) = (mean(true), mean(false));
         assert!(overlapped > after + Duration::from_millis(3), "{overlapped:?} {after:?}");
+    }
+
+    #[test]
+    fn the_watched_ones_have_the_times_that_they_have_when_all_are() {
+        let arrivals = arrivals(&[0, 5, 10, 4000]);
+        let all = replay(&settings(), &step_time(), &arrivals).unwrap();
+        let watched = arrivals.iter().zip([false, true, true, false]);
+        let some = replay_watched(&settings(), &step_time(), watched).unwrap();
+        assert_eq!(some[1..3], all[1..3]);
+        assert_eq!(some[3], Times::default());
     }
 
     #[test]
