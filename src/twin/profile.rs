@@ -216,6 +216,8 @@ fn whole(number: f64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write;
+
     use super::*;
     use crate::twin::Work;
 
@@ -224,7 +226,7 @@ mod tests {
         let mut dense = "layer,tokens,time_us\n".to_owned();
         for tokens in [1, 100] {
             for part in LAYER.iter().map(|(part, _)| *part).chain(ONCE) {
-                dense += &format!("{part},{tokens},{}\n", tokens * 10);
+                writeln!(dense, "{part},{tokens},{}", tokens * 10).unwrap();
             }
         }
         let mut attention = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n".to_owned();
@@ -233,7 +235,7 @@ mod tests {
                 // What the cache had no room for.
                 if chunk + decodes > 0 && !(chunk == 64 && length == 200) {
                     let time = chunk * (chunk + 2 * context) + decodes * length;
-                    attention += &format!("{chunk},{context},{decodes},{length},{time}\n");
+                    writeln!(attention, "{chunk},{context},{decodes},{length},{time}").unwrap();
                 }
             }
         }

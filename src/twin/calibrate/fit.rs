@@ -8,21 +8,13 @@ use std::cell::{Cell, RefCell};
 use argmin::core::{CostFunction, Error, Executor, State};
 use argmin::solver::neldermead::NelderMead;
 
-use super::replay::{Arrival, Times, replay_watched};
+use super::matrix::{Matrix, cholesky, inverse};
+use super::replay::replay_watched;
+use super::residual::{Pair, Residuals};
 use super::{CalibrateError, Calibration, N, Run, prior_spread};
 use crate::twin::step_time::{Factor, Factors};
 
 const LEAST_REQUESTS: usize = 8;
-/// How many independent requests a run is worth: they wait for each other.
-const WORTH: f64 = 10.0;
-/// The relative error of one request's time that counts as one.
-const REQUEST_SCALE: f64 = 0.05;
-/// The relative error of a mean that counts as one.
-const MEAN_SCALE: f64 = 0.01;
-/// Beyond this many of them an error grows linearly.
-const HUBER: f64 = 2.0;
-/// Where in a step a request arrives is chance: a time is uncertain by this share of the mean TPOT.
-const PHASE: f64 = 0.4;
 /// Half the length of a difference quotient, in units of the prior.
 const STEP: f64 = 0.5;
 const NEWTON_STEPS: u32 = 4;
@@ -39,17 +31,8 @@ const PROGRESS: f64 = 0.2;
 const ITERATIONS: u64 = 60;
 const TOLERANCE: f64 = 0.02;
 
-type Matrix = [[f64; N]; N];
 /// Logarithms of the factors, each in units of the prior's spread.
 type Units = [f64; N];
-
-/// Errors in units of their scale.
-struct Residuals {
-    /// Of single requests, and what each of them counts.
-    requests: Vec<f64>,
-    weight: f64,
-    means: [f64; 3],
-}
 
 struct Problem<'a> {
     runs: &'a [Run],
@@ -91,9 +74,11 @@ impl Problem<'_> {
         let arrivals = run.requests.iter().map(|request| (&request.arrival, request.times.is_some()));
         let simulated = replay_watched(&run.settings, &step_time, arrivals)
             .map_err(|source| CalibrateError::Replay { run: number, source })?;
-        let pairs = run.requests.iter().zip(&simulated).filter_map(|(request, simulated)| {
-            Some((numbers(&request.arrival, simulated), numbers(&request.arrival, &request.times?)))
-        });
+        let pairs = run
+            .requests
+            .iter()
+            .zip(&simulated)
+            .filter_map(|(request, simulated)| Some(Pair::new(&request.arrival, simulated, &request.times?)));
         Ok(Residuals::new(&pairs.collect::<Vec<_>>()))
     }
 
@@ -177,7 +162,9 @@ impl Problem<'_> {
             let rise = f64::midpoint(moved(PROBE)?, moved(-PROBE)?) - here;
             let expected = PROBE * PROBE / 2.0;
             let longer = (expected / rise.max(expected / (WIDEST * WIDEST))).sqrt().max(1.0);
-            directions.iter_mut().for_each(|row| row[column] *= longer);
+            for row in &mut directions {
+                row[column] *= longer;
+            }
         }
         Ok(directions)
     }
@@ -223,7 +210,9 @@ impl Problem<'_> {
         for (row, factor) in root.iter_mut().zip(Factor::ALL) {
             let spread = (row.iter().map(|part| part * part).sum::<f64>() * misfit).sqrt();
             let shrink = misfit.sqrt() * (1.0 / spread).min(1.0) * prior_spread(factor);
-            row.iter_mut().for_each(|part| *part *= shrink);
+            for part in row {
+                *part *= shrink;
+            }
             calibration.spread[factor] = spread.min(1.0) * prior_spread(factor);
         }
         calibration.root = root;
@@ -264,109 +253,4 @@ fn steady_slope(above: &[f64], here: &[f64], below: &[f64]) -> Vec<f64> {
     let chance = second.map(|part| part * part).sum::<f64>() / 3.0;
     let share = if told > 0.0 { (1.0 - chance / told).max(0.0).sqrt() } else { 0.0 };
     first.into_iter().map(|part| share * part / (2.0 * STEP)).collect()
-}
-
-/// TTFT, latency and TPOT in seconds; the last one 0 where there is only one token.
-fn numbers(arrival: &Arrival, times: &Times) -> [f64; 3] {
-    let tpot = times.tpot(arrival).unwrap_or_default();
-    [times.ttft(arrival), times.latency(arrival), tpot].map(|time| time.as_secs_f64())
-}
-
-impl Residuals {
-    fn new(pairs: &[([f64; 3], [f64; 3])]) -> Self {
-        let count = f64::from(u32::try_from(pairs.len()).unwrap_or(u32::MAX));
-        let sum = |kind: usize, side: fn(&([f64; 3], [f64; 3])) -> [f64; 3]| -> f64 {
-            pairs.iter().map(|pair| side(pair)[kind]).sum()
-        };
-        let phase = PHASE * sum(2, |pair| pair.1) / count.max(1.0);
-        let compare = |simulated: f64, observed: f64, scale: f64, phase: f64| {
-            if simulated > 0.0 && observed > 0.0 {
-                (simulated / observed).ln() / scale.hypot(phase / observed)
-            } else {
-                0.0
-            }
-        };
-        let mut requests = Vec::with_capacity(3 * pairs.len());
-        for (simulated, observed) in pairs {
-            for kind in 0..3 {
-                // A TPOT is a mean over many steps.
-                let phase = if kind == 2 { 0.0 } else { phase };
-                requests.push(compare(simulated[kind], observed[kind], REQUEST_SCALE, phase));
-            }
-        }
-        let means = std::array::from_fn(|kind| {
-            let phase = if kind == 2 { 0.0 } else { phase / count.sqrt() };
-            let mean = |side| sum(kind, side) / count.max(1.0);
-            compare(mean(|pair| pair.0), mean(|pair| pair.1), MEAN_SCALE, phase)
-        });
-        Self { requests, weight: WORTH / count.max(1.0), means }
-    }
-
-    fn loss(&self) -> f64 {
-        let huber = |x: &f64| HUBER * HUBER * ((1.0 + (x / HUBER).powi(2)).sqrt() - 1.0);
-        let means: f64 = self.means.iter().map(|mean| mean * mean / 2.0).sum();
-        means + self.weight * self.requests.iter().map(huber).sum::<f64>()
-    }
-
-    /// Numbers whose squares, halved, add up to what is near the loss: of requests, and of means.
-    fn weighted(&self) -> [Vec<f64>; 2] {
-        let soft = |x: &f64| x * (self.weight / (1.0 + (x / HUBER).powi(2)).sqrt()).sqrt();
-        [self.requests.iter().map(soft).collect(), self.means.to_vec()]
-    }
-
-    /// How many independent numbers these are.
-    fn count(&self) -> f64 {
-        if self.requests.is_empty() { 0.0 } else { 3.0 * WORTH + 3.0 }
-    }
-}
-
-/// The lower triangle of a symmetric, positive definite matrix.
-fn cholesky(matrix: &Matrix) -> Matrix {
-    let mut root = [[0.0; N]; N];
-    for row in 0..N {
-        for column in 0..=row {
-            let rest: f64 = (0..column).map(|at| root[row][at] * root[column][at]).sum();
-            let value = matrix[row][column] - rest;
-            root[row][column] = if row == column { value.max(0.0).sqrt() } else { value / root[column][column] };
-        }
-    }
-    root
-}
-
-fn inverse(matrix: &Matrix) -> Matrix {
-    let root = cholesky(matrix);
-    let mut inverse = [[0.0; N]; N];
-    for column in 0..N {
-        let mut solution = [0.0; N];
-        for row in 0..N {
-            let rest: f64 = (0..row).map(|at| root[row][at] * solution[at]).sum();
-            solution[row] = (f64::from(u8::from(row == column)) - rest) / root[row][row];
-        }
-        for row in (0..N).rev() {
-            let rest: f64 = (row + 1..N).map(|at| root[at][row] * solution[at]).sum();
-            solution[row] = (solution[row] - rest) / root[row][row];
-        }
-        for row in 0..N {
-            inverse[row][column] = solution[row];
-        }
-    }
-    inverse
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_matrix_times_its_inverse_is_one() {
-        let entry = |row: usize, at: usize| if row == at { 3.0 } else { 0.5 / [1.0, 2.0, 4.0][(row + at) % 3] };
-        let matrix: Matrix = std::array::from_fn(|row| std::array::from_fn(|at| entry(row, at)));
-        let inverse = inverse(&matrix);
-        for row in 0..N {
-            for column in 0..N {
-                let product: f64 = (0..N).map(|at| matrix[row][at] * inverse[at][column]).sum();
-                assert!((product - f64::from(u8::from(row == column))).abs() < 1e-12, "{row} {column} {product}");
-            }
-        }
-    }
 }

@@ -15,7 +15,9 @@
 //! its spread says, and what they predict together is not.
 
 mod fit;
+mod matrix;
 mod replay;
+mod residual;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

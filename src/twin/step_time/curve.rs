@@ -18,8 +18,7 @@ impl Curve {
             Self::Points(points) => {
                 let above = points.partition_point(|(x, _)| *x < rows);
                 let (left, right) = match (above, points.len()) {
-                    (_, 1) => return points[0].1,
-                    (0, _) => return points[0].1,
+                    (_, 1) | (0, _) => return points[0].1,
                     (above, length) if above == length => (length - 2, length - 1),
                     (above, _) => (above - 1, above),
                 };

@@ -90,13 +90,13 @@ struct Host {
     overlapped: bool,
 }
 
-/// Outside of the engine's loop.
+/// Outside of the engine's loop, in seconds.
 #[derive(Clone, Debug, PartialEq)]
 struct Frontend {
-    request_s: f64,
-    prompt_token_s: f64,
-    deliver_s: f64,
-    stream_s: f64,
+    request: f64,
+    prompt_token: f64,
+    delivery: f64,
+    stream: f64,
 }
 
 /// One step, term by term, in seconds.
@@ -233,7 +233,7 @@ impl StepTime {
     /// As the engine itself sees its requests, without an API server before it.
     #[must_use]
     pub fn without_frontend(mut self) -> Self {
-        self.frontend = Frontend { request_s: 0.0, prompt_token_s: 0.0, deliver_s: 0.0, stream_s: 0.0 };
+        self.frontend = Frontend { request: 0.0, prompt_token: 0.0, delivery: 0.0, stream: 0.0 };
         self
     }
 
@@ -279,16 +279,16 @@ impl StepTime {
     /// The time from the client's sending to the engine's having a request: parsing and tokenising.
     #[must_use]
     pub fn before_engine(&self, prompt_len: u32) -> Duration {
-        let Frontend { request_s, prompt_token_s, .. } = &self.frontend;
-        duration((request_s + prompt_token_s * f64::from(prompt_len)) * self.factors[Factor::Frontend])
+        let Frontend { request, prompt_token, .. } = &self.frontend;
+        duration((request + prompt_token * f64::from(prompt_len)) * self.factors[Factor::Frontend])
     }
 
     /// The time from a token to its client, when so many sequences have one.
     #[must_use]
     pub fn after_engine(&self, sequences: u32) -> Duration {
-        let Frontend { deliver_s, stream_s, .. } = &self.frontend;
+        let Frontend { delivery, stream, .. } = &self.frontend;
         // On average half of the others are served before.
-        duration((deliver_s + stream_s * f64::from(sequences) / 2.0) * self.factors[Factor::Frontend])
+        duration((delivery + stream * f64::from(sequences) / 2.0) * self.factors[Factor::Frontend])
     }
 }
 
@@ -312,8 +312,7 @@ impl Host {
 }
 
 impl Frontend {
-    const USUAL: Self =
-        Self { request_s: REQUEST_S, prompt_token_s: TOKENISE_S, deliver_s: DELIVER_S, stream_s: STREAM_S };
+    const USUAL: Self = Self { request: REQUEST_S, prompt_token: TOKENISE_S, delivery: DELIVER_S, stream: STREAM_S };
 }
 
 fn duration(seconds: f64) -> Duration {
