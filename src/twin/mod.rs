@@ -20,7 +20,7 @@ mod tests;
 
 pub use batch::{Batch, Item, Work};
 pub use calibrate::{
-    Arrival, CalibrateError, Calibration, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
+    Asked, CalibrateError, Calibration, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
 };
 pub use device::DevicePreset;
 pub use drive::{Reply, drive};

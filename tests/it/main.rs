@@ -32,5 +32,6 @@ mod study;
 mod support;
 mod telemetry;
 mod twin_accuracy;
+mod twin_presets;
 mod vitals;
 mod wrappers;

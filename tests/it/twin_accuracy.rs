@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use setpoint::facts::ModelShape;
 use setpoint::twin::{
-    Arrival, Calibration, DevicePreset, Factor, LayerProfile, Observed, Policy, Run, Settings, StepTime, Times,
+    Asked, Calibration, DevicePreset, Factor, LayerProfile, Observed, Policy, Run, Settings, StepTime, Times,
     calibrate, replay,
 };
 
@@ -87,7 +87,7 @@ fn read(
         let at = Duration::from_secs_f64(number(row, "arrival_time") - begin);
         let times = Times { first: engine(row, "first_token_ts"), last: engine(row, "last_token_ts") };
         Observed {
-            arrival: Arrival::of_its_own(index, at, length("input_toks"), length("output_toks")),
+            arrival: Asked::of_its_own(index, at, length("input_toks"), length("output_toks")),
             times: Some(times),
         }
     });

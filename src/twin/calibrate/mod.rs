@@ -25,7 +25,7 @@ use rand_distr::{Distribution, StandardNormal};
 
 use super::settings::Settings;
 use super::step_time::{Factor, Factors, StepTime};
-pub use replay::{Arrival, ReplayError, Times, replay};
+pub use replay::{Asked, ReplayError, Times, replay};
 
 /// The number of factors.
 const N: usize = Factor::ALL.len();
@@ -42,7 +42,7 @@ pub struct Run {
 /// A request without times is part of the load and not compared: one that failed, or that came at another time.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    pub arrival: Arrival,
+    pub arrival: Asked,
     pub times: Option<Times>,
 }
 

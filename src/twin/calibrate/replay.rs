@@ -9,7 +9,7 @@ use crate::twin::step_time::StepTime;
 
 /// One request of a load. Times are since the load's start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrival {
+pub struct Asked {
     /// When the client sent it.
     pub at: Duration,
     /// Its tokens; only which are equal to another request's matters, and only with prefix caching.
@@ -18,7 +18,7 @@ pub struct Arrival {
     pub output_len: u32,
 }
 
-impl Arrival {
+impl Asked {
     /// A request whose prompt has nothing in common with those of other numbers.
     #[must_use]
     pub fn of_its_own(number: u32, at: Duration, prompt_len: u32, output_len: u32) -> Self {
@@ -38,19 +38,19 @@ pub struct Times {
 impl Times {
     /// From the client's sending to its first token.
     #[must_use]
-    pub fn ttft(&self, arrival: &Arrival) -> Duration {
+    pub fn ttft(&self, arrival: &Asked) -> Duration {
         self.first.saturating_sub(arrival.at)
     }
 
     /// From the client's sending to its last token.
     #[must_use]
-    pub fn latency(&self, arrival: &Arrival) -> Duration {
+    pub fn latency(&self, arrival: &Asked) -> Duration {
         self.last.saturating_sub(arrival.at)
     }
 
     /// Between one token and the next, on average. `None` when there is only one.
     #[must_use]
-    pub fn tpot(&self, arrival: &Arrival) -> Option<Duration> {
+    pub fn tpot(&self, arrival: &Asked) -> Option<Duration> {
         let gaps = arrival.output_len.checked_sub(1).filter(|gaps| *gaps > 0)?;
         Some(self.last.saturating_sub(self.first) / gaps)
     }
@@ -79,7 +79,7 @@ pub enum ReplayError {
 pub fn replay<'a>(
     settings: &Settings,
     step_time: &StepTime,
-    arrivals: impl IntoIterator<Item = &'a Arrival>,
+    arrivals: impl IntoIterator<Item = &'a Asked>,
 ) -> Result<Vec<Times>, ReplayError> {
     replay_watched(settings, step_time, arrivals.into_iter().map(|arrival| (arrival, true)))
 }
@@ -88,15 +88,14 @@ pub fn replay<'a>(
 pub(super) fn replay_watched<'a>(
     settings: &Settings,
     step_time: &StepTime,
-    arrivals: impl IntoIterator<Item = (&'a Arrival, bool)>,
+    arrivals: impl IntoIterator<Item = (&'a Asked, bool)>,
 ) -> Result<Vec<Times>, ReplayError> {
     let mut engine = Engine::new(settings.clone())?;
-    let (arrivals, watched): (Vec<&Arrival>, Vec<bool>) = arrivals.into_iter().unzip();
+    let (arrivals, watched): (Vec<&Asked>, Vec<bool>) = arrivals.into_iter().unzip();
     let mut left = watched.iter().filter(|watched| **watched).count();
     let mut times = vec![Times::default(); arrivals.len()];
-    let due = |arrival: &Arrival| {
-        arrival.at + step_time.before_engine(u32::try_from(arrival.prompt.len()).unwrap_or(u32::MAX))
-    };
+    let due =
+        |arrival: &Asked| arrival.at + step_time.before_engine(u32::try_from(arrival.prompt.len()).unwrap_or(u32::MAX));
     let mut queue: Vec<(Duration, usize)> =
         arrivals.iter().enumerate().map(|(number, arrival)| (due(arrival), number)).collect();
     queue.sort_unstable();
@@ -147,8 +146,8 @@ mod tests {
         StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &settings()).unwrap()
     }
 
-    fn arrivals(at_ms: &[u64]) -> Vec<Arrival> {
-        (0..).zip(at_ms).map(|(number, at)| Arrival::of_its_own(number, Duration::from_millis(*at), 50, 20)).collect()
+    fn arrivals(at_ms: &[u64]) -> Vec<Asked> {
+        (0..).zip(at_ms).map(|(number, at)| Asked::of_its_own(number, Duration::from_millis(*at), 50, 20)).collect()
     }
 
     #[test]
@@ -188,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_request_that_never_fits_is_named() {
-        let long = [Arrival::of_its_own(0, Duration::ZERO, 250, 20)];
+        let long = [Asked::of_its_own(0, Duration::ZERO, 250, 20)];
         let error = replay(&settings(), &step_time(), &long).unwrap_err();
         assert_eq!(error.to_string(), "request 0: 250 prompt and 20 output tokens exceed max_model_len 256");
     }

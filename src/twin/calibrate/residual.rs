@@ -1,6 +1,6 @@
 //! How far simulated times are from observed ones.
 
-use super::replay::{Arrival, Times};
+use super::replay::{Asked, Times};
 
 /// How many independent requests a run is worth: they wait for each other.
 const WORTH: f64 = 10.0;
@@ -30,7 +30,7 @@ pub(super) struct Residuals {
 }
 
 impl Pair {
-    pub(super) fn new(arrival: &Arrival, simulated: &Times, observed: &Times) -> Self {
+    pub(super) fn new(arrival: &Asked, simulated: &Times, observed: &Times) -> Self {
         let numbers = |times: &Times| {
             let tpot = times.tpot(arrival).unwrap_or_default();
             [times.ttft(arrival), times.latency(arrival), tpot].map(|time| time.as_secs_f64())
@@ -91,7 +91,7 @@ mod tests {
 
     fn residuals(scale: f64) -> Residuals {
         let pairs = (1..=20).map(|number| {
-            let arrival = Arrival::of_its_own(number, Duration::ZERO, 10, 11);
+            let arrival = Asked::of_its_own(number, Duration::ZERO, 10, 11);
             let observed = Times { first: Duration::from_secs(50), last: Duration::from_secs(70) };
             let simulated = Times { first: observed.first.mul_f64(scale), last: observed.last.mul_f64(scale) };
             Pair::new(&arrival, &simulated, &observed)

@@ -27,7 +27,7 @@ fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> Run {
     let arrivals: Vec<_> = (0..requests)
         .map(|number| {
             let at = Duration::from_millis(u64::from(number) * 250);
-            Arrival::of_its_own(number, at, 100 + 37 * number % 700, 20 + 13 * number % 50)
+            Asked::of_its_own(number, at, 100 + 37 * number % 700, 20 + 13 * number % 50)
         })
         .collect();
     let times = replay(&settings, &prior.clone().scaled(truth), &arrivals).unwrap();
