@@ -100,7 +100,7 @@ fn two_h100s_decode_together_as_fast_as_was_measured() {
     let mut seen = BTreeMap::new();
     for row in &rows {
         let dense = row["model_path"].ends_with("Qwen3-32B") && row["system"] == "h100_sxm";
-        if dense && row["isl"] == "1024" && row["osl"] == "1024" && number(row, "tp_size") == 2.0 {
+        if dense && row["isl"] == "1024" && row["osl"] == "1024" && row["tp_size"] == "2.0" {
             seen.insert(row["concurrency"].parse::<u32>().unwrap(), number(row, "silicon_tpot_ms"));
         }
     }
