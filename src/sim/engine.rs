@@ -1,6 +1,6 @@
 //! The engine's loop: one task that owns the scheduler, lets each step take its time and hands out the tokens.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
@@ -79,21 +79,25 @@ impl EngineLoop {
 
     /// Runs until told to stop or until nobody can send commands any more.
     pub(super) async fn run(mut self) {
+        let most = self.engine.settings().scheduling.concurrent_steps();
+        // Steps under way, and when they end.
+        let mut flights = VecDeque::with_capacity(most);
         loop {
-            let Some(batch) = self.engine.step(self.clock.now()) else {
-                if !self.wait(None).await {
-                    return;
-                }
-                self.clock.catch_up(true);
-                continue;
-            };
-            self.admit(&batch);
-            let end = self.clock.schedule(self.step_time.of(&batch.work));
-            if !self.wait(Some(end)).await {
+            while flights.len() < most
+                && let Some(batch) = self.engine.step(self.clock.now())
+            {
+                self.admit(&batch);
+                let end = self.clock.schedule(self.step_time.of(&batch.work));
+                flights.push_back((batch, end));
+            }
+            if !self.wait(flights.front().map(|(_, end)| *end)).await {
                 return;
             }
-            self.finish(&batch);
-            self.clock.catch_up(false);
+            let ended = flights.pop_front();
+            if let Some((batch, _)) = &ended {
+                self.finish(batch);
+            }
+            self.clock.catch_up(ended.is_none());
         }
     }
 
@@ -188,9 +192,12 @@ impl EngineLoop {
                 self.metrics.next_token(gap);
             }
             flight.last_token = now;
-            flight.generated += 1;
+            flight.generated += event.tokens;
             let finish = event.last.then_some(flight.finish);
             // A client that went away is noticed by its abort.
+            for _ in 1..event.tokens {
+                let _ = flight.updates.send(Update { choice: flight.choice, finish: None });
+            }
             let _ = flight.updates.send(Update { choice: flight.choice, finish });
             if let Some(finish) = finish {
                 self.drop_flight(event.id, finish);

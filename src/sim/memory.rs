@@ -4,7 +4,7 @@ use super::refusal::Refusal;
 use crate::config::Config;
 use crate::facts::EngineVersion;
 use crate::rule::{Effective, Facts, memory_launch};
-use crate::twin::{DevicePreset, MemoryPlan, Policy, Settings, kv_blocks};
+use crate::twin::{DevicePreset, MemoryPlan, Policy, Scheduling, Settings, kv_blocks};
 
 const GIB: u64 = 1 << 30;
 
@@ -30,6 +30,12 @@ pub(super) fn allocate(
         scheduler_delay_factor: effective.scheduler_delay_factor,
         eager: config.get_bool("enforce-eager").unwrap_or(false),
         cache_dtype_bytes: fp8.then_some(1),
+        // A client takes its tokens one by one, and the clock knows one device: neither is simulated yet.
+        scheduling: Scheduling {
+            pipeline_stages: 1,
+            stream_interval: 1,
+            ..Scheduling::resolve(config, version, device.cpu, None)
+        },
     };
     let launch = memory_launch(config, facts, effective);
     let plan = kv_blocks(facts.model, device, &launch)

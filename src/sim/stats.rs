@@ -79,7 +79,7 @@ impl StatsLine {
 mod tests {
     use super::*;
     use crate::sim::tests::Capture;
-    use crate::twin::{Policy, RequestId, Settings};
+    use crate::twin::{Policy, RequestId, Scheduling, Settings};
 
     fn line(version: &str, cpu: bool) -> String {
         let settings = Settings {
@@ -94,6 +94,7 @@ mod tests {
             scheduler_delay_factor: 0.0,
             eager: false,
             cache_dtype_bytes: None,
+            scheduling: Scheduling::default(),
         };
         let mut engine = Engine::new(settings).unwrap();
         let (version, capture) = (version.parse().unwrap(), Capture::default());

@@ -10,7 +10,15 @@ pub struct Item {
     pub tokens: u32,
     /// Tokens of this request that were in the cache before.
     pub context: u32,
+    /// Of `tokens`, drafts that the step verifies.
+    pub drafts: u32,
+    /// Whether the step generates a token of this request.
+    pub samples: bool,
+    /// Whether the drafts only fill the batch up, and none is accepted.
+    pub(super) padded: bool,
     pub(super) slot: usize,
+    /// Tells the request from others that have used its id or its slot.
+    pub(super) serial: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +46,8 @@ pub struct Work {
     pub prompt_context: u64,
     /// Pairs of a prompt token and a token that it attends to.
     pub prompt_pairs: u64,
+    /// Drafts among `tokens`, each of which is verified; the output head is computed for them as well.
+    pub drafts: u32,
     /// Blocks of the cache that the batch refers to.
     pub blocks: u64,
 }
@@ -49,11 +59,12 @@ impl Batch {
         work.sequences += 1;
         work.tokens += item.tokens;
         work.samples += u32::from(samples);
+        work.drafts += item.drafts;
         work.blocks += blocks as u64;
         if decode {
             work.decodes += 1;
-            work.decode_context += context + 1;
-            work.decode_longest = work.decode_longest.max(item.context + 1);
+            work.decode_context += context + tokens;
+            work.decode_longest = work.decode_longest.max(item.context + item.tokens);
         } else {
             work.prompt_tokens += item.tokens;
             work.prompt_context += context;

@@ -1,9 +1,12 @@
 //! The paged key/value cache: blocks with reference counts, found again by the hash of what they hold.
 //!
-//! A block that nobody uses stays findable until it is needed for something else; the one unused for longest goes
-//! first. Every operation costs O(1).
+//! A block that nobody uses stays findable until it is needed for something else. Blocks that hold nothing findable go
+//! first, then the one unused for longest (`BlockPool.free_blocks` of vLLM's `v1/core/block_pool.py`). Every operation
+//! costs O(1).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
 
 pub(super) type BlockId = u32;
 
@@ -19,12 +22,38 @@ struct Block {
     next: BlockId,
 }
 
+type Map<V> = HashMap<u64, V, BuildHasherDefault<Plain>>;
+
+/// Keys are hashes already.
+#[derive(Debug, Default)]
+struct Plain(u64);
+
+impl Hasher for Plain {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct BlockPool {
     capacity: u32,
     // Grows on first use: vLLM hands out blocks that were never used before it reclaims others.
     blocks: Vec<Block>,
-    by_hash: HashMap<u64, BlockId>,
+    by_hash: Map<BlockId>,
+    /// Further blocks with the same content, in the order in which they became findable.
+    twins: Map<Vec<BlockId>>,
+    /// Unused blocks that hold nothing findable.
+    empty: Vec<BlockId>,
     oldest: BlockId,
     newest: BlockId,
     unused: u32,
@@ -32,7 +61,16 @@ pub(super) struct BlockPool {
 
 impl BlockPool {
     pub(super) fn new(capacity: u32) -> Self {
-        Self { capacity, blocks: Vec::new(), by_hash: HashMap::new(), oldest: NONE, newest: NONE, unused: capacity }
+        Self {
+            capacity,
+            blocks: Vec::new(),
+            by_hash: Map::default(),
+            twins: Map::default(),
+            empty: Vec::new(),
+            oldest: NONE,
+            newest: NONE,
+            unused: capacity,
+        }
     }
 
     pub(super) fn capacity(&self) -> u32 {
@@ -46,6 +84,11 @@ impl BlockPool {
 
     /// An empty block with one user. `None` when all are in use.
     pub(super) fn take(&mut self) -> Option<BlockId> {
+        if let Some(id) = self.empty.pop() {
+            self.blocks[id as usize].users = 1;
+            self.unused -= 1;
+            return Some(id);
+        }
         let fresh = u32::try_from(self.blocks.len()).unwrap_or(NONE);
         if fresh < self.capacity {
             self.blocks.push(Block { users: 1, hash: None, previous: NONE, next: NONE });
@@ -60,7 +103,7 @@ impl BlockPool {
         let block = &mut self.blocks[id as usize];
         block.users = 1;
         if let Some(hash) = block.hash.take() {
-            self.by_hash.remove(&hash);
+            self.hide(id, hash);
         }
         Some(id)
     }
@@ -77,17 +120,39 @@ impl BlockPool {
     /// One user more for a block that was found.
     pub(super) fn share(&mut self, id: BlockId) {
         if self.is_unused(id) {
+            // Only blocks with a hash are found, and these are in the list while unused.
             self.unlink(id);
         }
         self.blocks[id as usize].users += 1;
     }
 
-    /// Lets others find this full block. Of two blocks with the same content, the first stays the findable one.
+    /// Lets others find this full block. Of blocks with the same content, the first is found until it is reclaimed.
     pub(super) fn publish(&mut self, id: BlockId, hash: u64) {
         let block = &mut self.blocks[id as usize];
-        if block.hash.is_none() && !self.by_hash.contains_key(&hash) {
-            block.hash = Some(hash);
-            self.by_hash.insert(hash, id);
+        if block.hash.is_some() {
+            return;
+        }
+        block.hash = Some(hash);
+        match self.by_hash.entry(hash) {
+            Entry::Occupied(_) => self.twins.entry(hash).or_default().push(id),
+            Entry::Vacant(vacant) => _ = vacant.insert(id),
+        }
+    }
+
+    /// Of a block that no longer holds this.
+    fn hide(&mut self, id: BlockId, hash: u64) {
+        let first = self.by_hash.get(&hash) == Some(&id);
+        let Some(twins) = self.twins.get_mut(&hash) else {
+            self.by_hash.remove(&hash);
+            return;
+        };
+        if first {
+            self.by_hash.insert(hash, twins.remove(0));
+        } else {
+            twins.retain(|twin| *twin != id);
+        }
+        if twins.is_empty() {
+            self.twins.remove(&hash);
         }
     }
 
@@ -99,25 +164,30 @@ impl BlockPool {
         if block.users > 0 {
             return;
         }
+        self.unused += 1;
+        if block.hash.is_none() {
+            self.empty.push(id);
+            return;
+        }
         (block.previous, block.next) = (newest, NONE);
         match newest {
             NONE => self.oldest = id,
             newest => self.blocks[newest as usize].next = id,
         }
         self.newest = id;
-        self.unused += 1;
     }
 
     /// Forgets what the unused blocks hold.
     pub(super) fn forget(&mut self) {
-        let blocks = &mut self.blocks;
-        self.by_hash.retain(|_, id| {
-            let keep = blocks[*id as usize].users > 0;
-            if !keep {
-                blocks[*id as usize].hash = None;
+        // They stay in the list of what was findable: nothing is lost by the order in which they are reclaimed.
+        let mut id = self.oldest;
+        while id != NONE {
+            let next = self.blocks[id as usize].next;
+            if let Some(hash) = self.blocks[id as usize].hash.take() {
+                self.hide(id, hash);
             }
-            keep
-        });
+            id = next;
+        }
     }
 
     fn unlink(&mut self, id: BlockId) {
@@ -162,9 +232,34 @@ mod tests {
         let mut pool = BlockPool::new(3);
         let ids: Vec<_> = (0..3).map(|_| pool.take().unwrap()).collect();
         for id in &ids {
+            pool.publish(*id, u64::from(*id));
             pool.release(*id);
         }
         pool.share(ids[1]);
         assert_eq!((pool.take(), pool.take(), pool.take()), (Some(ids[0]), Some(ids[2]), None));
+    }
+
+    #[test]
+    fn what_holds_nothing_goes_before_what_was_never_used_and_before_what_can_be_found() {
+        let mut pool = BlockPool::new(3);
+        let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
+        pool.publish(a, 7);
+        pool.release(a);
+        pool.release(b);
+        assert_eq!((pool.take(), pool.take(), pool.find(7)), (Some(b), Some(2), Some(a)));
+        assert_eq!((pool.take(), pool.find(7)), (Some(a), None));
+    }
+
+    #[test]
+    fn a_second_copy_is_found_once_the_first_is_gone() {
+        let mut pool = BlockPool::new(2);
+        let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
+        pool.publish(a, 7);
+        pool.publish(b, 7);
+        pool.release(a);
+        assert_eq!(pool.find(7), Some(a));
+        assert_eq!((pool.take(), pool.find(7)), (Some(a), Some(b)));
+        pool.release(b);
+        assert_eq!((pool.take(), pool.find(7)), (Some(b), None));
     }
 }

@@ -1,26 +1,35 @@
-//! A whole load in virtual time: a fixed number of clients, each of which asks again once it is answered.
+//! A whole load in virtual time: what clients ask, and what they see of it.
+//!
+//! Requests and finished steps are events; between them nothing changes. Memory is bounded by the requests under way: a
+//! reply goes to the observer once it is whole.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use super::engine::{AddError, Engine};
+use super::batch::Work;
+use super::engine::{AddError, Ask, Engine, Event};
+use super::replica::{Balancer, Flight, Replica};
 use super::sequence::RequestId;
+use super::source::{Arrival, Arrivals, Asked, Source, User, Users};
 use super::step_time::StepTime;
-use crate::workload::{Part, Prompt, Turn, Workload};
+use crate::workload::Workload;
 
 /// What one client saw of one request, all in virtual time since the start of the load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The session's index in the workload.
+    /// The session's index in the workload, or the arrival's number.
     pub index: u64,
     /// The turn of the session, from 0.
     pub turn: u32,
+    /// The engine that has answered.
+    pub replica: usize,
     pub asked: Duration,
     /// From asking to the first token.
     pub ttft: Duration,
-    /// Between one token and the next.
+    /// Between one piece of the stream and the next; a piece is a token unless drafts were accepted or pieces are
+    /// gathered.
     pub gaps: Vec<Duration>,
     pub prompt_len: u32,
+    pub tokens: u32,
 }
 
 impl Reply {
@@ -31,29 +40,133 @@ impl Reply {
 
     #[must_use]
     pub fn output_len(&self) -> u64 {
-        self.gaps.len() as u64 + 1
+        self.tokens.into()
     }
 }
 
-struct Open {
-    reply: Reply,
-    last_token: Option<Duration>,
-    user: User,
+/// One step, as it was scheduled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    pub replica: usize,
+    /// When the device begins with it, and when its tokens are there.
+    pub start: Duration,
+    pub end: Duration,
+    pub running: usize,
+    pub waiting: usize,
+    /// Share of the cache's blocks in use, 0 to 1.
+    pub kv_usage: f64,
+    pub work: Work,
 }
 
-/// Someone in the middle of a session.
-struct User {
-    session: u64,
-    turn: u32,
-    /// What is still to be asked.
-    turns: std::vec::IntoIter<Turn>,
+/// Sees a load go by.
+pub trait Observer {
+    /// In the order in which each engine schedules; of several engines not in order of time.
+    fn step(&mut self, _seen: &Seen) {}
+
+    /// In the order in which replies end.
+    fn reply(&mut self, _reply: Reply) {}
 }
 
-/// Drives the first `requests` requests of the workload through the engine: of at most `concurrency` users at once, each
-/// of whom asks the turns of a session one after the other and then begins the next. The replies come in the order in
-/// which they finished.
-///
-/// There is no tokenizer: of a text, every four bytes are a token, equal bytes the same one. Images are none.
+/// Keeps all replies.
+impl Observer for Vec<Reply> {
+    fn reply(&mut self, reply: Reply) {
+        self.push(reply);
+    }
+}
+
+/// What lies between client and engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delays {
+    /// From asking until the scheduler knows of the request. Without it a user who asks at once is part of the step that
+    /// follows the last one's end, which a real engine does not wait for.
+    pub request: Duration,
+    /// From the end of a step until the client has its tokens.
+    pub token: Duration,
+}
+
+/// Engines that share a load, each as fast as `step_time` says.
+#[derive(Debug)]
+pub struct Drive<'a> {
+    /// One, or as many as there are data-parallel replicas; each schedules for itself, as vLLM's do for models without
+    /// experts.
+    pub engines: &'a mut [Engine],
+    pub step_time: &'a StepTime,
+    pub delays: Delays,
+}
+
+impl Drive<'_> {
+    /// The first `requests` requests of the workload, asked by at most `concurrency` users at once, each of whom asks the
+    /// turns of a session one after the other and then begins the next.
+    ///
+    /// There is no tokenizer: of a text, every four bytes are a token, equal bytes the same one. Images are none.
+    ///
+    /// # Errors
+    /// When a request of the workload cannot be served with these settings.
+    pub fn closed(
+        &mut self,
+        workload: &dyn Workload,
+        requests: u64,
+        concurrency: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<(), AddError> {
+        self.run(&mut Users::new(workload, requests, concurrency), observer)
+    }
+
+    /// All `arrivals`, which come in order of time, each asked when it is due.
+    ///
+    /// # Errors
+    /// When one of them cannot be served with these settings.
+    pub fn open(
+        &mut self,
+        arrivals: impl Iterator<Item = Arrival>,
+        observer: &mut dyn Observer,
+    ) -> Result<(), AddError> {
+        self.run(&mut Arrivals::new(arrivals), observer)
+    }
+
+    fn run(&mut self, source: &mut dyn Source, observer: &mut dyn Observer) -> Result<(), AddError> {
+        let (step_time, delays) = (self.step_time, self.delays);
+        let mut replicas: Vec<_> = self.engines.iter_mut().map(Replica::new).collect();
+        let mut balancer = Balancer::new(replicas.len());
+        let mut open = Open::default();
+        let mut events = Vec::new();
+        let mut now = Duration::ZERO;
+        loop {
+            while source.due().is_some_and(|due| due + delays.request <= now) && !replicas.is_empty() {
+                let Some(asked) = source.ask() else { break };
+                let at = balancer.choose();
+                open.ask(asked, at, now, replicas[at].engine)?;
+                replicas[at].wake();
+            }
+            for (at, replica) in replicas.iter_mut().enumerate() {
+                let time = |work: &Work| step_time.of(work);
+                replica.fill(now, time, |engine, flight| observer.step(&seen(at, engine, flight)));
+            }
+            let ends = replicas.iter().filter_map(Replica::due).min();
+            let asks = source.due().map(|due| due + delays.request);
+            let Some(next) = [ends, asks].into_iter().flatten().min().filter(|_| !replicas.is_empty()) else {
+                return Ok(());
+            };
+            now = now.max(next);
+            balancer.publish(now, &replicas);
+            for (at, replica) in replicas.iter_mut().enumerate() {
+                while let Some(flight) = replica.ended(now) {
+                    replica.engine.finish_into(&flight.batch, &mut events);
+                    replica.report();
+                    for event in &events {
+                        if let Some((reply, user)) = open.see(event, now + delays.token) {
+                            balancer.ended(at);
+                            observer.reply(reply);
+                            source.answered(user, now + delays.token);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// [`Drive::closed`] on one engine without delays. The replies come in the order in which they finished.
 ///
 /// # Errors
 /// When a request of the workload cannot be served with these settings.
@@ -64,158 +177,82 @@ pub fn drive(
     requests: u64,
     concurrency: u64,
 ) -> Result<Vec<Reply>, AddError> {
-    let mut now = Duration::ZERO;
-    let (mut sent, mut next_session) = (0, 0);
-    let mut open: HashMap<RequestId, Open> = HashMap::new();
-    // Those who are to ask, and when; in the order in which they came to it.
-    let mut waiting: Vec<(Duration, User)> = Vec::new();
+    let engines = std::slice::from_mut(engine);
     let mut replies = Vec::new();
-    loop {
-        while sent < requests && ((open.len() + waiting.len()) as u64) < concurrency.max(1) {
-            let turns = workload.session(next_session).turns.into_iter();
-            waiting.push((now, User { session: next_session, turn: 0, turns }));
-            next_session += 1;
-            ask(&mut waiting, now, requests, &mut sent, &mut open, engine)?;
-        }
-        ask(&mut waiting, now, requests, &mut sent, &mut open, engine)?;
-        let Some(batch) = engine.step(now) else {
-            // Nothing is to be computed: on to the next who has thought.
-            match waiting.iter().map(|(due, _)| *due).min() {
-                Some(due) if sent < requests => now = now.max(due),
-                _ => break,
-            }
-            continue;
-        };
-        now += step_time.of(&batch.work);
-        for event in engine.finish(&batch) {
-            let Some(request) = open.get_mut(&event.id) else { continue };
-            match request.last_token.replace(now) {
-                None => request.reply.ttft = now.saturating_sub(request.reply.asked),
-                Some(last) => request.reply.gaps.push(now.saturating_sub(last)),
-            }
-            if event.last
-                && let Some(Open { reply, user, .. }) = open.remove(&event.id)
-            {
-                replies.push(reply);
-                if let Some(turn) = user.turns.as_slice().first() {
-                    waiting.push((now + turn.think, user));
-                }
-            }
-        }
-    }
+    let mut drive = Drive { engines, step_time, delays: Delays::default() };
+    drive.closed(workload, requests, concurrency, &mut replies)?;
     Ok(replies)
 }
 
-/// Sends the requests that are due.
-fn ask(
-    waiting: &mut Vec<(Duration, User)>,
-    now: Duration,
-    requests: u64,
-    sent: &mut u64,
-    open: &mut HashMap<RequestId, Open>,
-    engine: &mut Engine,
-) -> Result<(), AddError> {
-    let mut at = 0;
-    while at < waiting.len() && *sent < requests {
-        if waiting[at].0 > now {
-            at += 1;
-            continue;
-        }
-        let (_, mut user) = waiting.remove(at);
-        let Some(Turn { request, .. }) = user.turns.next() else { continue };
-        let prompt = tokens(request.prompt);
-        let id = RequestId(*sent);
-        engine.add(id, &prompt, request.output_len, now)?;
-        let prompt_len = u32::try_from(prompt.len()).unwrap_or(u32::MAX);
-        let (index, turn) = (user.session, user.turn);
-        user.turn += 1;
-        let reply = Reply { index, turn, asked: now, ttft: Duration::ZERO, gaps: Vec::new(), prompt_len };
-        open.insert(id, Open { reply, last_token: None, user });
-        *sent += 1;
+fn seen(replica: usize, engine: &Engine, flight: &Flight) -> Seen {
+    Seen {
+        replica,
+        start: flight.start,
+        end: flight.end,
+        running: engine.running(),
+        waiting: engine.waiting(),
+        kv_usage: engine.kv_usage(),
+        work: flight.batch.work,
     }
-    Ok(())
 }
 
-fn tokens(prompt: Prompt) -> Vec<u32> {
-    let of = |text: &str, tokens: &mut Vec<u32>| {
-        let token = |bytes: &[u8]| bytes.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
-        tokens.extend(text.as_bytes().chunks(4).map(token));
-    };
-    let mut tokens = Vec::new();
-    match prompt {
-        Prompt::Tokens(tokens) => return tokens,
-        Prompt::Text(text) => of(&text, &mut tokens),
-        Prompt::Messages(messages) => {
-            for part in messages.iter().flat_map(|message| &message.content) {
-                if let Part::Text(text) = part {
-                    of(text, &mut tokens);
-                }
-            }
-        }
-    }
-    tokens
+/// The requests under way; a request's id is its place here.
+#[derive(Debug, Default)]
+struct Open {
+    requests: Vec<Option<Request>>,
+    vacant: Vec<usize>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::twin::tests::settings;
-    use crate::twin::{DevicePreset, Settings, test_model};
-    use crate::workload::{Length, Random, Spec, Surroundings, Think};
+#[derive(Debug)]
+struct Request {
+    reply: Reply,
+    last: Duration,
+    user: Option<User>,
+}
 
-    fn throughput(max_num_seqs: u32) -> f64 {
-        let settings = Settings {
-            max_num_seqs,
-            max_model_len: 1024,
-            max_num_batched_tokens: 2048,
-            block_size: 16,
-            num_blocks: 20_000,
-            ..settings()
+impl Open {
+    fn ask(&mut self, asked: Asked, replica: usize, now: Duration, engine: &mut Engine) -> Result<(), AddError> {
+        let Asked { arrival, index, turn, user } = asked;
+        let place = self.vacant.pop().unwrap_or(self.requests.len());
+        let prompt_len = u32::try_from(arrival.prompt.len()).unwrap_or(u32::MAX);
+        let ask = Ask {
+            id: RequestId(place as u64),
+            prompt: arrival.prompt,
+            output_len: arrival.output_len,
+            most_output: None,
+            priority: arrival.priority,
         };
-        let step_time = StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &settings).unwrap();
-        let workload = Random { input_len: 200, output_len: 50, vocab_size: 1000, seed: 1 };
-        let mut engine = Engine::new(settings).unwrap();
-        let replies = drive(&mut engine, &step_time, &workload, 64, 32).unwrap();
-        assert_eq!(replies.len(), 64);
-        assert!(replies.iter().all(|reply| reply.output_len() == 50 && reply.prompt_len == 200));
-        let end = replies.iter().map(Reply::finished).max().unwrap();
-        64.0 * 50.0 / end.as_secs_f64()
+        engine.enqueue(&ask, now)?;
+        let (asked, ttft, gaps) = (arrival.at, Duration::ZERO, Vec::new());
+        let reply = Reply { index, turn, replica, asked, ttft, gaps, prompt_len, tokens: 0 };
+        let request = Some(Request { reply, last: asked, user });
+        match self.requests.get_mut(place) {
+            Some(vacant) => *vacant = request,
+            None => self.requests.push(request),
+        }
+        Ok(())
     }
 
-    #[test]
-    fn a_user_thinks_before_the_next_turn_and_then_asks_with_the_history() {
-        let settings = Settings { max_model_len: 1024, num_blocks: 2000, ..settings() };
-        let step_time = StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &settings).unwrap();
-        let exact = Length::Exact;
-        let spec = Spec::Conversation {
-            turns: exact(3),
-            system_len: 0,
-            first_len: exact(20),
-            user_len: exact(10),
-            output_len: exact(5),
-            think: Think::Fixed(Duration::from_secs(3)),
-        };
-        let surroundings = Surroundings { vocab_size: Some(1000), takes_tokens: true, ..Surroundings::default() };
-        let workload = spec.build(&surroundings).unwrap();
-        let mut engine = Engine::new(settings).unwrap();
-        let replies = drive(&mut engine, &step_time, &*workload, 5, 1).unwrap();
-        let seen: Vec<_> = replies.iter().map(|reply| (reply.index, reply.turn, reply.prompt_len)).collect();
-        assert_eq!(seen, [(0, 0, 20), (0, 1, 35), (0, 2, 50), (1, 0, 20), (1, 1, 35)]);
-        let pause = |at: usize| replies[at].asked.saturating_sub(replies[at - 1].finished());
-        assert_eq!([1, 2, 3].map(pause), [Duration::from_secs(3), Duration::from_secs(3), Duration::ZERO]);
-    }
-
-    #[test]
-    fn equal_texts_are_equal_tokens() {
-        assert_eq!(tokens(Prompt::Text("abcdefgh!".to_owned())).len(), 3);
-        let begin = tokens(Prompt::Text("abcdefgh".to_owned()));
-        assert!(tokens(Prompt::Text("abcdefgh and more".to_owned())).starts_with(&begin));
-    }
-
-    #[test]
-    fn few_sequences_starve_a_load_that_offers_more() {
-        let (few, enough) = (throughput(4), throughput(32));
-        assert!(enough > 4.0 * few, "{few} {enough}");
-        assert!(throughput(64) > 0.98 * enough, "more than is offered changes little");
+    /// Notes what the client has got; the whole reply after the last token.
+    fn see(&mut self, event: &Event, now: Duration) -> Option<(Reply, Option<User>)> {
+        if event.sent == 0 {
+            return None;
+        }
+        let place = usize::try_from(event.id.0).ok()?;
+        let request = self.requests.get_mut(place)?.as_mut()?;
+        let gap = now.saturating_sub(request.last);
+        request.last = now;
+        if request.reply.tokens == 0 {
+            request.reply.ttft = gap;
+        } else {
+            request.reply.gaps.push(gap);
+        }
+        request.reply.tokens += event.sent;
+        if !event.last {
+            return None;
+        }
+        let Request { reply, user, .. } = self.requests[place].take()?;
+        self.vacant.push(place);
+        Some((reply, user))
     }
 }

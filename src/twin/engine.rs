@@ -1,15 +1,56 @@
 //! The engine's state: requests waiting and running, their cache blocks, and what has been counted so far.
 //!
-//! Time is whatever the caller says it is: [`Engine::step`] at its start, [`Engine::finish`] at its end.
+//! Time is whatever the caller says it is: [`Engine::step`] at its start. Steps end in the order in which they began
+//! ([`Engine::finish`]); as many as [`Scheduling::concurrent_steps`](super::Scheduling::concurrent_steps) may be under way.
 
-use std::collections::{HashMap, VecDeque};
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::batch::{Batch, Item};
 use super::block::{BlockId, BlockPool};
+use super::queue::Queue;
 use super::schedule_v0::Delay;
 use super::sequence::{RequestId, Sequence};
-use super::settings::{Policy, Settings, SettingsError};
+use super::settings::{Order, Policy, Settings, SettingsError};
+
+/// What is asked of the engine.
+#[derive(Clone, Debug)]
+pub struct Ask<'a> {
+    pub id: RequestId,
+    pub prompt: Tokens<'a>,
+    /// Tokens that it will generate, at least one.
+    pub output_len: u32,
+    /// The request's `max_tokens` where the reply ends by itself before: the scheduler then does not know which token is
+    /// the last. `None`: `output_len` is the limit.
+    pub most_output: Option<u32>,
+    /// Smaller is served earlier, where [`Order::Priority`] decides.
+    pub priority: i32,
+}
+
+/// A prompt, which the engine does not keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tokens<'a> {
+    /// Equal beginnings are found in the cache, where prefix caching is on.
+    Ids(Cow<'a, [u32]>),
+    /// As many tokens that no other request has.
+    Count(u32),
+}
+
+impl Tokens<'_> {
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Ids(ids) => ids.len(),
+            Self::Count(count) => *count as usize,
+        }
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
 
 /// A request that this engine can never serve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,12 +63,16 @@ pub enum AddError {
     Duplicate(RequestId),
 }
 
-/// One generated token.
+/// What one step generated for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     pub id: RequestId,
-    /// Counted from 1 within its request.
+    /// The newest token, counted from 1 within its request.
     pub token: u32,
+    /// Tokens that the step generated: 1, or more where drafts were accepted.
+    pub tokens: u32,
+    /// Tokens that are sent to the client now; 0 while the stream interval holds them back.
+    pub sent: u32,
     /// Whether it is the request's last, after which the engine forgets the request.
     pub last: bool,
 }
@@ -44,6 +89,9 @@ pub struct Counters {
     /// Prompt tokens looked up when a request was first admitted.
     pub prefix_queries: u64,
     pub generated_tokens: u64,
+    /// Drafts that were verified.
+    pub draft_tokens: u64,
+    pub accepted_tokens: u64,
     pub finished: u64,
     pub aborted: u64,
 }
@@ -57,10 +105,19 @@ pub struct Engine {
     pub(super) sequences: Vec<Sequence>,
     vacant: Vec<usize>,
     slots: HashMap<RequestId, usize>,
-    pub(super) waiting: VecDeque<usize>,
+    serials: u64,
+    pub(super) waiting: Queue,
     pub(super) running: Vec<usize>,
+    /// Of `running`, requests that were aborted since the last step.
+    gone: usize,
+    /// Batches that were scheduled, empty ones included.
+    pub(super) round: u64,
+    /// Steps that have not ended.
+    pub(super) under_way: usize,
     pub(super) counters: Counters,
     pub(super) delay: Delay,
+    /// Of an admission, kept for its memory.
+    found: Vec<BlockId>,
 }
 
 impl Engine {
@@ -68,39 +125,63 @@ impl Engine {
     /// When some request within `max_model_len` could never run with these settings.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.check()?;
+        let order = if settings.policy == Policy::V0 { Order::Arrival } else { settings.scheduling.order };
         Ok(Self {
             pool: BlockPool::new(settings.num_blocks),
             settings,
             sequences: Vec::new(),
             vacant: Vec::new(),
             slots: HashMap::new(),
-            waiting: VecDeque::new(),
+            serials: 0,
+            waiting: Queue::new(order),
             running: Vec::new(),
+            gone: 0,
+            round: 0,
+            under_way: 0,
             counters: Counters::default(),
             delay: Delay::default(),
+            found: Vec::new(),
         })
     }
 
-    /// Puts a request at the end of the queue. It will generate exactly `output_len` tokens, at least one.
-    /// An id may be used again once its request has finished, but not after an abort.
+    /// Puts a request into the queue. It will generate exactly `output_len` tokens, at least one. An id may be used again
+    /// once its request has ended.
     ///
     /// # Errors
     /// When the request does not fit into `max_model_len` or its id is in use.
     pub fn add(&mut self, id: RequestId, prompt: &[u32], output_len: u32, now: Duration) -> Result<(), AddError> {
+        let prompt = Tokens::Ids(prompt.into());
+        self.enqueue(&Ask { id, prompt, output_len, most_output: None, priority: 0 }, now)
+    }
+
+    /// The same with all that can be said of a request.
+    ///
+    /// # Errors
+    /// As [`Engine::add`].
+    pub fn enqueue(&mut self, ask: &Ask<'_>, now: Duration) -> Result<(), AddError> {
         let max_model_len = self.settings.max_model_len;
-        let output = output_len.max(1);
-        if prompt.is_empty() {
+        let (id, output) = (ask.id, ask.output_len.max(1));
+        let prompt = ask.prompt.len();
+        if prompt == 0 {
             return Err(AddError::Empty);
         }
-        if prompt.len() as u64 + u64::from(output) > u64::from(max_model_len) {
-            return Err(AddError::TooLong { prompt: prompt.len(), output, max_model_len });
+        if prompt as u64 + u64::from(output) > u64::from(max_model_len) {
+            return Err(AddError::TooLong { prompt, output, max_model_len });
         }
         if self.slots.contains_key(&id) {
             return Err(AddError::Duplicate(id));
         }
-        let mut sequence = Sequence::new(id, prompt, output, now);
-        if self.settings.prefix_caching {
-            sequence.hash_prompt(prompt, self.settings.block_size);
+        self.serials += 1;
+        let prompt_len = u32::try_from(prompt).unwrap_or(u32::MAX);
+        let mut sequence = Sequence::new(id, self.serials, prompt_len, output, now);
+        sequence.priority = ask.priority;
+        // vLLM lowers what is asked for to what is left of max_model_len.
+        let most = ask.most_output.unwrap_or(output).min(max_model_len - prompt_len);
+        sequence.most_output = most.max(output);
+        if self.settings.prefix_caching
+            && let Tokens::Ids(ids) = &ask.prompt
+        {
+            sequence.hash_prompt(ids, self.settings.block_size);
         }
         let slot = if let Some(slot) = self.vacant.pop() {
             self.sequences[slot] = sequence;
@@ -110,64 +191,70 @@ impl Engine {
             self.sequences.len() - 1
         };
         self.slots.insert(id, slot);
-        self.waiting.push_back(slot);
+        self.waiting.push_back(slot, &mut self.sequences);
         Ok(())
     }
 
-    /// Removes a request at once; tokens of it that a step in progress computes are dropped. Costs O(requests).
+    /// Removes a request at once; tokens of it that a step in progress computes are dropped. Costs O(1) amortized, and
+    /// the blocks of the request.
     pub fn abort(&mut self, id: RequestId) -> bool {
         let Some(slot) = self.slots.get(&id).copied() else { return false };
-        self.waiting.retain(|waiting| *waiting != slot);
-        self.running.retain(|running| *running != slot);
+        self.gone += usize::from(self.sequences[slot].running);
         self.remove(slot);
         self.counters.aborted += 1;
         true
     }
 
-    /// Decides what the next step computes. `None` when there is nothing to do.
+    /// Decides what the next step computes. `None` when there is nothing to do, or nothing before a step under way has
+    /// ended.
     pub fn step(&mut self, now: Duration) -> Option<Batch> {
-        let batch = match self.settings.policy {
-            Policy::V1 => self.step_v1(),
-            Policy::V0 => self.step_v0(now),
-        };
-        (!batch.items.is_empty()).then(|| {
-            self.counters.steps += 1;
-            batch
-        })
+        if self.gone > 0 {
+            self.sweep();
+        }
+        loop {
+            self.round += 1;
+            let before = self.counters.preemptions;
+            let batch = match self.settings.policy {
+                Policy::V1 => self.step_v1(),
+                Policy::V0 => self.step_v0(now),
+            };
+            if !batch.items.is_empty() {
+                self.counters.steps += 1;
+                self.under_way += 1;
+                self.advance(&batch);
+                return Some(batch);
+            }
+            // A request that preempts itself can leave others unscheduled: nothing ends, so they are next at once.
+            if self.under_way > 0 || self.counters.preemptions == before {
+                return None;
+            }
+        }
     }
 
-    /// Ends a step: every request whose tokens are all computed has generated one more.
-    pub fn finish(&mut self, batch: &Batch) -> Vec<Event> {
-        let mut events = Vec::with_capacity(batch.items.len());
-        let mut left = false;
+    /// Takes those who have left out of the running ones.
+    pub(super) fn sweep(&mut self) {
+        let sequences = &self.sequences;
+        self.running.retain(|slot| sequences[*slot].running);
+        self.gone = 0;
+    }
+
+    /// What a scheduled step leaves to schedule: `_update_after_schedule` of vLLM's `v1/core/sched/scheduler.py`, and of
+    /// `async_scheduler.py` next to it.
+    fn advance(&mut self, batch: &Batch) {
+        let scheduling = &self.settings.scheduling;
+        let drafts = scheduling.speculation.map_or(0, |speculation| speculation.tokens);
         for item in &batch.items {
             let sequence = &mut self.sequences[item.slot];
-            // Aborted in the meantime.
-            if sequence.id != item.id || !sequence.running {
-                continue;
-            }
             sequence.computed += item.tokens;
-            if sequence.pending() > 0 {
-                continue;
-            }
-            if sequence.generated == 0 {
-                self.counters.prompt_tokens += u64::from(sequence.prompt_len);
-            }
-            sequence.generated += 1;
-            self.counters.generated_tokens += 1;
-            let last = sequence.generated == sequence.output_len;
-            events.push(Event { id: item.id, token: sequence.generated, last });
-            if last {
-                left = true;
-                self.counters.finished += 1;
-                self.remove(item.slot);
+            sequence.in_flight += item.tokens;
+            sequence.drafts = 0;
+            sequence.prefilling = !item.samples;
+            if scheduling.async_scheduling && item.samples {
+                sequence.placeholders += 1 + item.drafts;
+                sequence.drafts = drafts;
+                sequence.eligible = self.round + u64::from(scheduling.pipeline_stages);
             }
         }
-        if left {
-            let sequences = &self.sequences;
-            self.running.retain(|slot| sequences[*slot].running);
-        }
-        events
     }
 
     /// Forgets what is cached and not in use.
@@ -187,7 +274,13 @@ impl Engine {
 
     #[must_use]
     pub fn running(&self) -> usize {
-        self.running.len()
+        self.running.len() - self.gone
+    }
+
+    /// Whether it has no request at all.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.slots.is_empty()
     }
 
     #[must_use]
@@ -204,58 +297,92 @@ impl Engine {
     /// Makes sure that the next `tokens` of a running request have blocks. False, and nothing changes, when too few
     /// are left.
     pub(super) fn reserve(&mut self, slot: usize, tokens: u32) -> bool {
+        let wanted = self.blocks_until(self.sequences[slot].computed + tokens);
         let sequence = &mut self.sequences[slot];
-        let end = sequence.computed + tokens;
-        let wanted = end.div_ceil(self.settings.block_size) as usize;
         let missing = wanted.saturating_sub(sequence.blocks.len());
         if missing > self.pool.unused() as usize {
             return false;
         }
         sequence.blocks.extend((0..missing).filter_map(|_| self.pool.take()));
         if self.settings.prefix_caching {
-            // As in vLLM, full blocks can be found before their step has ended.
-            let full = (end / self.settings.block_size) as usize;
-            for block in sequence.published..full {
-                let hash = sequence.hash(block);
-                self.pool.publish(sequence.blocks[block], hash);
-            }
-            sequence.published = sequence.published.max(full);
+            // As in vLLM, full blocks can be found before their step has ended, but not what may yet be rejected.
+            let known = (sequence.computed + tokens).min(sequence.len());
+            self.publish(slot, known);
         }
         true
     }
 
-    /// The blocks that already hold the beginning of this request. At least one token is left to compute.
-    pub(super) fn cached(&mut self, slot: usize) -> Vec<BlockId> {
-        if !self.settings.prefix_caching {
-            return Vec::new();
-        }
+    /// Blocks for the first `tokens` of a request and what a drafter writes behind them.
+    pub(super) fn blocks_until(&self, tokens: u32) -> usize {
+        let lookahead = self.settings.scheduling.speculation.map_or(0, |speculation| speculation.lookahead);
+        (tokens + lookahead).min(self.settings.max_model_len).div_ceil(self.settings.block_size) as usize
+    }
+
+    /// Lets others find the full blocks among the first `tokens` of a request.
+    pub(super) fn publish(&mut self, slot: usize, tokens: u32) {
         let sequence = &mut self.sequences[slot];
-        let most = ((sequence.len() - 1) / self.settings.block_size) as usize;
-        (0..most).map_while(|block| self.pool.find(sequence.hash(block))).collect()
+        let full = (tokens / self.settings.block_size) as usize;
+        for block in sequence.published..full {
+            let hash = sequence.hash(block);
+            self.pool.publish(sequence.blocks[block], hash);
+        }
+        sequence.published = sequence.published.max(full);
+    }
+
+    /// The blocks that already hold the beginning of this request. At least one token is left to compute, and with it the
+    /// rest of its block. What is returned goes back to [`Engine::found`](Self).
+    pub(super) fn cached(&mut self, slot: usize) -> Vec<BlockId> {
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        if self.settings.prefix_caching {
+            let sequence = &mut self.sequences[slot];
+            let most = ((sequence.len() - 1) / self.settings.block_size) as usize;
+            found.extend((0..most).map_while(|block| self.pool.find(sequence.hash(block))));
+        }
+        found
+    }
+
+    /// Keeps the memory of what [`Engine::cached`](Self::cached) gave.
+    pub(super) fn give_back(&mut self, found: Vec<BlockId>) {
+        self.found = found;
     }
 
     /// Adds a request with reserved blocks to the batch.
     pub(super) fn include(&self, batch: &mut Batch, slot: usize, tokens: u32) {
         let sequence = &self.sequences[slot];
-        let decode = sequence.generated > 0 && sequence.pending() == 1;
-        let samples = sequence.pending() == tokens;
-        let item = Item { id: sequence.id, tokens, context: sequence.computed, slot };
+        let known = sequence.len() + sequence.placeholders;
+        let end = sequence.computed + tokens;
+        let drafts = end.saturating_sub(known);
+        let decode = sequence.computed >= sequence.prompt_len && tokens == 1 + drafts;
+        let samples = end >= known;
+        let (id, serial, context) = (sequence.id, sequence.serial, sequence.computed);
+        let item = Item { id, tokens, context, drafts, samples, padded: false, slot, serial };
         batch.push(item, decode, samples, sequence.blocks.len());
     }
 
-    /// Sends a request back to the head of the queue; all of it will be computed again.
+    /// Sends a request that is no longer among the running ones back to the head of the queue; all of it will be computed
+    /// again. What steps under way generate for it still counts.
     pub(super) fn preempt(&mut self, slot: usize) {
         self.release(slot);
         let sequence = &mut self.sequences[slot];
         sequence.computed = 0;
+        sequence.drafts = 0;
+        sequence.placeholders = 0;
+        sequence.stale = sequence.in_flight;
         sequence.preemptions += 1;
         self.counters.preemptions += 1;
-        self.waiting.push_front(slot);
+        self.waiting.push_front(slot, &mut self.sequences);
     }
 
-    fn remove(&mut self, slot: usize) {
+    pub(super) fn remove(&mut self, slot: usize) {
+        if self.sequences[slot].ticket != 0 {
+            self.waiting.leave(slot, &mut self.sequences);
+        }
         self.release(slot);
-        self.slots.remove(&self.sequences[slot].id);
+        let sequence = &mut self.sequences[slot];
+        self.slots.remove(&sequence.id);
+        // No step under way speaks of this one any more.
+        sequence.serial = 0;
         self.vacant.push(slot);
     }
 

@@ -7,13 +7,24 @@ mod block;
 mod calibrate;
 mod device;
 mod drive;
+#[cfg(test)]
+mod drive_tests;
 mod engine;
 mod memory;
+mod output;
 mod profile;
+mod queue;
+#[cfg(test)]
+mod recorded_tests;
+mod replica;
+mod resolve;
 mod schedule;
+#[cfg(test)]
+mod schedule_tests;
 mod schedule_v0;
 mod sequence;
 mod settings;
+mod source;
 mod step_time;
 #[cfg(test)]
 mod tests;
@@ -23,12 +34,13 @@ pub use calibrate::{
     Asked, CalibrateError, Calibration, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
 };
 pub use device::DevicePreset;
-pub use drive::{Reply, drive};
-pub use engine::{AddError, Counters, Engine, Event};
+pub use drive::{Delays, Drive, Observer, Reply, Seen, drive};
+pub use engine::{AddError, Ask, Counters, Engine, Event, Tokens};
 pub use memory::{MemoryPlan, kv_blocks};
 pub use profile::{LayerProfile, ProfileError};
 pub use sequence::RequestId;
-pub use settings::{Policy, Settings, SettingsError};
+pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
+pub use source::Arrival;
 pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
 
 /// The shape of Llama 3 8B.

@@ -1,78 +1,264 @@
-//! V1's scheduler: one token budget a step, running requests first, then the queue in order of arrival.
+//! V1's scheduler: one token budget a step, running requests first, then the queue.
+//!
+//! Follows `Scheduler.schedule` of vLLM 0.32's `v1/core/sched/scheduler.py` and `KVCacheManager.allocate_slots` of
+//! `v1/core/kv_cache_manager.py`, for text models with one kind of attention and without connectors to other caches.
 
 use super::batch::Batch;
 use super::engine::Engine;
+use super::settings::Order;
+
+/// What is left of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Tokens that may still be scheduled.
+    pub(super) tokens: u32,
+    /// Inputs that still fit into the worker's buffers, drafters' own included.
+    pub(super) inputs: u32,
+    /// Inputs that a drafter adds for each request.
+    pub(super) draft_slots: u32,
+    /// Most tokens of one request.
+    pub(super) piece: u32,
+}
+
+impl Budget {
+    /// Tokens that one more request may have; 0 when the step is full.
+    fn room(&self) -> u32 {
+        self.tokens.min(self.inputs.saturating_sub(self.draft_slots)).min(self.piece)
+    }
+
+    fn take(&mut self, tokens: u32) {
+        self.tokens -= tokens;
+        self.inputs -= tokens + self.draft_slots;
+    }
+
+    fn restore(&mut self, tokens: u32) {
+        self.tokens += tokens;
+        self.inputs += tokens + self.draft_slots;
+    }
+}
+
+/// What an admission has to leave or find.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Admission {
+    /// Blocks that stay unused while others run.
+    pub(super) watermark: usize,
+    /// Whether all of a request must fit, not only its first piece.
+    pub(super) whole: bool,
+}
 
 impl Engine {
     pub(super) fn step_v1(&mut self) -> Batch {
         let mut batch = Batch::default();
-        let mut budget = self.settings.max_num_batched_tokens;
+        batch.items.reserve(self.running.len() + 1);
+        let mut budget = self.budget();
         // Space was short: what is left belongs to those who were preempted.
         if self.run(&mut batch, &mut budget) {
-            self.admit(&mut batch, &mut budget, 0);
+            let scheduling = &self.settings.scheduling;
+            // The share is one of all blocks, the one that the engine keeps to itself included.
+            let blocks = f64::from(self.pool.capacity()) + 1.0;
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a share of a number of blocks"
+            )]
+            let watermark = (scheduling.watermark * blocks) as usize;
+            let admission = Admission { watermark, whole: scheduling.reserve_full_isl };
+            self.admit(&mut batch, &mut budget, admission);
         }
         batch
     }
 
-    /// Continues running requests, oldest first. When blocks run out the newest is preempted, if need be the one
-    /// that asks. Returns whether nobody was.
-    pub(super) fn run(&mut self, batch: &mut Batch, budget: &mut u32) -> bool {
+    pub(super) fn budget(&self) -> Budget {
+        let (settings, scheduling) = (&self.settings, &self.settings.scheduling);
+        let inputs = settings.max_num_batched_tokens;
+        // Who is alone starves nobody and has no limit.
+        let requests = u32::try_from(self.running.len() + self.waiting.len()).unwrap_or(u32::MAX);
+        let piece = match scheduling.long_prefill_token_threshold {
+            0 => u32::MAX,
+            _ if requests <= 1 => u32::MAX,
+            threshold if scheduling.long_prefill_adaptive => threshold.max(inputs / requests),
+            threshold => threshold,
+        };
+        Budget {
+            tokens: scheduling.max_num_scheduled_tokens.map_or(inputs, |most| most.min(inputs)),
+            inputs,
+            draft_slots: scheduling.speculation.map_or(0, |speculation| speculation.draft_slots),
+            piece,
+        }
+    }
+
+    /// Continues running requests in the order of their admission. When blocks run out the last by the order is preempted,
+    /// if need be the one that asks. Returns whether nobody was.
+    pub(super) fn run(&mut self, batch: &mut Batch, budget: &mut Budget) -> bool {
         let before = self.counters.preemptions;
         let mut next = 0;
-        'running: while next < self.running.len() && *budget > 0 {
+        while next < self.running.len() && budget.room() > 0 {
             let slot = self.running[next];
-            let tokens = self.sequences[slot].pending().min(*budget);
-            while !self.reserve(slot, tokens) {
-                let Some(newest) = self.running.pop() else { break 'running };
-                self.preempt(newest);
-                if newest == slot {
-                    break 'running;
+            let tokens = self.continuation(slot).min(budget.room());
+            if tokens == 0 {
+                next += 1;
+                continue;
+            }
+            let mut fits = self.reserve(slot, tokens);
+            while !fits {
+                let victim = self.victim();
+                let preempted = self.running.remove(victim);
+                if victim < next {
+                    // Only priorities preempt who is in the batch already.
+                    next -= 1;
+                    budget.restore(self.exclude(batch, preempted));
                 }
+                self.preempt(preempted);
+                if preempted == slot {
+                    break;
+                }
+                fits = self.reserve(slot, tokens);
+            }
+            if !fits {
+                break;
             }
             self.include(batch, slot, tokens);
-            *budget -= tokens;
+            budget.take(tokens);
             next += 1;
         }
         self.counters.preemptions == before
     }
 
-    /// Admits from the head of the queue while budget, sequences and blocks last, leaving `watermark` blocks unused.
-    pub(super) fn admit(&mut self, batch: &mut Batch, budget: &mut u32, watermark: usize) {
-        while *budget > 0 && self.running.len() < self.settings.max_num_seqs as usize {
-            let Some(slot) = self.waiting.front().copied() else { break };
-            let block_size = self.settings.block_size;
-            let found = self.cached(slot);
-            #[expect(clippy::cast_possible_truncation, reason = "fewer blocks than the u32 number of tokens")]
-            let cached = found.len() as u32 * block_size;
-            let pending = self.sequences[slot].len() - cached;
-            if pending > *budget && !self.settings.chunked_prefill {
-                break;
-            }
-            let tokens = pending.min(*budget);
-            let fresh = (cached + tokens).div_ceil(block_size) as usize - found.len();
-            let revived = found.iter().filter(|block| self.pool.is_unused(**block)).count();
-            // Alone, a request may use every block.
-            let watermark = if self.running.is_empty() { 0 } else { watermark };
-            if fresh + revived + watermark > self.pool.unused() as usize {
-                break;
-            }
-            self.waiting.pop_front();
-            self.running.push(slot);
-            for block in &found {
-                self.pool.share(*block);
-            }
-            let sequence = &mut self.sequences[slot];
-            sequence.running = true;
-            sequence.computed = cached;
-            sequence.published = found.len();
-            sequence.blocks = found;
-            if self.settings.prefix_caching && sequence.preemptions == 0 {
-                self.counters.prefix_queries += u64::from(sequence.prompt_len);
-                self.counters.prefix_hits += u64::from(cached);
-            }
-            self.reserve(slot, tokens);
-            self.include(batch, slot, tokens);
-            *budget -= tokens;
+    /// Tokens that a running request has to schedule, whatever the budget.
+    fn continuation(&self, slot: usize) -> u32 {
+        let sequence = &self.sequences[slot];
+        // The step under way reaches the last token even if all its drafts are rejected.
+        let certain = sequence.computed + 2 - sequence.placeholders;
+        if sequence.placeholders > 0 && certain >= sequence.prompt_len + sequence.most_output {
+            return 0;
         }
+        // Steps of a pipeline's other requests come in between.
+        if self.round < sequence.eligible {
+            return 0;
+        }
+        // The last token of all is generated and never computed.
+        sequence.pending().min(self.settings.max_model_len - 1 - sequence.computed)
+    }
+
+    /// The place among the running ones of who is preempted next.
+    fn victim(&self) -> usize {
+        let last = self.running.len() - 1;
+        if self.settings.scheduling.order == Order::Arrival {
+            return last;
+        }
+        let key = |at: usize| {
+            let sequence = &self.sequences[self.running[at]];
+            (sequence.priority, sequence.arrived)
+        };
+        // Of equals the one admitted first, as Python's `max` has it.
+        (0..last).rev().fold(last, |worst, at| if key(at) >= key(worst) { at } else { worst })
+    }
+
+    /// Takes a request out of the batch again and returns its tokens; 0 when it is not there.
+    fn exclude(&self, batch: &mut Batch, slot: usize) -> u32 {
+        let items = std::mem::take(batch).items;
+        let mut tokens = 0;
+        for item in items {
+            if item.slot == slot {
+                tokens = item.tokens;
+            } else {
+                self.include(batch, item.slot, item.tokens);
+            }
+        }
+        tokens
+    }
+
+    /// Admits from the head of the queue while budget, sequences and blocks last.
+    pub(super) fn admit(&mut self, batch: &mut Batch, budget: &mut Budget, admission: Admission) {
+        let mut skipped = Vec::new();
+        let pads = self.pads(batch);
+        let continued = !batch.items.is_empty();
+        while budget.room() > 0 && self.running.len() < self.settings.most_running() {
+            let Some(slot) = self.waiting.first(&self.sequences) else { break };
+            // A token of it is still to come from before its preemption: it would be computed twice.
+            if self.sequences[slot].stale > 0 {
+                skipped.extend(self.waiting.pop(&mut self.sequences));
+                continue;
+            }
+            let found = self.cached(slot);
+            let padded = pads && (continued || !found.is_empty()) && self.is_decode(slot, &found);
+            let tokens = self.first_piece(slot, &found, budget, admission, padded);
+            if tokens > 0 {
+                self.waiting.pop(&mut self.sequences);
+                self.start(slot, &found, tokens);
+                self.include(batch, slot, tokens);
+                if let Some(item) = batch.items.last_mut() {
+                    item.padded = padded;
+                }
+                budget.take(tokens);
+            }
+            self.give_back(found);
+            if tokens == 0 {
+                break;
+            }
+        }
+        for slot in skipped.into_iter().rev() {
+            self.waiting.push_front(slot, &mut self.sequences);
+        }
+    }
+
+    /// Whether those who begin with a single token get drafts to fill up a batch of equal decodes.
+    fn pads(&self, batch: &Batch) -> bool {
+        let prefills = || batch.items.iter().any(|item| self.sequences[item.slot].prefilling);
+        self.settings.scheduling.speculation.is_some_and(|speculation| speculation.tokens > 0) && !prefills()
+    }
+
+    /// Whether all of a request but one token is cached, and drafts behind that would not be too long.
+    fn is_decode(&self, slot: usize, found: &[u32]) -> bool {
+        let cached = self.tokens_of(found);
+        let drafts = self.settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens);
+        self.sequences[slot].len() - cached == 1 && cached + drafts + 2 <= self.settings.max_model_len
+    }
+
+    /// Tokens of a request that can begin now, of which `found` holds the beginning; 0 when it has to wait.
+    fn first_piece(&self, slot: usize, found: &[u32], budget: &Budget, admission: Admission, padded: bool) -> u32 {
+        let sequence = &self.sequences[slot];
+        let cached = self.tokens_of(found);
+        let drafts =
+            self.settings.scheduling.speculation.filter(|_| padded).map_or(0, |speculation| speculation.tokens);
+        let wanted = (sequence.len() - cached + drafts).min(budget.piece);
+        // A whole prompt, or all drafts, or nothing.
+        if wanted > budget.room() && (padded || !self.settings.chunked_prefill) {
+            return 0;
+        }
+        let tokens = wanted.min(budget.room());
+        let revived = found.iter().filter(|block| self.pool.is_unused(**block)).count();
+        // Alone, a request may use every block.
+        let watermark = if self.running.is_empty() { 0 } else { admission.watermark };
+        let unused = self.pool.unused() as usize;
+        let fits = |blocks: usize| blocks.saturating_sub(found.len()) + revived + watermark <= unused;
+        let whole = sequence.len().div_ceil(self.settings.block_size) as usize;
+        if (admission.whole && !fits(whole)) || !fits(self.blocks_until(cached + tokens)) {
+            return 0;
+        }
+        tokens
+    }
+
+    fn tokens_of(&self, found: &[u32]) -> u32 {
+        u32::try_from(found.len()).unwrap_or(u32::MAX).saturating_mul(self.settings.block_size)
+    }
+
+    /// Makes a request a running one, with its first blocks.
+    fn start(&mut self, slot: usize, found: &[u32], tokens: u32) {
+        let cached = self.tokens_of(found);
+        self.running.push(slot);
+        for block in found {
+            self.pool.share(*block);
+        }
+        let sequence = &mut self.sequences[slot];
+        sequence.running = true;
+        sequence.computed = cached;
+        sequence.published = found.len();
+        sequence.blocks.extend_from_slice(found);
+        if self.settings.prefix_caching && sequence.preemptions == 0 {
+            self.counters.prefix_queries += u64::from(sequence.prompt_len);
+            self.counters.prefix_hits += u64::from(cached);
+        }
+        self.reserve(slot, tokens);
     }
 }

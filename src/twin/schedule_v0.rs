@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::batch::Batch;
 use super::engine::Engine;
+use super::schedule::{Admission, Budget};
 
 /// Share of the blocks that admissions leave unused, so that decodes do not run short at once.
 const WATERMARK: f64 = 0.01;
@@ -21,15 +22,18 @@ impl Engine {
         let admits = self.delay_passed(now);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of blocks")]
         let watermark = (WATERMARK * f64::from(self.pool.capacity())) as usize;
+        // V0's block manager gives a prompt all its blocks at once (`can_allocate` of `core/block_manager.py`).
+        let admission = Admission { watermark, whole: true };
         let mut batch = Batch::default();
-        let mut budget = self.settings.max_num_batched_tokens;
+        let tokens = self.settings.max_num_batched_tokens;
+        let mut budget = Budget { tokens, inputs: tokens, draft_slots: 0, piece: u32::MAX };
         if self.settings.chunked_prefill {
             if self.run(&mut batch, &mut budget) && admits {
-                self.admit(&mut batch, &mut budget, watermark);
+                self.admit(&mut batch, &mut budget, admission);
             }
         } else {
             if admits {
-                self.admit(&mut batch, &mut budget, watermark);
+                self.admit(&mut batch, &mut budget, admission);
             }
             if batch.items.is_empty() {
                 self.run(&mut batch, &mut budget);
@@ -49,7 +53,7 @@ impl Engine {
             return true;
         }
         // Preempted requests come back at the head: the earliest arrival need not be there.
-        let Some(earliest) = self.waiting.iter().map(|slot| self.sequences[*slot].arrived).min() else { return true };
+        let Some(earliest) = self.waiting.earliest(&self.sequences) else { return true };
         now.saturating_sub(earliest).as_secs_f64() > factor * self.delay.prompt_latency.as_secs_f64()
     }
 }

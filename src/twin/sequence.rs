@@ -11,12 +11,32 @@ pub struct RequestId(pub u64);
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) id: RequestId,
+    /// Of all requests that the engine has had, in the order in which they came.
+    pub(super) serial: u64,
     pub(super) arrived: Duration,
+    pub(super) priority: i32,
     pub(super) prompt_len: u32,
+    /// Tokens after which it ends.
     pub(super) output_len: u32,
+    /// Tokens after which the scheduler knows that it ends; `output_len` or more.
+    pub(super) most_output: u32,
     pub(super) generated: u32,
-    /// Tokens whose keys and values are in the cache.
+    /// Of `generated`, what the client has got.
+    pub(super) sent: u32,
+    /// Tokens whose keys and values are in the cache once the steps under way have ended.
     pub(super) computed: u32,
+    /// Tokens that steps under way are to generate, at most; asynchronous scheduling only.
+    pub(super) placeholders: u32,
+    /// Tokens computed by steps under way.
+    pub(super) in_flight: u32,
+    /// Of `in_flight`, what was scheduled before a preemption: it generates tokens, but computes nothing any more.
+    pub(super) stale: u32,
+    /// Drafts that the next decode verifies.
+    pub(super) drafts: u32,
+    /// Whether its last step left something of the prompt, or of what was preempted, to compute.
+    pub(super) prefilling: bool,
+    /// The scheduler's step from which on the next decode may be scheduled; pipelines only.
+    pub(super) eligible: u64,
     pub(super) blocks: Vec<BlockId>,
     /// How many of `blocks` others can find.
     pub(super) published: usize,
@@ -24,23 +44,35 @@ pub(super) struct Sequence {
     hashes: Vec<u64>,
     pub(super) preemptions: u32,
     pub(super) running: bool,
+    /// Its valid entry in the queue; 0 while it is not there.
+    pub(super) ticket: u64,
 }
 
 impl Sequence {
-    pub(super) fn new(id: RequestId, prompt: &[u32], output_len: u32, arrived: Duration) -> Self {
-        let prompt_len = u32::try_from(prompt.len()).unwrap_or(u32::MAX);
+    pub(super) fn new(id: RequestId, serial: u64, prompt_len: u32, output_len: u32, arrived: Duration) -> Self {
         Self {
             id,
+            serial,
             arrived,
+            priority: 0,
             prompt_len,
             output_len,
+            most_output: output_len,
             generated: 0,
+            sent: 0,
             computed: 0,
+            placeholders: 0,
+            in_flight: 0,
+            stale: 0,
+            drafts: 0,
+            prefilling: false,
+            eligible: 0,
             blocks: Vec::new(),
             published: 0,
             hashes: Vec::new(),
             preemptions: 0,
             running: false,
+            ticket: 0,
         }
     }
 
@@ -61,7 +93,7 @@ impl Sequence {
     pub(super) fn hash(&mut self, block: usize) -> u64 {
         while self.hashes.len() <= block {
             let previous = self.hashes.last().copied().unwrap_or(0);
-            self.hashes.push(mix(mix(previous, self.id.0), !0));
+            self.hashes.push(mix(mix(previous, self.serial), !0));
         }
         self.hashes[block]
     }
@@ -71,14 +103,15 @@ impl Sequence {
         self.prompt_len + self.generated
     }
 
-    /// Tokens still to compute before the next one can be generated; 1 is a plain decode.
+    /// Tokens still to schedule: of the prompt, generated and to be generated ones, and drafts to verify.
     pub(super) fn pending(&self) -> u32 {
-        self.len() - self.computed
+        // In a pipeline that is not asynchronous, drafts under way may yet be rejected.
+        (self.len() + self.placeholders + self.drafts).saturating_sub(self.computed)
     }
 }
 
 /// The finalizer of `SplitMix64` over the sum: fast, and equal on every machine.
-fn mix(hash: u64, value: u64) -> u64 {
+pub(super) fn mix(hash: u64, value: u64) -> u64 {
     let mut z = hash.wrapping_add(value.wrapping_mul(2).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -90,7 +123,8 @@ mod tests {
     use super::*;
 
     fn hashes(id: u64, prompt: &[u32], count: usize) -> Vec<u64> {
-        let mut sequence = Sequence::new(RequestId(id), prompt, 8, Duration::ZERO);
+        let len = u32::try_from(prompt.len()).unwrap();
+        let mut sequence = Sequence::new(RequestId(0), id, len, 8, Duration::ZERO);
         sequence.hash_prompt(prompt, 2);
         (0..count).map(|block| sequence.hash(block)).collect()
     }

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{AddError, Batch, Engine, Policy, RequestId, Settings, SettingsError};
+use super::replica::Replica;
+use super::{
+    AddError, Ask, Batch, Engine, Order, Policy, RequestId, Scheduling, Settings, SettingsError, Speculation, Tokens,
+};
 
-const STEP: Duration = Duration::from_millis(10);
+pub(super) const STEP: Duration = Duration::from_millis(10);
 
 pub(super) fn settings() -> Settings {
     Settings {
@@ -22,6 +25,7 @@ pub(super) fn settings() -> Settings {
         scheduler_delay_factor: 0.0,
         eager: false,
         cache_dtype_bytes: None,
+        scheduling: Scheduling::default(),
     }
 }
 
@@ -51,7 +55,7 @@ fn run(engine: &mut Engine) -> Vec<Vec<(u64, u32)>> {
     steps
 }
 
-fn pairs(batch: &Batch) -> Vec<(u64, u32)> {
+pub(super) fn pairs(batch: &Batch) -> Vec<(u64, u32)> {
     batch.items.iter().map(|item| (item.id.0, item.tokens)).collect()
 }
 
@@ -162,13 +166,46 @@ fn what_could_never_run_is_refused() {
         Err(SettingsError::Cache { num_blocks: 15, block_size: 4, max_model_len: 64 })
     );
     assert!(matches!(Settings { chunked_prefill: false, ..settings() }.check(), Err(SettingsError::Budget { .. })));
+    let with = |scheduling| Settings { scheduling, ..settings() }.check();
+    let speculation = Speculation { tokens: 15, acceptance: 0.5, seed: 0, lookahead: 0, draft_slots: 1 };
+    let drafts = Scheduling { speculation: Some(speculation), ..Scheduling::default() };
+    assert_eq!(with(drafts), Err(SettingsError::Drafts { room: 15, drafts: 15 }));
+    let zero = Scheduling { stream_interval: 0, ..Scheduling::default() };
+    assert_eq!(with(zero), Err(SettingsError::Zero("stream_interval")));
+    let all = Scheduling { watermark: 1.0, ..Scheduling::default() };
+    assert!(matches!(with(all), Err(SettingsError::Share { name: "watermark", .. })));
+}
+
+prop_compose! {
+    fn any_scheduling()(
+        priority in any::<bool>(), long_prefill_token_threshold in prop::sample::select(vec![0, 0, 4, 6]),
+        long_prefill_adaptive in any::<bool>(), max_num_active_seqs in prop::option::of(1_u32..6),
+        reserve_full_isl in any::<bool>(), watermark in 0.0_f64..0.5, async_scheduling in any::<bool>(),
+        pipeline_stages in 1_u32..4, stream_interval in 1_u32..4, tokens in 0_u32..4, acceptance in 0.0_f64..1.0,
+        seed in any::<u64>(), lookahead in 0_u32..3,
+    ) -> Scheduling {
+        let speculation = Speculation { tokens, acceptance, seed, lookahead, draft_slots: 0 };
+        Scheduling {
+            order: if priority { Order::Priority } else { Order::Arrival },
+            long_prefill_token_threshold,
+            long_prefill_adaptive,
+            max_num_active_seqs,
+            max_num_scheduled_tokens: None,
+            reserve_full_isl,
+            watermark,
+            async_scheduling,
+            pipeline_stages,
+            stream_interval,
+            speculation: (tokens > 0).then_some(speculation),
+        }
+    }
 }
 
 prop_compose! {
     fn any_settings()(
         v0 in any::<bool>(), chunked_prefill in any::<bool>(), prefix_caching in any::<bool>(),
-        max_num_seqs in 1_u32..6, budget in 1_u32..24, block_size in 1_u32..6, spare in 0_u32..12,
-        scheduler_delay_factor in 0.0_f64..3.0,
+        max_num_seqs in 1_u32..6, budget in 4_u32..24, block_size in 1_u32..6, spare in 0_u32..12,
+        scheduler_delay_factor in 0.0_f64..3.0, scheduling in any_scheduling(),
     ) -> Settings {
         let max_model_len = 24;
         Settings {
@@ -183,6 +220,8 @@ prop_compose! {
             scheduler_delay_factor,
             eager: false,
             cache_dtype_bytes: None,
+            // V0 has none of these.
+            scheduling: if v0 { Scheduling::default() } else { scheduling },
         }
     }
 }
@@ -192,20 +231,50 @@ fn any_requests() -> impl Strategy<Value = Vec<(u32, u32, u32, u32)>> {
     prop::collection::vec((1_u32..16, 1_u32..8, 0_u32..3, 0_u32..20), 1..12)
 }
 
+/// What must hold of a step that was just scheduled.
+fn check(engine: &Engine, batch: &Batch) {
+    let settings = engine.settings();
+    let tokens: u32 = batch.items.iter().map(|item| item.tokens).sum();
+    assert!(tokens <= settings.max_num_batched_tokens && tokens == batch.work.tokens);
+    assert!(batch.items.len() <= engine.running() && engine.running() <= settings.most_running());
+    let held: usize = engine.sequences.iter().map(|sequence| sequence.blocks.len()).sum();
+    let in_use = settings.num_blocks - engine.pool.unused();
+    assert!(held >= in_use as usize, "{held} held, {in_use} in use");
+    assert!(settings.prefix_caching || held == in_use as usize);
+    for item in &batch.items {
+        let blocks = engine.sequences[item.slot].blocks.len();
+        assert!(item.context + item.tokens <= u32::try_from(blocks).unwrap() * settings.block_size);
+    }
+}
+
 /// Runs a whole schedule, checks every step, returns it.
 fn checked(settings: &Settings, requests: &[(u32, u32, u32, u32)]) -> Vec<Vec<(u64, u32)>> {
     let mut engine = Engine::new(settings.clone()).unwrap();
-    let mut generated = BTreeMap::new();
+    // Tokens generated and sent.
+    let mut counts: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
     let mut steps: Vec<Vec<(u64, u32)>> = Vec::new();
+    let mut replica = Replica::new(&mut engine);
     for round in 0.. {
         let now = STEP * round;
         for (id, (prompt_len, output_len, family, arrival)) in (0..).zip(requests) {
             if *arrival == round {
-                let tokens: Vec<u32> = (0..*prompt_len).map(|token| token / 7 * family).collect();
-                engine.add(RequestId(id), &tokens, *output_len, now).unwrap();
+                let prompt = (0..*prompt_len).map(|token| token / 7 * family).collect();
+                let priority = i32::try_from(*family).unwrap();
+                let (id, prompt, output_len) = (RequestId(id), Tokens::Ids(prompt), *output_len);
+                replica.engine.enqueue(&Ask { id, prompt, output_len, most_output: None, priority }, now).unwrap();
+                replica.wake();
             }
         }
-        let Some(batch) = engine.step(now) else {
+        replica.fill(
+            now,
+            |_| Duration::ZERO,
+            |engine, flight| {
+                check(engine, &flight.batch);
+                steps.push(pairs(&flight.batch));
+            },
+        );
+        let Some(flight) = replica.ended(now) else {
+            let engine = &replica.engine;
             assert_eq!((engine.running(), engine.waiting()), (0, 0), "a request is stuck");
             assert_eq!(engine.pool.unused(), settings.num_blocks, "blocks were lost");
             if round >= 20 {
@@ -213,25 +282,21 @@ fn checked(settings: &Settings, requests: &[(u32, u32, u32, u32)]) -> Vec<Vec<(u
             }
             continue;
         };
-        let tokens: u32 = batch.items.iter().map(|item| item.tokens).sum();
-        assert!(tokens <= settings.max_num_batched_tokens && tokens == batch.work.tokens);
-        assert!(batch.items.len() <= engine.running() && engine.running() <= settings.max_num_seqs as usize);
-        let held: usize = engine.sequences.iter().map(|sequence| sequence.blocks.len()).sum();
-        let in_use = settings.num_blocks - engine.pool.unused();
-        assert!(held >= in_use as usize, "{held} held, {in_use} in use");
-        assert!(settings.prefix_caching || held == in_use as usize);
-        for event in engine.finish(&batch) {
-            let count = generated.entry(event.id.0).or_insert(0);
-            *count += 1;
-            assert_eq!(*count, event.token);
+        let events = replica.engine.finish(&flight.batch);
+        replica.report();
+        for event in events {
+            let (generated, sent) = counts.entry(event.id.0).or_default();
+            *generated += event.tokens;
+            *sent += event.sent;
+            assert_eq!(*generated, event.token);
             let (_, output_len, ..) = requests[usize::try_from(event.id.0).unwrap()];
-            assert_eq!(event.last, *count == output_len);
+            assert_eq!(event.last, *generated == output_len);
+            assert!(*sent + settings.scheduling.stream_interval > *generated);
         }
-        steps.push(pairs(&batch));
         assert!(round < 5_000, "the schedule does not end");
     }
     for (id, (_, output_len, ..)) in (0..).zip(requests) {
-        assert_eq!(generated.get(&id), Some(output_len));
+        assert_eq!(counts.get(&id), Some(&(*output_len, *output_len)));
     }
     steps
 }

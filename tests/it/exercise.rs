@@ -4,7 +4,7 @@ use setpoint::config::Config;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::rule::{self, Effective, Facts, memory_launch, predict_memory};
 use setpoint::space::SpaceFile;
-use setpoint::twin::{DevicePreset, Policy, Settings, StepTime, kv_blocks};
+use setpoint::twin::{DevicePreset, Policy, Scheduling, Settings, StepTime, kv_blocks};
 
 /// Expressions over every fact of a model.
 const SPACE: &str = r#"
@@ -66,6 +66,7 @@ pub(crate) fn everything(json: &serde_json::Value) {
         scheduler_delay_factor: 0.0,
         eager: false,
         cache_dtype_bytes: None,
+        scheduling: Scheduling::default(),
     };
     let _ = StepTime::new(&model, DevicePreset::find("h100").expect("a preset"), &settings);
     let document = setpoint::document::Document::from_text("space.toml", SPACE);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use setpoint::facts::ModelShape;
 use setpoint::twin::{
-    Asked, Calibration, DevicePreset, Factor, LayerProfile, Observed, Policy, Run, Settings, StepTime, Times,
-    calibrate, replay,
+    Asked, Calibration, DevicePreset, Factor, LayerProfile, Observed, Policy, Run, Scheduling, Settings, StepTime,
+    Times, calibrate, replay,
 };
 
 use super::support::{root, say_skipped};
@@ -70,6 +70,7 @@ fn read(
         scheduler_delay_factor: 0.0,
         eager: false,
         cache_dtype_bytes: None,
+        scheduling: Scheduling::default(),
     };
     let folder = format!("{name}__Llama-3.1-8B");
     let profile = LayerProfile::read(&data.join("profile").join(&folder), 1, 32).unwrap();

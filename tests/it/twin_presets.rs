@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use setpoint::facts::ModelShape;
-use setpoint::twin::{DevicePreset, Engine, Parallel, Policy, Reply, Settings, StepTime, drive};
+use setpoint::twin::{DevicePreset, Engine, Parallel, Policy, Reply, Scheduling, Settings, StepTime, drive};
 use setpoint::workload::Random;
 
 use super::support::{root, say_skipped};
@@ -38,6 +38,7 @@ fn step_time(model: &str, device: &str, tensor: u32) -> (Settings, StepTime) {
         scheduler_delay_factor: 0.0,
         eager: false,
         cache_dtype_bytes: None,
+        scheduling: Scheduling::default(),
     };
     let device = DevicePreset::find(device).unwrap();
     let step_time = StepTime::on_several(&model, device, &settings, Parallel { tensor, pipeline: 1 }).unwrap();

@@ -264,8 +264,9 @@ impl StepTime {
         let rows = f64::from(padded.unwrap_or(work.tokens).max(1));
         let base = self.linear.base();
         let linear_s = base * factors[Factor::Weights] + (self.linear.at(rows) - base) * factors[Factor::Compute];
-        // Logits are computed for the last token of every sequence, also where a prompt is not yet complete.
-        let sampling_s = self.sampling.at(f64::from(work.sequences.max(1))) * factors[Factor::Weights];
+        // Logits are computed for the last token of every sequence, also where a prompt is not yet complete, and for each
+        // draft.
+        let sampling_s = self.sampling.at(f64::from((work.sequences + work.drafts).max(1))) * factors[Factor::Weights];
         let attention_s = self.attention.time(work) / self.shares * factors[Factor::Attention];
         let launch_s = if whole_graph { 0.0 } else { self.launch_s * factors[Factor::Launch] };
         let communication_s = self.communication.time(rows);

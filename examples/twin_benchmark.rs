@@ -1,0 +1,181 @@
+//! How fast the twin's virtual time goes by, and what it costs to ask more of it.
+//!
+//! ```text
+//! cargo run --release --example twin_benchmark -- [MOST_REQUESTS]
+//! ```
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use setpoint::facts::ModelShape;
+use setpoint::twin::{
+    Arrival, Delays, DevicePreset, Drive, Engine, Observer, Policy, Reply, RequestId, Scheduling, Seen, Settings,
+    StepTime, Tokens,
+};
+use setpoint::workload::Random;
+
+/// Runs of which the median is printed.
+const RUNS: usize = 7;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Counts, and keeps nothing.
+#[derive(Debug, Default)]
+struct Fold {
+    steps: u64,
+    replies: u64,
+    tokens: u64,
+    end: Duration,
+}
+
+impl Observer for Fold {
+    fn step(&mut self, seen: &Seen) {
+        self.steps += 1;
+        self.end = self.end.max(seen.end);
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        self.replies += 1;
+        self.tokens += reply.output_len();
+    }
+}
+
+fn settings(prefix_caching: bool) -> Settings {
+    Settings {
+        policy: Policy::V1,
+        max_model_len: 8192,
+        max_num_seqs: 256,
+        max_num_batched_tokens: 8192,
+        block_size: 16,
+        num_blocks: 27_000,
+        chunked_prefill: true,
+        prefix_caching,
+        scheduler_delay_factor: 0.0,
+        eager: false,
+        cache_dtype_bytes: None,
+        scheduling: Scheduling { async_scheduling: true, ..Scheduling::default() },
+    }
+}
+
+/// Llama 3 8B.
+fn model() -> ModelShape {
+    ModelShape::from_json(&json!({
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
+        "max_position_embeddings": 8192, "torch_dtype": "bfloat16"
+    }))
+}
+
+/// Requests at a steady rate, 500 tokens in; `tokens` whether they have ids.
+fn arrivals(requests: u64, rate: f64, output_len: u32, ids: bool) -> impl Iterator<Item = Arrival> {
+    (0..requests).map(move |number| {
+        let prompt = if ids {
+            let first = u32::try_from(number % 1_000_000).unwrap_or(0);
+            Tokens::Ids(Cow::Owned((0..500).map(|at| first * 500 + at).collect()))
+        } else {
+            Tokens::Count(500)
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a number of requests")]
+        let at = Duration::from_secs_f64(number as f64 / rate);
+        Arrival { at, prompt, output_len, priority: 0 }
+    })
+}
+
+/// Runs a load several times on fresh engines: the median wall time, and what was seen.
+fn measure(
+    runs: usize,
+    prefix_caching: bool,
+    load: impl Fn(&mut Drive<'_>, &mut Fold) -> Result<(), Failure>,
+) -> Result<(Duration, Fold), Failure> {
+    let device = DevicePreset::find("h100").ok_or("no such device")?;
+    let settings = settings(prefix_caching);
+    let step_time = StepTime::new(&model(), device, &settings)?;
+    let mut times = Vec::new();
+    let mut last = Fold::default();
+    for _ in 0..runs {
+        let mut engine = Engine::new(settings.clone())?;
+        let mut fold = Fold::default();
+        let engines = std::slice::from_mut(&mut engine);
+        let mut drive = Drive { engines, step_time: &step_time, delays: Delays::default() };
+        let began = Instant::now();
+        load(&mut drive, &mut fold)?;
+        times.push(began.elapsed());
+        last = fold;
+    }
+    times.sort_unstable();
+    Ok((times[times.len() / 2], last))
+}
+
+/// A line of `/proc/self/status`, in MiB.
+fn memory(name: &str) -> Result<u64, Failure> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with(name)).ok_or("no such line")?;
+    let kib: u64 = line.split_whitespace().nth(1).ok_or("no number")?.parse()?;
+    Ok(kib / 1024)
+}
+
+#[expect(clippy::print_stdout, reason = "it is what the program is for")]
+fn row(name: &str, (wall, fold): &(Duration, Fold), note: &str) {
+    let (wall_s, virtual_s) = (wall.as_secs_f64(), fold.end.as_secs_f64());
+    #[expect(clippy::cast_precision_loss, reason = "for display")]
+    let token_ns = wall_s * 1e9 / fold.tokens as f64;
+    println!(
+        "{name:<34} {:>10} {:>10} {:>11.2} {:>11.1} {:>10.0} {:>8.1}  {note}",
+        fold.replies,
+        fold.steps,
+        wall_s * 1e3,
+        virtual_s,
+        virtual_s / wall_s,
+        token_ns
+    );
+}
+
+#[expect(clippy::print_stdout, reason = "it is what the program is for")]
+fn main() -> Result<(), Failure> {
+    let most: u64 = std::env::args().nth(1).map_or(Ok(1_000_000), |text| text.parse())?;
+    println!(
+        "{:<34} {:>10} {:>10} {:>11} {:>11} {:>10} {:>8}",
+        "load", "requests", "steps", "wall ms", "virtual s", "times", "ns/token"
+    );
+    let random = Random { input_len: 500, output_len: 200, vocab_size: 128_000, seed: 1 };
+    for prefix_caching in [false, true] {
+        let caching = if prefix_caching { "prefix caching" } else { "no prefix caching" };
+        for users in [1, 64] {
+            let seen = measure(RUNS, prefix_caching, |drive, fold| Ok(drive.closed(&random, 300, users, fold)?))?;
+            row(&format!("{users} users, {caching}"), &seen, "");
+        }
+        let seen = measure(RUNS, prefix_caching, |drive, fold| Ok(drive.open(arrivals(300, 20.0, 200, true), fold)?))?;
+        row(&format!("20 per s, {caching}"), &seen, "");
+        let seen = measure(RUNS, prefix_caching, |drive, fold| Ok(drive.open(arrivals(300, 1e6, 200, true), fold)?))?;
+        row(&format!("all at once, {caching}"), &seen, "");
+    }
+    let mut requests = 1000;
+    while requests <= most {
+        let runs = if requests > 50_000 { 1 } else { 3 };
+        // About what this engine serves.
+        let seen = measure(runs, false, |drive, fold| Ok(drive.open(arrivals(requests, 40.0, 200, false), fold)?))?;
+        let note = format!("{} MiB resident, {} at most", memory("VmRSS")?, memory("VmHWM")?);
+        row("40 per s", &seen, &note);
+        requests *= 10;
+    }
+    let mut requests = 1000;
+    while requests <= most {
+        let seen = measure(1, false, |drive, fold| Ok(drive.open(arrivals(requests, 1e9, 20, false), fold)?))?;
+        let note = format!("{} MiB resident, {} at most", memory("VmRSS")?, memory("VmHWM")?);
+        row("all at once, 20 out", &seen, &note);
+        requests *= 10;
+    }
+    for requests in [10_000_u64, 100_000, 1_000_000].into_iter().filter(|requests| *requests <= most) {
+        let mut engine = Engine::new(settings(false))?;
+        for id in 0..requests {
+            engine.add(RequestId(id), &[1; 16], 8, Duration::ZERO)?;
+        }
+        let began = Instant::now();
+        // Backwards, so that each is the last of those that are left.
+        let aborted = (0..requests).rev().filter(|id| engine.abort(RequestId(*id))).count();
+        let each = began.elapsed().as_nanos() / u128::from(requests);
+        println!("{aborted} aborts of {requests} that wait: {each} ns each");
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! The end of a step: tokens that were generated, drafts that were rejected, requests that have ended.
+
+use super::batch::Batch;
+use super::engine::{Engine, Event};
+use super::sequence::{Sequence, mix};
+use super::settings::Speculation;
+
+impl Engine {
+    /// Ends the oldest step under way: every request whose tokens are all computed has generated one more, and one for
+    /// each draft that was accepted.
+    pub fn finish(&mut self, batch: &Batch) -> Vec<Event> {
+        let mut events = Vec::with_capacity(batch.items.len());
+        self.finish_into(batch, &mut events);
+        events
+    }
+
+    /// The same into a list of the caller's, which is emptied first.
+    pub fn finish_into(&mut self, batch: &Batch, events: &mut Vec<Event>) {
+        events.clear();
+        self.under_way = self.under_way.saturating_sub(1);
+        let scheduling = &self.settings.scheduling;
+        let (asynchronous, interval) = (scheduling.async_scheduling, scheduling.stream_interval);
+        let speculation = scheduling.speculation;
+        let mut left = false;
+        for item in &batch.items {
+            let sequence = &mut self.sequences[item.slot];
+            if sequence.serial != item.serial {
+                continue;
+            }
+            sequence.in_flight -= item.tokens;
+            // Scheduled before a preemption: what it generated counts, what it computed is gone.
+            let stale = sequence.stale > 0;
+            if stale {
+                sequence.stale -= item.tokens;
+            }
+            if !item.samples {
+                continue;
+            }
+            let drafts = if item.padded { 0 } else { item.drafts };
+            let accepted = speculation.map_or(0, |speculation| accepted(&speculation, sequence, drafts));
+            if item.drafts > 0 {
+                self.counters.draft_tokens += u64::from(item.drafts);
+                self.counters.accepted_tokens += u64::from(accepted);
+                if !stale {
+                    let rejected = item.drafts - accepted;
+                    sequence.computed -= rejected;
+                    sequence.placeholders = sequence.placeholders.saturating_sub(rejected);
+                }
+            }
+            if sequence.generated == 0 {
+                self.counters.prompt_tokens += u64::from(sequence.prompt_len);
+            }
+            let tokens = (1 + accepted).min(sequence.output_len - sequence.generated);
+            sequence.generated += tokens;
+            self.counters.generated_tokens += u64::from(tokens);
+            if !stale {
+                sequence.placeholders = sequence.placeholders.saturating_sub(tokens);
+            }
+            let last = sequence.generated == sequence.output_len;
+            // `make_request_output` of vLLM's `v1/engine/output_processor.py`.
+            let held = sequence.generated - sequence.sent;
+            let sent = if last || sequence.sent == 0 || held >= interval { held } else { 0 };
+            sequence.sent += sent;
+            events.push(Event { id: item.id, token: sequence.generated, tokens, sent, last });
+            let running = sequence.running;
+            if running && !asynchronous {
+                sequence.drafts = speculation.map_or(0, |speculation| speculation.tokens);
+            }
+            if running && asynchronous && self.settings.prefix_caching {
+                let known = sequence.computed - sequence.placeholders;
+                self.publish(item.slot, known);
+            }
+            if last {
+                left |= running;
+                self.counters.finished += 1;
+                self.remove(item.slot);
+            }
+        }
+        if left {
+            self.sweep();
+        }
+    }
+}
+
+/// How many drafts in a row the model agrees with. A function of seed, request and position only.
+fn accepted(speculation: &Speculation, sequence: &Sequence, drafts: u32) -> u32 {
+    let stream = mix(speculation.seed, sequence.serial);
+    let agrees = |draft: &u32| {
+        let drawn = mix(stream, u64::from(sequence.generated + draft)) >> 11;
+        #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+        let share = drawn as f64 / (1_u64 << 53) as f64;
+        share < speculation.acceptance
+    };
+    u32::try_from((0..drafts).take_while(agrees).count()).unwrap_or(drafts)
+}

@@ -1,0 +1,202 @@
+//! The requests that wait, in the order in which they are admitted.
+//!
+//! Who leaves from the middle only invalidates its ticket. Such entries are dropped when they come to the head, and all
+//! at once when they are the majority, so that an abort costs O(1) amortized.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use super::sequence::Sequence;
+use super::settings::Order;
+
+/// Fewer entries than this are never worth a cleaning.
+const FEW: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    slot: usize,
+    ticket: u64,
+}
+
+impl Entry {
+    fn is_valid(self, sequences: &[Sequence]) -> bool {
+        sequences[self.slot].ticket == self.ticket
+    }
+}
+
+/// `Request.__lt__` of vLLM's `v1/request.py`: priority, then arrival. vLLM settles what is still equal by the id, the
+/// twin by the order in which requests came.
+type Key = (i32, Duration, u64);
+
+#[derive(Debug)]
+enum Line {
+    Arrival(VecDeque<Entry>),
+    Priority(BinaryHeap<Reverse<(Key, Entry)>>),
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    line: Line,
+    /// Entries that are valid.
+    live: usize,
+    tickets: u64,
+}
+
+impl Queue {
+    pub(super) fn new(order: Order) -> Self {
+        let line = match order {
+            Order::Arrival => Line::Arrival(VecDeque::new()),
+            Order::Priority => Line::Priority(BinaryHeap::new()),
+        };
+        Self { line, live: 0, tickets: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.live
+    }
+
+    pub(super) fn push_back(&mut self, slot: usize, sequences: &mut [Sequence]) {
+        self.push(slot, sequences, false);
+    }
+
+    /// At the head of the queue; where priorities decide there is no such place, and the request goes to its own.
+    pub(super) fn push_front(&mut self, slot: usize, sequences: &mut [Sequence]) {
+        self.push(slot, sequences, true);
+    }
+
+    fn push(&mut self, slot: usize, sequences: &mut [Sequence], front: bool) {
+        self.tickets += 1;
+        self.live += 1;
+        let sequence = &mut sequences[slot];
+        sequence.ticket = self.tickets;
+        let entry = Entry { slot, ticket: self.tickets };
+        match &mut self.line {
+            Line::Arrival(line) if front => line.push_front(entry),
+            Line::Arrival(line) => line.push_back(entry),
+            Line::Priority(line) => {
+                line.push(Reverse(((sequence.priority, sequence.arrived, sequence.serial), entry)));
+            }
+        }
+    }
+
+    /// Who is admitted next.
+    pub(super) fn first(&mut self, sequences: &[Sequence]) -> Option<usize> {
+        loop {
+            let entry = match &self.line {
+                Line::Arrival(line) => *line.front()?,
+                Line::Priority(line) => line.peek()?.0.1,
+            };
+            if entry.is_valid(sequences) {
+                return Some(entry.slot);
+            }
+            self.drop_head();
+        }
+    }
+
+    /// Takes out who is admitted next.
+    pub(super) fn pop(&mut self, sequences: &mut [Sequence]) -> Option<usize> {
+        let slot = self.first(sequences)?;
+        self.drop_head();
+        self.live -= 1;
+        sequences[slot].ticket = 0;
+        Some(slot)
+    }
+
+    fn drop_head(&mut self) {
+        match &mut self.line {
+            Line::Arrival(line) => _ = line.pop_front(),
+            Line::Priority(line) => _ = line.pop(),
+        }
+    }
+
+    /// Takes out one that waits, wherever it is.
+    pub(super) fn leave(&mut self, slot: usize, sequences: &mut [Sequence]) {
+        sequences[slot].ticket = 0;
+        self.live -= 1;
+        let entries = match &self.line {
+            Line::Arrival(line) => line.len(),
+            Line::Priority(line) => line.len(),
+        };
+        if entries < FEW || entries < 2 * self.live {
+            return;
+        }
+        match &mut self.line {
+            Line::Arrival(line) => line.retain(|entry| entry.is_valid(sequences)),
+            Line::Priority(line) => line.retain(|Reverse((_, entry))| entry.is_valid(sequences)),
+        }
+    }
+
+    /// When the one that waits longest came. Only those who were preempted stand before an earlier arrival, and they are
+    /// no more than ever ran at once.
+    pub(super) fn earliest(&self, sequences: &[Sequence]) -> Option<Duration> {
+        let mut earliest = None;
+        let mut look = |entry: Entry| {
+            let sequence = &sequences[entry.slot];
+            if !entry.is_valid(sequences) {
+                return true;
+            }
+            earliest = Some(earliest.map_or(sequence.arrived, |before: Duration| before.min(sequence.arrived)));
+            sequence.preemptions > 0
+        };
+        match &self.line {
+            Line::Arrival(line) => line.iter().copied().take_while(|entry| look(*entry)).for_each(|_| ()),
+            Line::Priority(line) => line.iter().for_each(|Reverse((_, entry))| _ = look(*entry)),
+        }
+        earliest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::twin::RequestId;
+
+    /// Slots in the order in which they come out.
+    fn drain(queue: &mut Queue, sequences: &mut [Sequence]) -> Vec<usize> {
+        std::iter::from_fn(|| queue.pop(sequences)).collect()
+    }
+
+    fn sequences(priorities: &[i32]) -> Vec<Sequence> {
+        let of = |(serial, priority): (u64, &i32)| {
+            let mut sequence = Sequence::new(RequestId(serial), serial, 1, 1, Duration::from_secs(serial));
+            sequence.priority = *priority;
+            sequence
+        };
+        (0..).zip(priorities).map(of).collect()
+    }
+
+    #[test]
+    fn priorities_come_before_arrivals_only_where_they_decide() {
+        for (order, expected) in [(Order::Arrival, [0, 1, 2, 3]), (Order::Priority, [2, 1, 3, 0])] {
+            let mut sequences = sequences(&[5, 1, 0, 1]);
+            let mut queue = Queue::new(order);
+            (0..4).for_each(|slot| queue.push_back(slot, &mut sequences));
+            assert_eq!(drain(&mut queue, &mut sequences), expected);
+        }
+    }
+
+    #[test]
+    fn who_leaves_is_skipped_and_does_not_stay_in_memory() {
+        for order in [Order::Arrival, Order::Priority] {
+            let mut sequences = sequences(&[0; 1000]);
+            let mut queue = Queue::new(order);
+            (0..1000).for_each(|slot| queue.push_back(slot, &mut sequences));
+            (0..1000).filter(|slot| slot % 100 != 7).for_each(|slot| queue.leave(slot, &mut sequences));
+            let entries = match &queue.line {
+                Line::Arrival(line) => line.len(),
+                Line::Priority(line) => line.len(),
+            };
+            assert!(entries <= FEW, "{entries}");
+            assert_eq!(queue.earliest(&sequences), Some(Duration::from_secs(7)));
+            // Back again after a preemption, and not served twice.
+            queue.leave(107, &mut sequences);
+            sequences[107].preemptions = 1;
+            queue.push_front(107, &mut sequences);
+            assert_eq!(queue.len(), 10);
+            let head = if order == Order::Arrival { 107 } else { 7 };
+            assert_eq!(queue.first(&sequences), Some(head));
+            assert_eq!(drain(&mut queue, &mut sequences).len(), 10);
+        }
+    }
+}

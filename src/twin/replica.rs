@@ -1,0 +1,215 @@
+//! One engine on its devices in virtual time, and the choice between several of them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::batch::{Batch, Work};
+use super::engine::Engine;
+
+/// What the front end knows of one engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Load {
+    pub(super) waiting: usize,
+    pub(super) running: usize,
+    /// Share of the cache's blocks in use.
+    pub(super) kv_usage: f64,
+}
+
+impl Load {
+    fn of(engine: &Engine) -> Self {
+        Self { waiting: engine.waiting(), running: engine.running(), kv_usage: engine.kv_usage() }
+    }
+}
+
+/// A step under way.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) batch: Batch,
+    pub(super) start: Duration,
+    pub(super) end: Duration,
+}
+
+/// An engine and the steps that its devices compute.
+#[derive(Debug)]
+pub(super) struct Replica<'a> {
+    pub(super) engine: &'a mut Engine,
+    flights: VecDeque<Flight>,
+    /// When the first stage of the pipeline is free.
+    free: Duration,
+    /// When the last step ends.
+    end: Duration,
+    /// As of the last step that has ended.
+    pub(super) reported: Load,
+    /// Whether it may schedule: a step has ended, or a request came while nothing was computed.
+    ready: bool,
+}
+
+impl<'a> Replica<'a> {
+    pub(super) fn new(engine: &'a mut Engine) -> Self {
+        let reported = Load::of(engine);
+        Self { engine, flights: VecDeque::new(), free: Duration::ZERO, end: Duration::ZERO, reported, ready: true }
+    }
+
+    /// When the oldest step under way ends.
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.flights.iter().find(|flight| !flight.batch.items.is_empty()).map(|flight| flight.end)
+    }
+
+    /// Schedules steps until as many are under way as may be, or until there is nothing more to schedule: then the engine
+    /// waits for the end of a step, whatever arrives meanwhile (`step_with_batch_queue` of vLLM's `v1/engine/core.py`).
+    pub(super) fn fill(
+        &mut self,
+        now: Duration,
+        time: impl Fn(&Work) -> Duration,
+        mut seen: impl FnMut(&Engine, &Flight),
+    ) {
+        let scheduling = &self.engine.settings().scheduling;
+        let (most, stages) = (scheduling.concurrent_steps(), scheduling.pipeline_stages);
+        if !std::mem::take(&mut self.ready) {
+            return;
+        }
+        // More of them than fit into the pipeline twice would only be repeated.
+        let mut empty = 0;
+        while empty <= 2 * most {
+            while self.flights.len() < most {
+                if let Some(batch) = self.engine.step(now) {
+                    let time = time(&batch.work);
+                    // Stages take turns, each with its share of the step.
+                    let share = time / stages;
+                    let start = now.max(self.free);
+                    self.free = start + share;
+                    self.end = (start + time).max(self.end + share);
+                    let flight = Flight { batch, start, end: self.end };
+                    seen(self.engine, &flight);
+                    self.flights.push_back(flight);
+                } else if stages > 1 && !self.engine.is_idle() {
+                    // It has its place in the pipeline all the same, and a request's next turn comes a place later.
+                    let end = self.flights.back().map_or(now, |flight| flight.end);
+                    self.flights.push_back(Flight { batch: Batch::default(), start: end, end });
+                } else {
+                    return;
+                }
+            }
+            if !self.drop_empty() {
+                return;
+            }
+            empty += 1;
+        }
+    }
+
+    /// Takes empty steps from the head, which take no time. Whether there was one.
+    fn drop_empty(&mut self) -> bool {
+        let before = self.flights.len();
+        while self.flights.pop_front_if(|flight| flight.batch.items.is_empty()).is_some() {}
+        self.flights.len() < before
+    }
+
+    /// A request has come.
+    pub(super) fn wake(&mut self) {
+        self.ready |= self.due().is_none();
+    }
+
+    /// Takes the oldest step where it has ended.
+    pub(super) fn ended(&mut self, now: Duration) -> Option<Flight> {
+        self.drop_empty();
+        self.flights.pop_front_if(|flight| flight.end <= now)
+    }
+
+    /// After the end of a step.
+    pub(super) fn report(&mut self) {
+        self.ready = true;
+        self.reported = Load::of(self.engine);
+    }
+}
+
+/// Which engine gets a request: `get_core_engine_for_request` of vLLM 0.32's `v1/engine/core_client.py`, for one front
+/// end. Older releases add four times the waiting to the running requests.
+#[derive(Debug)]
+pub(super) struct Balancer {
+    loads: Vec<Load>,
+    in_flight: Vec<usize>,
+    first: usize,
+    next: Duration,
+}
+
+/// The coordinator tells the front end of the engines' load this often (`v1/engine/coordinator.py`).
+const PERIOD: Duration = Duration::from_millis(100);
+
+impl Balancer {
+    pub(super) fn new(engines: usize) -> Self {
+        Self { loads: vec![Load::default(); engines], in_flight: vec![0; engines], first: 0, next: PERIOD }
+    }
+
+    /// Takes over what the engines had last reported when the period ended, if it ended before `now`.
+    pub(super) fn publish(&mut self, now: Duration, replicas: &[Replica<'_>]) {
+        if now < self.next || replicas.len() < 2 {
+            return;
+        }
+        for (load, replica) in self.loads.iter_mut().zip(replicas) {
+            *load = replica.reported;
+        }
+        let periods = now.as_nanos() / PERIOD.as_nanos() + 1;
+        self.next = PERIOD * u32::try_from(periods).unwrap_or(u32::MAX);
+    }
+
+    pub(super) fn choose(&mut self) -> usize {
+        let engines = self.loads.len();
+        if engines < 2 {
+            return 0;
+        }
+        let score = |engine: usize| {
+            let Load { waiting, running, kv_usage } = self.loads[engine];
+            // A queue before a full cache drains slowly.
+            let penalty = float(waiting) * 6.0 * (kv_usage - 0.5).max(0.0);
+            float(self.in_flight[engine].max(waiting + running)) + penalty
+        };
+        let mut chosen = self.first;
+        for offset in 1..engines {
+            let engine = (self.first + offset) % engines;
+            if score(engine) < score(chosen) {
+                chosen = engine;
+            }
+        }
+        self.loads[chosen].waiting += 1;
+        self.in_flight[chosen] += 1;
+        self.first = (self.first + 1) % engines;
+        chosen
+    }
+
+    pub(super) fn ended(&mut self, engine: usize) {
+        if self.loads.len() > 1 {
+            self.in_flight[engine] -= 1;
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of requests")]
+fn float(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_engines_take_turns_and_a_loaded_one_is_spared() {
+        let mut balancer = Balancer::new(3);
+        assert_eq!([(); 6].map(|()| balancer.choose()), [0, 1, 2, 0, 1, 2]);
+        (0..2).for_each(|_| balancer.ended(1));
+        balancer.loads = vec![Load::default(); 3];
+        // Scores 2, 0, 2; then 2, 1, 2; then all 2, and the scan starts at the third engine.
+        assert_eq!([(); 3].map(|()| balancer.choose()), [1, 1, 2]);
+    }
+
+    #[test]
+    fn a_queue_before_a_full_cache_counts_more_than_running_requests() {
+        let load = |waiting, running, kv_usage| Load { waiting, running, kv_usage };
+        let mut balancer = Balancer::new(2);
+        // 10 + 4 * 6 * 0.5 = 22 against 20: the engine with more requests in all is chosen.
+        balancer.loads = vec![load(4, 6, 1.0), load(0, 20, 1.0)];
+        assert_eq!(balancer.choose(), 1);
+        balancer.loads = vec![load(4, 6, 0.4), load(0, 20, 0.4)];
+        assert_eq!(balancer.choose(), 0);
+    }
+}

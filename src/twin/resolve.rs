@@ -1,0 +1,123 @@
+//! The scheduler's finer rules as flags and releases have them.
+
+use super::settings::{Order, Scheduling, Speculation};
+use crate::config::Config;
+use crate::facts::EngineVersion;
+
+impl Scheduling {
+    /// What `vllm serve` of this release resolves its flags to. `cpu`: on a CPU steps are never scheduled ahead.
+    /// `acceptance` is the share of drafts, 0 to 1, that the model agrees with, which no flag says; without it there is
+    /// no speculation.
+    ///
+    /// Defaults are those of `vllm/config/scheduler.py`. That whole prompts must fit (0.20) and that steps are scheduled
+    /// ahead (0.20, `vllm/config/vllm.py`) was not so before.
+    #[must_use]
+    pub fn resolve(config: &Config, version: EngineVersion, cpu: bool, acceptance: Option<f64>) -> Self {
+        let number = |name: &str| config.get_i64(name).and_then(|value| u32::try_from(value).ok());
+        let modern = version >= EngineVersion::V0_20;
+        let pipeline_stages = number("pipeline-parallel-size").unwrap_or(1).max(1);
+        let method = Method::read(config);
+        // Drafts that the host makes have to wait for its tokens; a pipeline needs a newer worker.
+        let ahead = pipeline_stages == 1 && method.as_ref().is_none_or(|method| method.on_device);
+        Self {
+            order: if config.get_str("scheduling-policy") == Some("priority") {
+                Order::Priority
+            } else {
+                Order::Arrival
+            },
+            long_prefill_token_threshold: number("long-prefill-token-threshold").unwrap_or(0),
+            long_prefill_adaptive: config.get_bool("long-prefill-token-threshold-adaptive").unwrap_or(false),
+            max_num_active_seqs: number("max-num-active-seqs"),
+            max_num_scheduled_tokens: number("max-num-scheduled-tokens"),
+            reserve_full_isl: config.get_bool("scheduler-reserve-full-isl").unwrap_or(modern),
+            watermark: config.get_f64("watermark").unwrap_or(0.0),
+            async_scheduling: !cpu && config.get_bool("async-scheduling").unwrap_or(modern && ahead),
+            pipeline_stages,
+            stream_interval: number("stream-interval").unwrap_or(1).max(1),
+            speculation: method.zip(acceptance).map(|(method, acceptance)| Speculation {
+                tokens: method.tokens,
+                acceptance,
+                seed: 0,
+                lookahead: if method.writes_cache { method.tokens } else { 0 },
+                draft_slots: u32::from(method.model),
+            }),
+        }
+    }
+}
+
+/// How drafts are made.
+#[derive(Debug)]
+struct Method {
+    tokens: u32,
+    /// Whether the drafter keeps keys and values of its own in the cache (`num_lookahead_tokens`).
+    writes_cache: bool,
+    on_device: bool,
+    /// Whether it is a model of its own, which computes one input more (`max_num_new_slots_for_drafting`).
+    model: bool,
+}
+
+impl Method {
+    /// Of `--speculative-config`.
+    fn read(config: &Config) -> Option<Self> {
+        let text = config.get_str("speculative-config")?;
+        let json: serde_json::Value = serde_json::from_str(text).ok()?;
+        let tokens = json["num_speculative_tokens"].as_u64().and_then(|tokens| u32::try_from(tokens).ok())?;
+        // Without a method, a model is a draft model.
+        let method = json["method"].as_str().unwrap_or(if json["model"].is_string() { "draft_model" } else { "ngram" });
+        let host = matches!(method, "ngram" | "suffix" | "medusa" | "mlp_speculator");
+        Some(Self { tokens, writes_cache: !host, on_device: !host, model: method == "draft_model" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(config: &Config, minor: u32, cpu: bool) -> Scheduling {
+        Scheduling::resolve(config, EngineVersion::new(0, minor, 0), cpu, Some(0.6))
+    }
+
+    #[test]
+    fn without_flags_it_is_the_release_s_default() {
+        let new = resolve(&Config::new(), 32, false);
+        assert_eq!(new, Scheduling { async_scheduling: true, ..Scheduling::default() });
+        assert_eq!(resolve(&Config::new(), 32, true), Scheduling::default());
+        let old = resolve(&Config::new(), 12, false);
+        assert_eq!(old, Scheduling { reserve_full_isl: false, ..Scheduling::default() });
+    }
+
+    #[test]
+    fn flags_decide() {
+        let config = Config::new()
+            .with("scheduling-policy", "priority")
+            .with("long-prefill-token-threshold", 512)
+            .with("max-num-active-seqs", 7)
+            .with("watermark", 0.25)
+            .with("async-scheduling", false)
+            .with("pipeline-parallel-size", 2)
+            .with("stream-interval", 10);
+        let expected = Scheduling {
+            order: Order::Priority,
+            long_prefill_token_threshold: 512,
+            max_num_active_seqs: Some(7),
+            watermark: 0.25,
+            pipeline_stages: 2,
+            stream_interval: 10,
+            ..Scheduling::default()
+        };
+        assert_eq!(resolve(&config, 32, false), expected);
+    }
+
+    #[test]
+    fn drafters_differ_in_what_they_need_and_whether_steps_run_ahead() {
+        let with = |text: &str| resolve(&Config::new().with("speculative-config", text), 32, false);
+        let ngram = with(r#"{"method": "ngram", "num_speculative_tokens": 3}"#);
+        let of = |scheduling: &Scheduling| {
+            let speculation = scheduling.speculation.unwrap();
+            (speculation.tokens, speculation.lookahead, speculation.draft_slots, scheduling.async_scheduling)
+        };
+        assert_eq!(of(&ngram), (3, 0, 0, false));
+        assert_eq!(of(&with(r#"{"method": "eagle3", "num_speculative_tokens": 2}"#)), (2, 2, 0, true));
+        assert_eq!(of(&with(r#"{"model": "small", "num_speculative_tokens": 4}"#)), (4, 4, 1, true));
+    }
+}
