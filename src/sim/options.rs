@@ -174,7 +174,10 @@ mod tests {
             ("m --no-such-flag 1", "error: unrecognized arguments: --no-such-flag"),
             ("m --swap-space 4", "error: unrecognized arguments: --swap-space"),
             ("m --kv-cache-dtype foo", "invalid choice: 'foo'"),
-            ("m --sim-device tpu", "argument --sim-device: invalid choice: 'tpu' (choose from a100, h100, l4, cpu)"),
+            (
+                "m --sim-device tpu",
+                "argument --sim-device: invalid choice: 'tpu' (choose from a100, h100, h200, b200, l40s, l4, a10, rtx4090, rtxpro6000, cpu)",
+            ),
             ("m --sim-time-scale 0", "--sim-time-scale: 0 is not between 0.001 and 1000000"),
             ("m --sim-noise", "argument --sim-noise: expected one argument"),
             ("m --sim-what 1", "unrecognized arguments: --sim-what"),

@@ -36,8 +36,12 @@ pub struct Work {
     pub prompt_tokens: u32,
     /// Sequences for which a next token is sampled.
     pub samples: u32,
+    /// Sequences that are past their prompt.
+    pub decodes: u32,
     /// Cached tokens that decodes read.
     pub decode_context: u64,
+    /// Cached tokens that the longest of them reads.
+    pub decode_longest: u32,
     /// Cached tokens that prompt pieces read.
     pub prompt_context: u64,
     /// Pairs of a prompt token and a token that it attends to.
@@ -58,7 +62,9 @@ impl Batch {
         work.drafts += item.drafts;
         work.blocks += blocks as u64;
         if decode {
+            work.decodes += 1;
             work.decode_context += context + tokens;
+            work.decode_longest = work.decode_longest.max(item.context + item.tokens);
         } else {
             work.prompt_tokens += item.tokens;
             work.prompt_context += context;

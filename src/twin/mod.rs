@@ -5,6 +5,7 @@
 mod ask;
 mod batch;
 mod block;
+mod calibrate;
 mod device;
 mod drive;
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod drive_tests;
 mod engine;
 mod memory;
 mod output;
+mod profile;
 mod queue;
 #[cfg(test)]
 mod recorded_tests;
@@ -30,14 +32,18 @@ mod tests;
 
 pub use ask::{AddError, Ask, Tokens};
 pub use batch::{Batch, Item, Work};
+pub use calibrate::{
+    Asked, CalibrateError, Calibration, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
+};
 pub use device::DevicePreset;
 pub use drive::{Delays, Drive, Observer, Reply, Seen, drive};
 pub use engine::{Counters, Engine, Event};
 pub use memory::{MemoryPlan, kv_blocks};
+pub use profile::{LayerProfile, ProfileError};
 pub use sequence::RequestId;
 pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
 pub use source::Arrival;
-pub use step_time::{IncompleteShape, StepTime};
+pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
 
 /// The shape of Llama 3 8B.
 #[cfg(test)]

@@ -31,5 +31,7 @@ mod startup;
 mod study;
 mod support;
 mod telemetry;
+mod twin_accuracy;
+mod twin_presets;
 mod vitals;
 mod wrappers;

@@ -1,0 +1,256 @@
+//! The minimum of the loss, and the curvature there.
+//!
+//! Gauss and Newton's steps lead near it, on derivatives by differences. There the loss is rough: a step of the engine
+//! more or less changes who is preempted. Nelder and Mead's method goes on, in coordinates in which the curvature is even.
+
+use std::cell::{Cell, RefCell};
+
+use argmin::core::{CostFunction, Error, Executor, State};
+use argmin::solver::neldermead::NelderMead;
+
+use super::matrix::{Matrix, cholesky, inverse};
+use super::replay::replay_watched;
+use super::residual::{Pair, Residuals};
+use super::{CalibrateError, Calibration, N, Run, prior_spread};
+use crate::twin::step_time::{Factor, Factors};
+
+const LEAST_REQUESTS: usize = 8;
+/// Half the length of a difference quotient, in units of the prior.
+const STEP: f64 = 0.5;
+const NEWTON_STEPS: u32 = 4;
+/// How far along a direction its length is checked, in multiples of it.
+const PROBE: f64 = 2.0;
+/// A direction is made longer at most so many times.
+const WIDEST: f64 = 5.0;
+/// A direction that is as long as this, in units of the prior, is left where it is.
+const LEAST_TOLD: f64 = 0.9;
+/// A step of Gauss and Newton is halved so often before it is given up.
+const HALVINGS: u32 = 3;
+/// Less progress than this ends it.
+const PROGRESS: f64 = 0.2;
+const ITERATIONS: u64 = 60;
+const TOLERANCE: f64 = 0.02;
+
+/// Logarithms of the factors, each in units of the prior's spread.
+type Units = [f64; N];
+
+struct Problem<'a> {
+    runs: &'a [Run],
+    /// Where the coordinates begin, and their directions.
+    origin: Units,
+    directions: Matrix,
+    simulations: Cell<u32>,
+    failure: RefCell<Option<CalibrateError>>,
+}
+
+pub(super) fn fit(runs: &[Run]) -> Result<Calibration, CalibrateError> {
+    let observed = runs.iter().flat_map(|run| &run.requests).filter(|request| request.times.is_some()).count();
+    if observed < LEAST_REQUESTS {
+        return Err(CalibrateError::TooFew { observed, least: LEAST_REQUESTS });
+    }
+    let mut problem = Problem {
+        runs,
+        origin: [0.0; N],
+        directions: [[0.0; N]; N],
+        simulations: Cell::new(0),
+        failure: RefCell::new(None),
+    };
+    let loss_before = problem.data_loss(&[0.0; N])?;
+    let (near, information) = problem.descend()?;
+    problem.origin = near;
+    problem.directions = problem.widened(&near, cholesky(&inverse(&information)))?;
+    let units = problem.polish()?;
+    problem.report(units, loss_before)
+}
+
+impl Problem<'_> {
+    fn residuals(&self, factors: &Factors) -> Result<Vec<Residuals>, CalibrateError> {
+        self.runs.iter().enumerate().map(|(number, run)| self.simulate(number, run, factors)).collect()
+    }
+
+    fn simulate(&self, number: usize, run: &Run, factors: &Factors) -> Result<Residuals, CalibrateError> {
+        self.simulations.set(self.simulations.get() + 1);
+        let step_time = run.prior.clone().scaled(*factors);
+        let arrivals = run.requests.iter().map(|request| (&request.arrival, request.times.is_some()));
+        let simulated = replay_watched(&run.settings, &step_time, arrivals)
+            .map_err(|source| CalibrateError::Replay { run: number, source })?;
+        let pairs = run
+            .requests
+            .iter()
+            .zip(&simulated)
+            .filter_map(|(request, simulated)| Some(Pair::new(&request.arrival, simulated, &request.times?)));
+        Ok(Residuals::new(&pairs.collect::<Vec<_>>()))
+    }
+
+    fn data_loss(&self, units: &Units) -> Result<f64, CalibrateError> {
+        Ok(self.residuals(&factors(units))?.iter().map(Residuals::loss).sum())
+    }
+
+    fn loss(&self, units: &Units) -> Result<f64, CalibrateError> {
+        let prior: f64 = units.iter().map(|unit| unit * unit / 2.0).sum();
+        Ok(prior + self.data_loss(units)?)
+    }
+
+    /// Gradient and information of the loss at a point, the prior's included; outliers count less.
+    fn expand(&self, units: &Units) -> Result<(Units, Matrix), CalibrateError> {
+        let weighted = |units: &Units| -> Result<Vec<[Vec<f64>; 2]>, CalibrateError> {
+            Ok(self.residuals(&factors(units))?.iter().map(Residuals::weighted).collect())
+        };
+        let here = weighted(units)?;
+        let mut slopes: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
+        for (at, slope) in slopes.iter_mut().enumerate() {
+            let moved = |by: f64| {
+                let mut moved = *units;
+                moved[at] += by;
+                weighted(&moved)
+            };
+            let (above, below) = (moved(STEP)?, moved(-STEP)?);
+            for ((above, here), below) in above.iter().zip(&here).zip(&below) {
+                for ((above, here), below) in above.iter().zip(here).zip(below) {
+                    slope.extend(steady_slope(above, here, below));
+                }
+            }
+        }
+        let here = here.concat().concat();
+        let product = |left: &[f64], right: &[f64]| left.iter().zip(right).map(|(a, b)| a * b).sum::<f64>();
+        let gradient = std::array::from_fn(|at| units[at] + product(&slopes[at], &here));
+        let information = std::array::from_fn(|row| {
+            std::array::from_fn(|at| f64::from(u8::from(row == at)) + product(&slopes[row], &slopes[at]))
+        });
+        Ok((gradient, information))
+    }
+
+    /// A point near the minimum, and the information near there.
+    fn descend(&self) -> Result<(Units, Matrix), CalibrateError> {
+        let mut units = [0.0; N];
+        let mut loss = self.loss(&units)?;
+        let (mut gradient, mut information) = self.expand(&units)?;
+        for _ in 0..NEWTON_STEPS {
+            let inverse = inverse(&information);
+            let mut share = 1.0;
+            let mut better = None;
+            for _ in 0..=HALVINGS {
+                let next: Units = std::array::from_fn(|row| {
+                    let step: f64 = inverse[row].iter().zip(gradient).map(|(a, b)| a * b).sum();
+                    // Linear no further than this.
+                    units[row] - (share * step).clamp(-2.0, 2.0)
+                });
+                let at_next = self.loss(&next)?;
+                if at_next < loss {
+                    better = Some((next, at_next));
+                    break;
+                }
+                share /= 2.0;
+            }
+            let Some((next, at_next)) = better else { break };
+            let progress = loss - at_next;
+            (units, loss) = (next, at_next);
+            (gradient, information) = self.expand(&units)?;
+            if progress < PROGRESS {
+                break;
+            }
+        }
+        Ok((units, information))
+    }
+
+    /// Directions in which, by the curvature, the loss is independent, each as long as it rises by a half. What rises
+    /// less, since chance looked like curvature, is made longer.
+    fn widened(&self, units: &Units, mut directions: Matrix) -> Result<Matrix, CalibrateError> {
+        let here = self.loss(units)?;
+        for column in 0..N {
+            let moved = |by: f64| self.loss(&std::array::from_fn(|row| units[row] + by * directions[row][column]));
+            let rise = f64::midpoint(moved(PROBE)?, moved(-PROBE)?) - here;
+            let expected = PROBE * PROBE / 2.0;
+            let longer = (expected / rise.max(expected / (WIDEST * WIDEST))).sqrt().max(1.0);
+            for row in &mut directions {
+                row[column] *= longer;
+            }
+        }
+        Ok(directions)
+    }
+
+    /// Directions of which the observations say more than the prior.
+    fn told(&self) -> Vec<usize> {
+        (0..N).filter(|column| self.directions[*column][*column] < LEAST_TOLD).collect()
+    }
+
+    fn at(&self, coordinates: &[f64]) -> Units {
+        let mut units = self.origin;
+        for (column, coordinate) in self.told().into_iter().zip(coordinates) {
+            for (unit, row) in units.iter_mut().zip(&self.directions) {
+                *unit += coordinate * row[column];
+            }
+        }
+        units
+    }
+
+    fn polish(&self) -> Result<Units, CalibrateError> {
+        let stopped = |error: Error| self.failure.take().unwrap_or_else(|| CalibrateError::Solver(error.to_string()));
+        let count = self.told().len();
+        if count == 0 {
+            return Ok(self.origin);
+        }
+        let corner = |moved| (0..count).map(|at| if Some(at) == moved { 1.0 } else { 0.0 }).collect::<Vec<_>>();
+        let corners = std::iter::once(None).chain((0..count).map(Some)).map(corner).collect();
+        let solver = NelderMead::new(corners).with_sd_tolerance(TOLERANCE).map_err(stopped)?;
+        let run = Executor::new(self, solver).configure(|state| state.max_iters(ITERATIONS)).timer(false).run();
+        let result = run.map_err(stopped)?;
+        Ok(result.state().get_best_param().map_or(self.origin, |best| self.at(best)))
+    }
+
+    /// The covariance is that of the directions, widened where the residuals are larger than their scale, and never
+    /// larger than the prior's.
+    fn report(&self, units: Units, loss_before: f64) -> Result<Calibration, CalibrateError> {
+        let here = self.residuals(&factors(&units))?;
+        let loss: f64 = here.iter().map(Residuals::loss).sum();
+        let count: f64 = here.iter().map(Residuals::count).sum();
+        let misfit = (2.0 * loss / count.max(1.0)).max(1.0);
+        let mut root = self.widened(&units, self.directions)?;
+        let mut calibration = Calibration { factors: factors(&units), loss_before, loss, ..Calibration::none() };
+        for (row, factor) in root.iter_mut().zip(Factor::ALL) {
+            let spread = (row.iter().map(|part| part * part).sum::<f64>() * misfit).sqrt();
+            let shrink = misfit.sqrt() * (1.0 / spread).min(1.0) * prior_spread(factor);
+            for part in row {
+                *part *= shrink;
+            }
+            calibration.spread[factor] = spread.min(1.0) * prior_spread(factor);
+        }
+        calibration.root = root;
+        calibration.simulations = self.simulations.get();
+        Ok(calibration)
+    }
+}
+
+impl CostFunction for &Problem<'_> {
+    type Param = Vec<f64>;
+    type Output = f64;
+
+    fn cost(&self, coordinates: &Vec<f64>) -> Result<f64, Error> {
+        (*self).loss(&self.at(coordinates)).map_err(|error| {
+            let text = error.to_string();
+            self.failure.replace(Some(error));
+            Error::msg(text)
+        })
+    }
+}
+
+fn factors(units: &Units) -> Factors {
+    let mut factors = Factors::ONE;
+    for (factor, unit) in Factor::ALL.into_iter().zip(units) {
+        factors[factor] = (unit * prior_spread(factor)).exp();
+    }
+    factors
+}
+
+/// Derivatives by central differences, made smaller by what seems to be chance.
+///
+/// Of chance, a difference has two parts and a second difference six: what the second shows of it is taken from what the
+/// first seems to tell.
+fn steady_slope(above: &[f64], here: &[f64], below: &[f64]) -> Vec<f64> {
+    let first: Vec<f64> = above.iter().zip(below).map(|(above, below)| above - below).collect();
+    let second = above.iter().zip(below).zip(here).map(|((above, below), here)| above + below - 2.0 * here);
+    let told: f64 = first.iter().map(|part| part * part).sum();
+    let chance = second.map(|part| part * part).sum::<f64>() / 3.0;
+    let share = if told > 0.0 { (1.0 - chance / told).max(0.0).sqrt() } else { 0.0 };
+    first.into_iter().map(|part| share * part / (2.0 * STEP)).collect()
+}

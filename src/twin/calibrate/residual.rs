@@ -1,0 +1,115 @@
+//! How far simulated times are from observed ones.
+
+use super::replay::{Asked, Times};
+
+/// How many independent requests a run is worth: they wait for each other.
+const WORTH: f64 = 10.0;
+/// The relative error of one request's time that counts as one.
+const REQUEST_SCALE: f64 = 0.05;
+/// The relative error of a mean that counts as one.
+const MEAN_SCALE: f64 = 0.01;
+/// Beyond this many of them an error grows linearly.
+const HUBER: f64 = 2.0;
+/// Where in a step a request arrives is chance: a time is uncertain by this share of the mean TPOT.
+const PHASE: f64 = 0.4;
+
+/// TTFT, latency and TPOT of one request in seconds; the last one 0 where there is only one token.
+pub(super) struct Pair {
+    simulated: [f64; 3],
+    observed: [f64; 3],
+}
+
+const TPOT: usize = 2;
+
+/// Errors in units of their scale.
+pub(super) struct Residuals {
+    /// Of single requests, and what each of them counts.
+    requests: Vec<f64>,
+    weight: f64,
+    means: [f64; 3],
+}
+
+impl Pair {
+    pub(super) fn new(arrival: &Asked, simulated: &Times, observed: &Times) -> Self {
+        let numbers = |times: &Times| {
+            let tpot = times.tpot(arrival).unwrap_or_default();
+            [times.ttft(arrival), times.latency(arrival), tpot].map(|time| time.as_secs_f64())
+        };
+        Self { simulated: numbers(simulated), observed: numbers(observed) }
+    }
+}
+
+impl Residuals {
+    pub(super) fn new(pairs: &[Pair]) -> Self {
+        let count = f64::from(u32::try_from(pairs.len()).unwrap_or(u32::MAX)).max(1.0);
+        let simulated = |kind: usize| pairs.iter().map(|pair| pair.simulated[kind]).sum::<f64>() / count;
+        let observed = |kind: usize| pairs.iter().map(|pair| pair.observed[kind]).sum::<f64>() / count;
+        let phase = PHASE * observed(TPOT);
+        let compare = |simulated: f64, observed: f64, scale: f64, phase: f64| {
+            if simulated > 0.0 && observed > 0.0 {
+                (simulated / observed).ln() / scale.hypot(phase / observed)
+            } else {
+                0.0
+            }
+        };
+        // A TPOT is a mean over many steps.
+        let phase = |kind: usize| if kind == TPOT { 0.0 } else { phase };
+        let each = |pair: &Pair| {
+            let of = |kind| compare(pair.simulated[kind], pair.observed[kind], REQUEST_SCALE, phase(kind));
+            std::array::from_fn::<f64, 3, _>(of)
+        };
+        let mean = |kind| compare(simulated(kind), observed(kind), MEAN_SCALE, phase(kind) / count.sqrt());
+        Self {
+            requests: pairs.iter().flat_map(each).collect(),
+            weight: WORTH / count,
+            means: std::array::from_fn(mean),
+        }
+    }
+
+    pub(super) fn loss(&self) -> f64 {
+        let huber = |x: &f64| HUBER * HUBER * ((1.0 + (x / HUBER).powi(2)).sqrt() - 1.0);
+        let means: f64 = self.means.iter().map(|mean| mean * mean / 2.0).sum();
+        means + self.weight * self.requests.iter().map(huber).sum::<f64>()
+    }
+
+    /// Numbers whose squares, halved, add up to what is near the loss: of requests, and of means.
+    pub(super) fn weighted(&self) -> [Vec<f64>; 2] {
+        let soft = |x: &f64| x * (self.weight / (1.0 + (x / HUBER).powi(2)).sqrt()).sqrt();
+        [self.requests.iter().map(soft).collect(), self.means.to_vec()]
+    }
+
+    /// How many independent numbers these are.
+    pub(super) fn count(&self) -> f64 {
+        if self.requests.is_empty() { 0.0 } else { 3.0 * WORTH + 3.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn residuals(scale: f64) -> Residuals {
+        let pairs = (1..=20).map(|number| {
+            let arrival = Asked::of_its_own(number, Duration::ZERO, 10, 11);
+            let observed = Times { first: Duration::from_secs(50), last: Duration::from_secs(70) };
+            let simulated = Times { first: observed.first.mul_f64(scale), last: observed.last.mul_f64(scale) };
+            Pair::new(&arrival, &simulated, &observed)
+        });
+        Residuals::new(&pairs.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn equal_times_cost_nothing_and_faster_costs_as_much_as_slower() {
+        assert!(residuals(1.0).loss().abs() < 1e-9);
+        let (faster, slower) = (residuals(1.0 / 1.1).loss(), residuals(1.1).loss());
+        assert!(slower > 50.0 && (faster / slower - 1.0).abs() < 1e-6, "{faster} {slower}");
+    }
+
+    #[test]
+    fn small_errors_are_weighted_as_the_loss_takes_them() {
+        let residuals = residuals(1.003);
+        let half_squares = residuals.weighted().concat().iter().map(|part| part * part / 2.0).sum::<f64>();
+        assert!((half_squares / residuals.loss() - 1.0).abs() < 1e-3, "{half_squares} {}", residuals.loss());
+    }
+}

@@ -1,0 +1,106 @@
+//! A machine that is known, found again from what its clients see.
+
+use std::time::Duration;
+
+use super::*;
+use crate::twin::{DevicePreset, test_model};
+
+fn settings(max_num_seqs: u32) -> Settings {
+    Settings {
+        max_num_seqs,
+        max_model_len: 2048,
+        max_num_batched_tokens: 1024,
+        block_size: 16,
+        num_blocks: 4000,
+        ..crate::twin::tests::settings()
+    }
+}
+
+fn prior(settings: &Settings) -> StepTime {
+    StepTime::new(&test_model(), DevicePreset::find("l4").unwrap(), settings).unwrap()
+}
+
+/// A load on a machine that is off from the prior by these factors.
+fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> Run {
+    let settings = settings(max_num_seqs);
+    let prior = prior(&settings);
+    let arrivals: Vec<_> = (0..requests)
+        .map(|number| {
+            let at = Duration::from_millis(u64::from(number) * 250);
+            Asked::of_its_own(number, at, 100 + 37 * number % 700, 20 + 13 * number % 50)
+        })
+        .collect();
+    let times = replay(&settings, &prior.clone().scaled(truth), &arrivals).unwrap();
+    let requests = arrivals.into_iter().zip(times).map(|(arrival, times)| Observed { arrival, times: Some(times) });
+    Run { settings, prior, requests: requests.collect() }
+}
+
+fn truth() -> Factors {
+    let mut truth = Factors::ONE;
+    truth[Factor::Weights] = 1.15;
+    truth[Factor::Compute] = 0.8;
+    truth[Factor::Attention] = 1.3;
+    truth
+}
+
+fn mean_latency(run: &Run, factors: Factors) -> f64 {
+    let arrivals: Vec<_> = run.requests.iter().map(|request| &request.arrival).collect();
+    let times = replay(&run.settings, &run.prior.clone().scaled(factors), arrivals.iter().copied()).unwrap();
+    let sum: Duration = times.iter().zip(arrivals).map(|(times, arrival)| times.latency(arrival)).sum();
+    sum.as_secs_f64() / f64::from(u32::try_from(run.requests.len()).unwrap())
+}
+
+#[test]
+fn one_run_is_enough_to_predict_another_configuration() {
+    let seen = run(truth(), 32, 40);
+    let calibration = calibrate(std::slice::from_ref(&seen)).unwrap();
+    assert!(calibration.loss < 0.05 * calibration.loss_before, "{calibration:?}");
+    let other = run(truth(), 8, 40);
+    let (real, before, after) =
+        (mean_latency(&other, truth()), mean_latency(&other, Factors::ONE), mean_latency(&other, calibration.factors));
+    assert!((before / real - 1.0).abs() > 0.05, "{before} {real}");
+    assert!((after / real - 1.0).abs() < 0.02, "{after} {real}");
+}
+
+#[test]
+fn what_the_clients_cannot_tell_is_left_to_the_prior() {
+    // Weights are read in every step; the host's millisecond hides in front of it, the front end's behind seconds.
+    let calibration = calibrate(&[run(truth(), 32, 40)]).unwrap();
+    let narrower = |factor| calibration.spread[factor] / prior_spread(factor);
+    assert!(narrower(Factor::Weights) < 0.3, "{calibration:?}");
+    assert!(narrower(Factor::Frontend) > 0.5 && narrower(Factor::Launch) > 0.3, "{calibration:?}");
+    assert!((calibration.factors[Factor::Weights] / 1.15 - 1.0).abs() < 0.05, "{calibration:?}");
+}
+
+#[test]
+fn draws_vary_by_the_spread_and_repeat() {
+    let none = Calibration::none();
+    assert_eq!(none.draw(3), none.draw(3));
+    let logs: Vec<_> = (0..2000).map(|number| none.draw(number)[Factor::Weights].ln()).collect();
+    let variance = logs.iter().map(|log| log * log).sum::<f64>() / 2000.0;
+    assert!((variance.sqrt() / 0.1 - 1.0).abs() < 0.1, "{variance}");
+    let calibration = calibrate(&[run(truth(), 32, 40)]).unwrap();
+    let wide = |calibration: &Calibration| {
+        let logs = (0..200)
+            .map(|number| (calibration.draw(number)[Factor::Compute] / calibration.factors[Factor::Compute]).ln());
+        (logs.map(|log| log * log).sum::<f64>() / 200.0).sqrt()
+    };
+    assert!(wide(&calibration) < wide(&none));
+}
+
+#[test]
+fn a_handful_of_requests_is_not_enough() {
+    let mut few = run(truth(), 32, 20);
+    for request in &mut few.requests[..13] {
+        request.times = None;
+    }
+    assert_eq!(calibrate(&[few]), Err(CalibrateError::TooFew { observed: 7, least: 8 }));
+}
+
+#[test]
+fn a_run_that_the_settings_cannot_serve_is_named() {
+    let mut broken = run(truth(), 32, 10);
+    broken.settings.max_model_len = 200;
+    let error = calibrate(&[run(truth(), 32, 10), broken]).unwrap_err().to_string();
+    assert!(error.starts_with("run 1: request "), "{error}");
+}

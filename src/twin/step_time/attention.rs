@@ -1,0 +1,97 @@
+//! What attention costs: from bytes and operations, or interpolated between measured kernels. Seconds for all layers.
+
+use super::float;
+use super::grid::Grid;
+use crate::twin::batch::Work;
+
+/// Tokens of a query tile that are computed and thrown away at the diagonal and at the ends of prompts, in pairs for
+/// each prompt token; what the tables of `aiconfigurator` show of short prompts beside long ones.
+const TILE_PAIRS: f64 = 512.0;
+/// The number of sequences for which a profile's pooled share of the longest context holds; of more sequences, the
+/// longest is a smaller share. From the profiles' own tables: 0.06 at 64, 0.02 at 128, 0.005 at 256.
+const TAIL_SEQUENCES: f64 = 64.0;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Attention {
+    Formula(Formula),
+    Measured(Box<Measured>),
+}
+
+/// From the model's shape and the device's rates.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Formula {
+    /// Of a kernel, however small.
+    pub(crate) floor_s: f64,
+    /// For each sequence of the batch.
+    pub(crate) sequence_s: f64,
+    /// For each cached token that is read.
+    pub(crate) read_s: f64,
+    /// How many times as long a decode's reading takes in a batch with prompts.
+    pub(crate) mixed: f64,
+    /// For each pair of a prompt token and a token that it attends to.
+    pub(crate) pair_s: f64,
+}
+
+/// Kernels measured on uniform batches: [`Grid`]s by the prompt tokens of the step, what they find in the cache, the
+/// number of decodes, and what each of those reads.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Measured {
+    /// Decodes alone: sequences, context of each.
+    pub(crate) decode: Grid<2>,
+    /// One prompt alone: its tokens, its context.
+    pub(crate) prompt: Grid<2>,
+    /// Both.
+    pub(crate) mixed: Grid<4>,
+    /// Share, 0 to 1, of the way from the mean context to the longest one that a batch of 64 decodes is slower by.
+    pub(crate) tail: f64,
+}
+
+impl Attention {
+    pub(super) fn time(&self, work: &Work) -> f64 {
+        match self {
+            Self::Formula(formula) => formula.time(work),
+            Self::Measured(measured) => measured.time(work),
+        }
+    }
+}
+
+impl Formula {
+    fn time(&self, work: &Work) -> f64 {
+        let decodes = float(work.decode_context);
+        let pairs = float(work.prompt_pairs) + TILE_PAIRS * f64::from(work.prompt_tokens);
+        let read = if work.prompt_tokens > 0 { decodes * self.mixed + float(work.prompt_context) } else { decodes };
+        self.floor_s + self.sequence_s * f64::from(work.sequences) + self.read_s * read + self.pair_s * pairs
+    }
+}
+
+impl Measured {
+    fn time(&self, work: &Work) -> f64 {
+        let decodes = f64::from(work.decodes);
+        let mean = if work.decodes > 0 { float(work.decode_context) / decodes } else { 0.0 };
+        if work.prompt_tokens > 0 {
+            return self.prompts(work, |tokens, context| match work.decodes {
+                0 => self.prompt.at([tokens, context]),
+                _ => self.mixed.at([tokens, context, decodes, mean]),
+            });
+        }
+        if work.decodes == 0 {
+            return 0.0;
+        }
+        let even = self.decode.at([decodes, mean]);
+        let longest = self.decode.at([decodes, f64::from(work.decode_longest)]);
+        even + self.tail * (TAIL_SEQUENCES / decodes).min(1.0) * (longest - even).max(0.0)
+    }
+
+    /// All prompts of the step as one with as many tokens and as many pairs. Where even one without context would have
+    /// more pairs, since the prompts are several, that one's cost is taken in proportion.
+    fn prompts(&self, work: &Work, at: impl Fn(f64, f64) -> f64) -> f64 {
+        let tokens = f64::from(work.prompt_tokens);
+        let pairs = float(work.prompt_pairs);
+        let alone = tokens * (tokens + 1.0) / 2.0;
+        if pairs >= alone {
+            return at(tokens, (pairs - alone) / tokens);
+        }
+        let least = at(self.prompt.first(), 0.0);
+        least + (at(tokens, 0.0) - least).max(0.0) * pairs / alone
+    }
+}

@@ -1,0 +1,58 @@
+//! The few numbers by which a machine differs from what its data sheet and others' measurements let expect.
+
+use std::ops::{Index, IndexMut};
+
+/// A group of terms that are wrong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Factor {
+    /// Reading weights: layers with a single token, the output head.
+    Weights,
+    /// What further tokens add to the layers.
+    Compute,
+    Attention,
+    /// Launching what no graph holds.
+    Launch,
+    /// The host's share of a step.
+    Host,
+    /// Parsing, tokenising, streaming.
+    Frontend,
+}
+
+impl Factor {
+    pub const ALL: [Self; 6] =
+        [Self::Weights, Self::Compute, Self::Attention, Self::Launch, Self::Host, Self::Frontend];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Weights => "weights",
+            Self::Compute => "compute",
+            Self::Attention => "attention",
+            Self::Launch => "launch",
+            Self::Host => "host",
+            Self::Frontend => "frontend",
+        }
+    }
+}
+
+/// One factor for each group, 1 where nothing else is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factors([f64; Factor::ALL.len()]);
+
+impl Factors {
+    pub const ONE: Self = Self([1.0; Factor::ALL.len()]);
+}
+
+impl Index<Factor> for Factors {
+    type Output = f64;
+
+    fn index(&self, factor: Factor) -> &f64 {
+        &self.0[factor as usize]
+    }
+}
+
+impl IndexMut<Factor> for Factors {
+    fn index_mut(&mut self, factor: Factor) -> &mut f64 {
+        &mut self.0[factor as usize]
+    }
+}

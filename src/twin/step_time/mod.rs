@@ -1,0 +1,329 @@
+//! How long one step takes: what the device computes and what the host does for it, in physical terms.
+//!
+//! | term | what it is | from |
+//! |---|---|---|
+//! | linear | weights read once, every token multiplied with them | bytes, operations |
+//! | attention | cached tokens read by decodes, pairs of prompt tokens | bytes, operations |
+//! | sampling | output head and sampler, for each sequence | bytes, operations |
+//! | launch | kernels between the pieces of a graph, or all of them | measured, for each layer |
+//! | communication | all-reduces and sends between devices | bytes, latency |
+//! | host | scheduling, input preparation, output, for step and sequence | measured |
+//!
+//! `device = linear + attention + sampling + launch + communication`. A step takes `device + host`, and with asynchronous
+//! scheduling, where the host prepares the next step meanwhile, the larger of the two. Every term costs O(1).
+//!
+//! Not modelled: clocks that fall under load, kernels chosen anew from one batch size to the next, the first steps after
+//! a start, experts (their weights count as dense ones), and that an API server without a core of its own delays the engine.
+
+mod attention;
+mod curve;
+mod factors;
+mod graph;
+mod grid;
+mod parallel;
+
+use std::time::Duration;
+
+use super::batch::Work;
+use super::device::DevicePreset;
+use super::memory::kv_bytes_per_token;
+use super::settings::{Policy, Settings};
+use crate::facts::ModelShape;
+
+pub(crate) use attention::{Attention, Measured};
+pub(crate) use curve::Curve;
+pub use factors::{Factor, Factors};
+use graph::Graphs;
+pub(crate) use grid::Grid;
+use parallel::Communication;
+pub use parallel::Parallel;
+
+/// Seconds of host work for each sequence of a step: sampling parameters, detokenization, output.
+const SEQUENCE_HOST_S: f64 = 6e-6;
+/// V0 prepares its batches in Python, sequence by sequence.
+const V0_SEQUENCE_HOST_S: f64 = 25e-6;
+/// Seconds of host work for each block in the block tables.
+const BLOCK_HOST_S: f64 = 4e-9;
+/// Seconds of host work to hash one prompt token for prefix caching.
+const HASH_HOST_S: f64 = 25e-9;
+/// Seconds of a step's host work where only a profile of the device is known.
+const STEP_HOST_S: f64 = 1.0e-3;
+/// Passes of the sampler over its 32-bit logits.
+const SAMPLER_PASSES: f64 = 6.0;
+/// How many times as long a layer's launch takes in eager mode, where Python calls every kernel, as compiled.
+const EAGER: f64 = 4.0;
+/// Seconds of a layer's launch where only a profile of the device is known: between those of the presets.
+const LAYER_LAUNCH_S: f64 = 75e-6;
+/// Seconds that the API server takes to parse, check and hand over a request.
+const REQUEST_S: f64 = 1.5e-3;
+/// Seconds to tokenise what makes one token.
+const TOKENISE_S: f64 = 1e-6;
+/// Seconds from the engine's token to the client's, and for each stream that has one at the same time.
+const DELIVER_S: f64 = 0.3e-3;
+const STREAM_S: f64 = 20e-6;
+
+/// The step-time model of one model on one device, or on several that hold it together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepTime {
+    linear: Curve,
+    sampling: Curve,
+    attention: Attention,
+    /// Devices among which attention is divided.
+    shares: f64,
+    graphs: Graphs,
+    /// Of a step that is not one captured graph.
+    launch_s: f64,
+    /// Of a step whose kernels Python launches one by one; 0 when compiled.
+    eager_s: f64,
+    communication: Communication,
+    host: Host,
+    frontend: Frontend,
+    factors: Factors,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Host {
+    step_s: f64,
+    sequence_s: f64,
+    block_s: f64,
+    hash_s: f64,
+    overlapped: bool,
+}
+
+/// Outside of the engine's loop, in seconds.
+#[derive(Clone, Debug, PartialEq)]
+struct Frontend {
+    request: f64,
+    prompt_token: f64,
+    delivery: f64,
+    stream: f64,
+}
+
+/// One step, term by term, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Parts {
+    pub linear_s: f64,
+    pub attention_s: f64,
+    pub sampling_s: f64,
+    pub launch_s: f64,
+    pub communication_s: f64,
+    pub host_s: f64,
+    /// Of the whole step; less than the sum where host and device work at the same time.
+    pub total_s: f64,
+}
+
+/// A model whose `config.json` leaves out what the twin needs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("config.json does not give {0}")]
+pub struct IncompleteShape(pub &'static str);
+
+impl StepTime {
+    /// From the model's shape and a device's rates.
+    ///
+    /// # Errors
+    /// When the shape lacks a size.
+    pub fn new(model: &ModelShape, device: &DevicePreset, settings: &Settings) -> Result<Self, IncompleteShape> {
+        Self::on_several(model, device, settings, Parallel::NONE)
+    }
+
+    /// The same on several devices. Each computes its share; the stages of a pipeline work on as many parts of the
+    /// batch at once, and each of them reads its weights for each part.
+    ///
+    /// # Errors
+    /// When the shape lacks a size.
+    pub fn on_several(
+        model: &ModelShape,
+        device: &DevicePreset,
+        settings: &Settings,
+        parallel: Parallel,
+    ) -> Result<Self, IncompleteShape> {
+        let get = |value: Option<u64>, name| value.map(float).ok_or(IncompleteShape(name));
+        let parameters = get(model.dense_parameters(), "all sizes of its layers")?;
+        let kv_bytes = get(kv_bytes_per_token(model, settings.cache_dtype_bytes), "the size of its key/value heads")?;
+        let layers = get(model.layers, "num_hidden_layers")?;
+        let hidden = get(model.hidden_size, "hidden_size")?;
+        let vocabulary = get(model.vocab_size, "vocab_size")?;
+        let heads = get(model.attention_heads, "num_attention_heads")? * get(model.head_dim, "head_dim")?;
+        let dtype = float(model.dtype_bytes);
+        let tensor = f64::from(parallel.tensor.max(1));
+        let stages = f64::from(parallel.pipeline.max(1));
+        let bandwidth = device.bandwidth * device.bandwidth_efficiency;
+        let compute = device.compute * device.compute_efficiency;
+        // Embedding rows are looked up; the output head is read whole but multiplied for sampled positions only.
+        let embeddings = hidden * vocabulary * if model.tied_embeddings { 1.0 } else { 2.0 };
+        let layer_parameters = (parameters - embeddings) / tensor;
+        let head = hidden * vocabulary / tensor;
+        // Small blocks make for many small reads of the cache.
+        let paging = 1.0 + 1.0 / f64::from(settings.block_size.max(1));
+        let v0 = settings.policy == Policy::V0;
+        let launch_s = layers * device.layer_launch_s;
+        Ok(Self {
+            linear: Curve::Roofline {
+                read_s: layer_parameters * dtype / bandwidth,
+                row_s: 2.0 * layer_parameters / compute / stages,
+            },
+            sampling: Curve::Roofline {
+                read_s: head * dtype / bandwidth,
+                row_s: 2.0 * head / compute + SAMPLER_PASSES * 4.0 * vocabulary / bandwidth,
+            },
+            attention: Attention::Formula(attention::Formula {
+                floor_s: layers * device.attention_floor_s * tensor * stages,
+                sequence_s: layers * device.attention_sequence_s * tensor,
+                read_s: kv_bytes * paging / (device.bandwidth * device.cache_efficiency),
+                mixed: device.mixed_reading,
+                // Scores and weighted sum, two operations each.
+                pair_s: 4.0 * layers * heads / (device.compute * device.attention_efficiency),
+            }),
+            shares: tensor * stages,
+            graphs: if device.cpu || settings.eager { Graphs::NONE } else { Graphs::of(settings.max_num_seqs) },
+            launch_s,
+            eager_s: if settings.eager && !device.cpu { launch_s * EAGER } else { 0.0 },
+            communication: Communication::new(
+                parallel,
+                layers,
+                hidden * dtype,
+                device.link_latency_s,
+                device.link_bandwidth,
+            ),
+            host: Host {
+                step_s: device.step_overhead_s * if v0 { 1.5 } else { 1.0 },
+                sequence_s: if v0 { V0_SEQUENCE_HOST_S } else { SEQUENCE_HOST_S },
+                ..Host::new(settings)
+            },
+            frontend: Frontend::USUAL,
+            factors: Factors::ONE,
+        })
+    }
+
+    /// From measured kernels.
+    pub(crate) fn measured(
+        linear: Curve,
+        sampling: Curve,
+        attention: Measured,
+        layers: f64,
+        settings: &Settings,
+    ) -> Self {
+        Self {
+            linear,
+            sampling,
+            attention: Attention::Measured(Box::new(attention)),
+            shares: 1.0,
+            graphs: if settings.eager { Graphs::NONE } else { Graphs::of(settings.max_num_seqs) },
+            launch_s: layers * LAYER_LAUNCH_S,
+            eager_s: if settings.eager { layers * LAYER_LAUNCH_S * EAGER } else { 0.0 },
+            communication: Communication::new(Parallel::NONE, layers, 0.0, 0.0, 1.0),
+            host: Host::new(settings),
+            frontend: Frontend::USUAL,
+            factors: Factors::ONE,
+        }
+    }
+
+    /// Whether the host prepares a step while the device computes the one before (`--async-scheduling`).
+    #[must_use]
+    pub fn overlapped(mut self, overlapped: bool) -> Self {
+        self.host.overlapped = overlapped;
+        self
+    }
+
+    #[must_use]
+    pub fn is_overlapped(&self) -> bool {
+        self.host.overlapped
+    }
+
+    /// As the engine itself sees its requests, without an API server before it.
+    #[must_use]
+    pub fn without_frontend(mut self) -> Self {
+        self.frontend = Frontend { request: 0.0, prompt_token: 0.0, delivery: 0.0, stream: 0.0 };
+        self
+    }
+
+    /// The same with each group of terms so many times as long; what was there before is replaced.
+    #[must_use]
+    pub fn scaled(mut self, factors: Factors) -> Self {
+        self.factors = factors;
+        self
+    }
+
+    #[must_use]
+    pub fn factors(&self) -> Factors {
+        self.factors
+    }
+
+    /// The time from the start of a step to its tokens.
+    #[must_use]
+    pub fn of(&self, work: &Work) -> Duration {
+        duration(self.parts(work).total_s)
+    }
+
+    /// The same, term by term.
+    #[must_use]
+    pub fn parts(&self, work: &Work) -> Parts {
+        let factors = &self.factors;
+        let padded = self.graphs.padded(work.tokens);
+        let whole_graph = padded.is_some() && work.prompt_tokens == 0;
+        let rows = f64::from(padded.unwrap_or(work.tokens).max(1));
+        let base = self.linear.base();
+        let linear_s = base * factors[Factor::Weights] + (self.linear.at(rows) - base) * factors[Factor::Compute];
+        // Logits are computed for the last token of every sequence, also where a prompt is not yet complete, and for each
+        // draft.
+        let sampling_s = self.sampling.at(f64::from((work.sequences + work.drafts).max(1))) * factors[Factor::Weights];
+        let attention_s = self.attention.time(work) / self.shares * factors[Factor::Attention];
+        let launch_s = if whole_graph { 0.0 } else { self.launch_s * factors[Factor::Launch] };
+        let communication_s = self.communication.time(rows);
+        let device = linear_s + sampling_s + attention_s + communication_s + launch_s;
+        let device = device.max(self.eager_s * factors[Factor::Launch]);
+        let host_s = self.host.time(work) * factors[Factor::Host];
+        let total_s = if self.host.overlapped { device.max(host_s) } else { device + host_s };
+        Parts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s }
+    }
+
+    /// The time from the client's sending to the engine's having a request: parsing and tokenising.
+    #[must_use]
+    pub fn before_engine(&self, prompt_len: u32) -> Duration {
+        let Frontend { request, prompt_token, .. } = &self.frontend;
+        duration((request + prompt_token * f64::from(prompt_len)) * self.factors[Factor::Frontend])
+    }
+
+    /// The time from a token to its client, when so many sequences have one.
+    #[must_use]
+    pub fn after_engine(&self, sequences: u32) -> Duration {
+        let Frontend { delivery, stream, .. } = &self.frontend;
+        // On average half of the others are served before.
+        duration((delivery + stream * f64::from(sequences) / 2.0) * self.factors[Factor::Frontend])
+    }
+}
+
+impl Host {
+    fn new(settings: &Settings) -> Self {
+        Self {
+            step_s: STEP_HOST_S,
+            sequence_s: SEQUENCE_HOST_S,
+            block_s: BLOCK_HOST_S,
+            hash_s: if settings.prefix_caching { HASH_HOST_S } else { 0.0 },
+            overlapped: false,
+        }
+    }
+
+    fn time(&self, work: &Work) -> f64 {
+        self.step_s
+            + self.sequence_s * f64::from(work.sequences)
+            + self.block_s * float(work.blocks)
+            + self.hash_s * f64::from(work.prompt_tokens)
+    }
+}
+
+impl Frontend {
+    const USUAL: Self = Self { request: REQUEST_S, prompt_token: TOKENISE_S, delivery: DELIVER_S, stream: STREAM_S };
+}
+
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
+fn float(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! The presets, uncalibrated, against others' measurements: time per token at a steady number of clients.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+use setpoint::facts::ModelShape;
+use setpoint::twin::{DevicePreset, Engine, Parallel, Policy, Reply, Scheduling, Settings, StepTime, drive};
+use setpoint::workload::Random;
+
+use super::support::{root, say_skipped};
+
+/// A table of `shared/data` beside the project's root.
+fn table(name: &str) -> Option<Vec<BTreeMap<String, String>>> {
+    let path = root().parent()?.join("shared/data").join(name);
+    let Ok(mut reader) = csv::Reader::from_path(&path) else {
+        say_skipped(&format!("{} is not there", path.display()));
+        return None;
+    };
+    Some(reader.deserialize().map(|row| row.unwrap()).collect())
+}
+
+fn number(row: &BTreeMap<String, String>, key: &str) -> f64 {
+    row[key].parse().unwrap()
+}
+
+fn step_time(model: &str, device: &str, tensor: u32) -> (Settings, StepTime) {
+    let model = ModelShape::read(&root().join("tests/fixtures/models").join(model)).unwrap();
+    let settings = Settings {
+        policy: Policy::V1,
+        max_model_len: 8192,
+        max_num_seqs: 256,
+        max_num_batched_tokens: 8192,
+        block_size: 16,
+        num_blocks: 100_000,
+        chunked_prefill: true,
+        prefix_caching: true,
+        scheduler_delay_factor: 0.0,
+        eager: false,
+        cache_dtype_bytes: None,
+        scheduling: Scheduling::default(),
+    };
+    let device = DevicePreset::find(device).unwrap();
+    let step_time = StepTime::on_several(&model, device, &settings, Parallel { tensor, pipeline: 1 }).unwrap();
+    (settings, step_time)
+}
+
+/// Mean TPOT in milliseconds of `requests` requests, from clients each of whom asks again once it is answered.
+fn tpot_ms(engine: &(Settings, StepTime), len: u32, clients: u32, requests: u32) -> f64 {
+    let (settings, step_time) = engine;
+    let workload = Random { input_len: len, output_len: len, vocab_size: 1000, seed: 1 };
+    let mut engine = Engine::new(settings.clone()).unwrap();
+    let replies = drive(&mut engine, step_time, &workload, requests.into(), clients.into()).unwrap();
+    let decoding = |reply: &Reply| reply.finished().saturating_sub(reply.asked + reply.ttft);
+    let sum: Duration = replies.iter().map(decoding).sum();
+    sum.as_secs_f64() * 1e3 / f64::from(requests) / f64::from(len - 1)
+}
+
+/// Prints a table; the errors are those of logarithms.
+fn assert_close(title: &str, rows: &[(u32, f64, f64)], typical: f64, largest: f64) {
+    let show = |text: &str| {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    };
+    show(&format!("{title}\n  clients   measured ms    twin ms    error"));
+    let mut errors = Vec::new();
+    for (clients, measured, twin) in rows {
+        show(&format!("  {clients:>7} {measured:>13.2} {twin:>10.2} {:>+7.1} %", (twin / measured - 1.0) * 100.0));
+        errors.push((twin / measured).ln().abs());
+    }
+    errors.sort_by(f64::total_cmp);
+    assert!(errors.len() > 1, "no rows");
+    assert!(errors[errors.len() / 2] < typical && errors[errors.len() - 1] < largest, "{title}: {errors:?}");
+}
+
+#[test]
+fn the_l40s_decodes_as_fast_as_was_measured() {
+    let Some(rows) = table("vllm-optimization-bench-l40s/rows.csv") else { return };
+    let is = |row: &BTreeMap<String, String>, key: &str, value: &str| row[key] == value;
+    let mut seen = BTreeMap::new();
+    for row in &rows {
+        if is(row, "workload", "chat")
+            && is(row, "precision", "bf16")
+            && is(row, "speculative", "none")
+            && is(row, "max_num_seqs", "256")
+        {
+            let measured = (number(row, "tpot_ms_mean"), row["completed"].parse().unwrap());
+            seen.entry(row["concurrency"].parse().unwrap()).or_insert(measured);
+        }
+    }
+    // 0.24 schedules asynchronously by default.
+    let (settings, step_time) = step_time("llama-3.1-8b", "l40s", 1);
+    let engine = (settings, step_time.overlapped(true));
+    let row = |(clients, (measured, requests))| (clients, measured, tpot_ms(&engine, 256, clients, requests));
+    let rows: Vec<_> = seen.into_iter().map(row).collect();
+    assert_close("Llama 3.1 8B on an L40S", &rows, 0.1, 0.2);
+}
+
+#[test]
+fn two_h100s_decode_together_as_fast_as_was_measured() {
+    let Some(rows) = table("aiconfigurator/e2e_silicon_vllm_agg.csv") else { return };
+    let mut seen = BTreeMap::new();
+    for row in &rows {
+        let dense = row["model_path"].ends_with("Qwen3-32B") && row["system"] == "h100_sxm";
+        if dense && row["isl"] == "1024" && row["osl"] == "1024" && row["tp_size"] == "2.0" {
+            seen.insert(row["concurrency"].parse::<u32>().unwrap(), number(row, "silicon_tpot_ms"));
+        }
+    }
+    // 0.12 does not schedule asynchronously by default.
+    let engine = step_time("qwen3-32b", "h100", 2);
+    let row = |(clients, measured)| (clients, measured, tpot_ms(&engine, 1024, clients, 3 * clients));
+    let rows: Vec<_> = seen.into_iter().map(row).collect();
+    assert_close("Qwen3 32B on two H100", &rows, 0.1, 0.2);
+}
