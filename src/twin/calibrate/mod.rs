@@ -46,7 +46,7 @@ pub struct Observed {
     pub times: Option<Times>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CalibrateError {
     #[error("{observed} observed requests, at least {least} are needed")]
     TooFew { observed: usize, least: usize },

@@ -57,7 +57,7 @@ impl Times {
 }
 
 /// A load that these settings cannot serve.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReplayError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
