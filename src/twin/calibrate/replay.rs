@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::twin::engine::{AddError, Engine};
+use crate::twin::ask::AddError;
+use crate::twin::engine::Engine;
 use crate::twin::sequence::RequestId;
 use crate::twin::settings::{Settings, SettingsError};
 use crate::twin::step_time::StepTime;

@@ -126,8 +126,8 @@ impl StepTime {
         Self::on_several(model, device, settings, Parallel::NONE)
     }
 
-    /// The same on several devices. Each computes its share; the stages of a pipeline work on as many parts of the
-    /// batch at once, and each of them reads its weights for each part.
+    /// The same on several devices, of which each computes its share of a layer. A step goes through the stages of a pipeline
+    /// one after the other; that several steps are under way at once is for [`Drive`](crate::twin::Drive) to say.
     ///
     /// # Errors
     /// When the shape lacks a size.
@@ -146,7 +146,6 @@ impl StepTime {
         let heads = get(model.attention_heads, "num_attention_heads")? * get(model.head_dim, "head_dim")?;
         let dtype = float(model.dtype_bytes);
         let tensor = f64::from(parallel.tensor.max(1));
-        let stages = f64::from(parallel.pipeline.max(1));
         let bandwidth = device.bandwidth * device.bandwidth_efficiency;
         let compute = device.compute * device.compute_efficiency;
         // Embedding rows are looked up; the output head is read whole but multiplied for sampled positions only.
@@ -160,21 +159,21 @@ impl StepTime {
         Ok(Self {
             linear: Curve::Roofline {
                 read_s: layer_parameters * dtype / bandwidth,
-                row_s: 2.0 * layer_parameters / compute / stages,
+                row_s: 2.0 * layer_parameters / compute,
             },
             sampling: Curve::Roofline {
                 read_s: head * dtype / bandwidth,
                 row_s: 2.0 * head / compute + SAMPLER_PASSES * 4.0 * vocabulary / bandwidth,
             },
             attention: Attention::Formula(attention::Formula {
-                floor_s: layers * device.attention_floor_s * tensor * stages,
+                floor_s: layers * device.attention_floor_s * tensor,
                 sequence_s: layers * device.attention_sequence_s * tensor,
                 read_s: kv_bytes * paging / (device.bandwidth * device.cache_efficiency),
                 mixed: device.mixed_reading,
                 // Scores and weighted sum, two operations each.
                 pair_s: 4.0 * layers * heads / (device.compute * device.attention_efficiency),
             }),
-            shares: tensor * stages,
+            shares: tensor,
             graphs: if device.cpu || settings.eager { Graphs::NONE } else { Graphs::of(settings.max_num_seqs) },
             launch_s,
             eager_s: if settings.eager && !device.cpu { launch_s * EAGER } else { 0.0 },
@@ -300,7 +299,7 @@ impl Host {
             sequence_s: SEQUENCE_HOST_S,
             block_s: BLOCK_HOST_S,
             hash_s: if settings.prefix_caching { HASH_HOST_S } else { 0.0 },
-            overlapped: false,
+            overlapped: settings.scheduling.async_scheduling,
         }
     }
 

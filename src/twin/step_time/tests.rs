@@ -115,9 +115,8 @@ fn two_devices_are_faster_than_one_and_slower_than_half_of_it() {
     for work in [decode(64, 1000), prefill(4096)] {
         let (one, two, staged) = (of(1, 1, &work), of(2, 1, &work), of(1, 2, &work));
         assert!(two < one && two > 0.5 * one, "{one} {two}");
-        assert!(staged < one && staged > 0.5 * one, "{one} {staged}");
+        assert!(staged > one && staged < 1.05 * one, "what is handed on comes on top: {one} {staged}");
     }
-    assert!(of(1, 2, &decode(1, 10)) > 0.99 * of(1, 1, &decode(1, 10)), "all stages read all weights for one token");
 }
 
 #[test]
