@@ -63,9 +63,9 @@ fn a_server_that_stands_still_in_the_measured_window_is_a_hang_long_before_reque
 
 #[test]
 fn a_server_that_is_slow_and_at_work_is_no_hang() {
-    // The first token comes after eight steps of a quarter of a second; meanwhile only the cache is seen to fill.
-    let text = study("exec $engine \"$@\" --max-num-batched-tokens 64").replace("\"200\"", "\"0.03\"");
-    let text = text.replace("input_len = 32", "input_len = 512").replace("output_len = 8", "output_len = 2");
+    // The first token comes after sixteen steps of a tenth of a second; meanwhile only the cache is seen to fill.
+    let text = study("exec $engine \"$@\" --max-num-batched-tokens 64").replace("\"200\"", "\"0.1\"");
+    let text = text.replace("input_len = 32", "input_len = 1024").replace("output_len = 8", "output_len = 2");
     let text = text.replace("requests = 16", "requests = 2").replace("warmup = 4", "warmup = 0");
     let workplace = Workplace::with_study(&text);
     let tuned = workplace.run(&["tune", "study.toml"]);
