@@ -109,7 +109,8 @@ impl Tuner<'_> {
             if !self.wait_for_memory(place).await {
                 return Ok(ControlFlow::Break(Ending::Interrupted));
             }
-            let (begin, started_at) = (Instant::now(), now());
+            // In this order a trial never seems to end after it has.
+            let (started_at, begin) = (now(), Instant::now());
             let ports = place.ports().map_err(TuneError::Port)?;
             let variables = self.variables(place, &ports, config);
             let filling = self.filling(place, &ports, &log, &variables);
