@@ -45,22 +45,13 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::objective::Score;
-    use crate::trial::{Launch, Outcome, Trial};
+    use crate::trial::{Outcome, Trial};
 
     #[test]
     fn who_proposed_a_trial_is_its_last_column() {
-        let trial = Trial {
-            number: 3,
-            proposed_by: "interference".to_owned(),
-            config: Config::new().with("max-num-seqs", 8_i64),
-            launch: Launch::default(),
-            started_at: String::new(),
-            startup_s: None,
-            elapsed_s: 1.5,
-            engine_version: None,
-            log: None,
-            outcome: Outcome::Measured(Measurement::default()),
-        };
+        let config = Config::new().with("max-num-seqs", 8_i64);
+        let outcome = Outcome::Measured(Measurement::default());
+        let trial = Trial { config, ..Trial::example(3, "interference", outcome) };
         let csv = trials_csv(&[Scored { trial, score: Score::Feasible { value: 7.0 } }]).unwrap();
         let [header, row] = csv.lines().collect::<Vec<_>>()[..] else { panic!("{csv}") };
         assert!(header.starts_with("trial,state,") && header.ends_with(",proposed_by"), "{header}");

@@ -21,16 +21,7 @@ const ATTEMPTS: usize = 200;
 /// # Errors
 /// When no port of the range could be bound.
 pub fn free_port() -> std::io::Result<u16> {
-    let mut rng = rand::rng();
-    let mut last = None;
-    for _ in 0..ATTEMPTS {
-        let port = rng.random_range(RANGE);
-        match TcpListener::bind((HOST, port)) {
-            Ok(_) => return Ok(port),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into()))
+    Ports::take(1).map(|ports| ports.serving())
 }
 
 /// Consecutive ports of one launch, for it to serve on and for what its processes tell each other. Until they are dropped no

@@ -315,18 +315,8 @@ mod tests {
     use crate::trial::{Failure, FailureKind, Measurement, Rejection};
 
     fn trial(number: u32, outcome: Outcome) -> Trial {
-        Trial {
-            number,
-            proposed_by: "random".to_owned(),
-            config: Config::new().with("max-num-seqs", i64::from(number)),
-            launch: Launch::default(),
-            started_at: now(),
-            startup_s: None,
-            elapsed_s: 1.0,
-            engine_version: None,
-            log: None,
-            outcome,
-        }
+        let config = Config::new().with("max-num-seqs", i64::from(number));
+        Trial { config, ..Trial::example(number, "random", outcome) }
     }
 
     fn measured(number: u32) -> Trial {

@@ -60,6 +60,25 @@ pub struct Trial {
 }
 
 #[cfg(test)]
+impl Trial {
+    /// One with this outcome, of which nothing else matters.
+    pub(crate) fn example(number: u32, proposed_by: &str, outcome: Outcome) -> Self {
+        Self {
+            number,
+            proposed_by: proposed_by.to_owned(),
+            config: Config::new(),
+            launch: Launch::default(),
+            started_at: "2026-01-02T03:04:05.678Z".to_owned(),
+            startup_s: None,
+            elapsed_s: 1.0,
+            engine_version: None,
+            log: None,
+            outcome,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

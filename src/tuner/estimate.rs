@@ -188,9 +188,8 @@ fn guess(job: &Job, device: Device) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::objective::Score;
-    use crate::trial::{Failure, FailureKind, Launch, Measurement, Rejection, Trial};
+    use crate::trial::{Failure, FailureKind, Measurement, Rejection, Trial};
 
     #[test]
     fn the_total_is_what_limits_first_and_the_last_trial_is_finished() {
@@ -214,20 +213,9 @@ mod tests {
 
     #[test]
     fn launches_that_the_budget_does_not_pay_for_leave_it_as_it_is() {
-        let scored = |proposed_by: &str, outcome| {
-            let trial = Trial {
-                number: 0,
-                proposed_by: proposed_by.to_owned(),
-                config: Config::new(),
-                launch: Launch::default(),
-                started_at: String::new(),
-                startup_s: None,
-                elapsed_s: 1.0,
-                engine_version: None,
-                log: None,
-                outcome,
-            };
-            Scored { trial, score: Score::Failed }
+        let scored = |proposed_by: &str, outcome| Scored {
+            trial: Trial::example(0, proposed_by, outcome),
+            score: Score::Failed,
         };
         let measured = || Outcome::Measured(Measurement::default());
         let failed = Outcome::Failed(Failure { kind: FailureKind::Crash, message: String::new() });

@@ -68,6 +68,8 @@ fn tune(workplace: &Workplace) -> Option<i32> {
 #[test]
 fn two_hundred_trials_on_eight_slots_have_no_port_and_no_file_in_common() {
     let text = study("", "trials = 200\nconfirm = 0", "count = 8");
+    // A start takes longer than it takes to begin eight on a busy machine.
+    let text = text.replace("\"0.02\"", "\"0.4\"");
     let many = "low = 1\nhigh = 400".to_owned();
     let text = text.replace("scale = \"pow2\"\nlow = 1\nhigh = 16", &many);
     let workplace = Workplace::with_study(&text);
@@ -97,8 +99,7 @@ fn two_hundred_trials_on_eight_slots_have_no_port_and_no_file_in_common() {
         let addresses: Vec<_> = log.lines().filter(|line| line.contains("Starting vLLM server on")).collect();
         assert!(addresses.len() == 1 && addresses[0].ends_with(&format!(":{first}")), "{addresses:?}");
     }
-    // When one begins, others may just have ended and not yet be followed.
-    assert!((6..=8).contains(&most), "{most} at a time");
+    assert_eq!(most, 8, "at a time");
     let logs = trials.iter().filter_map(|trial| trial["log"].as_str()).collect::<std::collections::BTreeSet<_>>();
     assert_eq!(logs.len(), 208);
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);

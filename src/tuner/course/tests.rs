@@ -12,7 +12,7 @@ use super::*;
 use crate::facts::Host;
 use crate::job::Job;
 use crate::store::{Incident, Store};
-use crate::trial::{Failure, Launch, Measurement};
+use crate::trial::{Failure, Measurement};
 use crate::tuner::trial::failed;
 use crate::tuner::{Inquiry, Slots, detect};
 
@@ -92,18 +92,8 @@ fn pretended(proposal: &Proposal, place: &Place, chances: Chances) -> Trial {
         let total_output_tokens = (1000 + sum % 1000) / if is_slow { 2 } else { 1 };
         Outcome::Measured(Measurement { duration_s: 1.0, completed: 9, total_output_tokens, ..Measurement::default() })
     };
-    Trial {
-        number: proposal.number,
-        proposed_by: proposal.proposed_by.clone(),
-        config: proposal.config.clone(),
-        launch: Launch::default(),
-        started_at: String::new(),
-        startup_s: Some(1.0),
-        elapsed_s: 2.0,
-        engine_version: None,
-        log: None,
-        outcome,
-    }
+    let config = proposal.config.clone();
+    Trial { config, startup_s: Some(1.0), ..Trial::example(proposal.number, &proposal.proposed_by, outcome) }
 }
 
 fn pause(number: u32) -> Box<Pause> {

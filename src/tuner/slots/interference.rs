@@ -55,24 +55,11 @@ impl Interference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::objective::Score;
-    use crate::trial::{Launch, Measurement, Outcome, Trial};
+    use crate::trial::{Measurement, Outcome, Trial};
 
     fn scored(score: Score) -> Scored {
-        let trial = Trial {
-            number: 0,
-            proposed_by: CROWD.to_owned(),
-            config: Config::new(),
-            launch: Launch::default(),
-            started_at: String::new(),
-            startup_s: None,
-            elapsed_s: 1.0,
-            engine_version: None,
-            log: None,
-            outcome: Outcome::Measured(Measurement::default()),
-        };
-        Scored { trial, score }
+        Scored { trial: Trial::example(0, CROWD, Outcome::Measured(Measurement::default())), score }
     }
 
     fn feasible(value: f64) -> Scored {
