@@ -34,7 +34,7 @@ mod tests;
 pub use ask::{AddError, Ask, Tokens};
 pub use batch::{Batch, Item, Work};
 pub use calibrate::{
-    CalibrateError, Calibration, Counted, Load, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
+    CalibrateError, Calibration, Load, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
 };
 pub use device::DevicePreset;
 pub use drive::{Drive, Observer, Reply, Seen, drive};
@@ -44,7 +44,7 @@ pub use memory::{MemoryPlan, kv_blocks};
 pub use profile::{LayerProfile, ProfileError};
 pub use sequence::RequestId;
 pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
-pub use source::Arrival;
+pub use source::{Arrival, tokens};
 pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
 
 /// The shape of Llama 3 8B.
