@@ -78,13 +78,27 @@ fn prefixed(prefix: u32, shared: u32, name: u32, len: u32) -> Vec<u32> {
 struct Pair {
     server: Server,
     twin: Twin,
-    /// Real time between two looks at a page.
-    pace: Duration,
+    /// Twins with one rule or one size too many or too few, asked the same: what the pages must contradict.
+    wrong: Vec<(&'static str, Twin)>,
 }
 
+/// Real time between two looks at a page: short at first, so that no plateau is missed on a fast machine, then longer,
+/// because a look takes as long.
+const PACE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(80)];
+
 impl Pair {
-    fn new(server: Server, pace: Duration) -> Self {
-        let pair = Self { server, twin: Twin::new(settings()), pace };
+    fn new(server: Server) -> Self {
+        let right = settings();
+        let scheduling = Scheduling { reserve_full_isl: false, ..right.scheduling.clone() };
+        let wrong = [
+            ("prompts need not fit as a whole", Settings { scheduling, ..right.clone() }),
+            ("one block fewer", Settings { num_blocks: right.num_blocks - 1, ..right.clone() }),
+            ("one place more", Settings { max_num_seqs: right.max_num_seqs + 1, ..right.clone() }),
+            ("one token more in a step", Settings { max_num_batched_tokens: 65, ..right.clone() }),
+            ("no prefix caching", Settings { prefix_caching: false, ..right.clone() }),
+        ];
+        let wrong = wrong.into_iter().map(|(what, settings)| (what, Twin::new(settings))).collect();
+        let pair = Self { server, twin: Twin::new(right), wrong };
         pair.server.pause();
         let page = pair.server.page();
         pair.twin.expect(&page, "before any request");
@@ -94,26 +108,40 @@ impl Pair {
     /// Hands over requests that end after so many tokens, each of them once the one before has arrived.
     fn ask(&mut self, asks: impl IntoIterator<Item = (Vec<u32>, u32)>) {
         for (prompt, output) in asks {
-            self.server.ask(std::slice::from_ref(&prompt), output);
-            self.twin.add(&prompt, output);
+            self.ask_together(&[prompt], output);
         }
+    }
+
+    fn ask_together(&mut self, prompts: &[Vec<u32>], output: u32) {
+        self.server.ask(prompts, output);
+        for prompt in prompts {
+            self.twin.add(prompt, output);
+            self.wrong.iter_mut().for_each(|(_, twin)| twin.add(prompt, output));
+        }
+    }
+
+    /// Lets the server go on for so long, and compares its page.
+    fn look(&mut self, after: Duration, what: &str) -> Page {
+        self.server.resume();
+        std::thread::sleep(after);
+        self.server.pause();
+        let page = self.server.page();
+        self.twin.meet(&page, what);
+        page
     }
 
     /// Lets the server go on and looks at its page now and then, until all requests have ended. Returns what was seen.
     fn run(&mut self, what: &str) -> Vec<Page> {
-        let mut seen = Vec::new();
+        let (mut seen, [mut pace, longest]) = (Vec::new(), PACE);
         loop {
-            self.server.resume();
-            std::thread::sleep(self.pace);
-            self.server.pause();
-            let page = self.server.page();
-            self.twin.meet(&page, what);
-            seen.push(page);
+            seen.push(self.look(pace, what));
+            pace = longest.min(pace * 5 / 4);
             if self.twin.is_idle() {
                 break;
             }
         }
         self.server.take_replies();
+        self.wrong.iter_mut().for_each(|(_, twin)| twin.run());
         println!("{}: {what}: {} looks, {}", self.server.name, seen.len(), self.twin.summary());
         seen
     }
@@ -126,12 +154,13 @@ impl Pair {
         assert!(seen.iter().any(|page| plateau(&page)), "the plateau was never looked at");
     }
 
-    /// Four requests that together need more blocks than there are, and two that wait.
+    /// Requests that grow until four of them need more blocks than there are, and two that wait.
     fn a_cache_too_small(&mut self) {
         let before = self.twin.preemptions();
-        self.ask((20..26).map(|name| (prompt(name, 100), 200)));
+        let lengths = [(30, 300), (60, 250), (96, 220), (31, 310), (200, 150), (64, 200)];
+        self.ask((20..).zip(lengths).map(|(name, (input, output))| (prompt(name, input), output)));
         let seen = self.run("a cache too small");
-        assert!(self.twin.preemptions() > before, "nothing was preempted");
+        assert!(self.twin.preemptions() >= before + 4, "hardly anything was preempted");
         let most = seen.iter().map(|page| page["kv_cache_usage_perc"]).fold(0.0, f64::max);
         assert!(most > 0.9, "the cache was never seen full, {most} at most");
     }
@@ -184,10 +213,7 @@ impl Pair {
     /// Prompts of one HTTP request arrive together; equal ones share their blocks while they are computed.
     fn a_batch_in_one_request(&mut self) {
         let prompts = [70, 71, 72, 70, 73, 70].map(|name| prompt(name, 130));
-        self.server.ask(&prompts, 12);
-        for prompt in &prompts {
-            self.twin.add(prompt, 12);
-        }
+        self.ask_together(&prompts, 12);
         self.run("a batch in one request");
     }
 
@@ -195,15 +221,17 @@ impl Pair {
     fn clients_that_go_away(&mut self) {
         let first = self.server.requests();
         self.ask((80..86).map(|name| (prompt(name, 40), 150)));
-        self.server.resume();
-        std::thread::sleep(self.pace);
-        self.server.pause();
-        self.twin.meet(&self.server.page(), "before clients go away");
+        loop {
+            self.look(PACE[0], "before clients go away");
+            if self.twin.running() == 4 {
+                break;
+            }
+        }
         for which in [1, 5] {
             self.server.hang_up(first + which);
             self.twin.abort(first + which);
         }
-        let page = self.server.page_when(|page| page["num_requests_waiting"] == 1.0);
+        let page = self.server.page_when(|page| page["num_requests_running"] + page["num_requests_waiting"] == 4.0);
         self.twin.meet(&page, "after clients have gone away");
         self.run("clients that go away");
     }
@@ -214,6 +242,10 @@ impl Pair {
         self.prefixes_one_after_the_other();
         self.long_prompts_beside_decodes();
         self.a_batch_in_one_request();
+        let page = self.server.page();
+        for (what, twin) in &self.wrong {
+            assert!(!twin.differences(&page).is_empty(), "the pages do not tell {what}");
+        }
         self.clients_that_go_away();
     }
 }
@@ -221,12 +253,12 @@ impl Pair {
 #[test]
 fn the_counters_of_the_simulated_server_are_the_twin_s() {
     let workplace = Workplace::new();
-    Pair::new(Server::simulated(&workplace, &FLAGS), Duration::from_millis(2)).all();
+    Pair::new(Server::simulated(&workplace, &FLAGS)).all();
 }
 
 #[test]
 fn real_counters_are_the_twin_s_on_crafted_requests() {
     let Some(directory) = installation() else { return };
     let workplace = Workplace::new();
-    Pair::new(Server::real(&directory, &workplace, &FLAGS), Duration::from_millis(15)).all();
+    Pair::new(Server::real(&directory, &workplace, &FLAGS)).all();
 }

@@ -42,6 +42,10 @@ impl Twin {
         self.engine.is_idle()
     }
 
+    pub(super) fn running(&self) -> usize {
+        self.engine.running()
+    }
+
     pub(super) fn counters(&self) -> Counters {
         self.engine.counters()
     }
@@ -76,6 +80,11 @@ impl Twin {
         assert!(apart.is_empty(), "{what}:\n{}", apart.join("\n"));
     }
 
+    pub(super) fn run(&mut self) {
+        while !self.is_idle() && self.step() {}
+        assert!(self.is_idle(), "requests that are never scheduled");
+    }
+
     /// False where nothing could be scheduled.
     fn step(&mut self) -> bool {
         let before = self.counters();
@@ -95,7 +104,7 @@ impl Twin {
     }
 
     /// Where the page says something else.
-    fn differences(&self, page: &Page) -> Vec<String> {
+    pub(super) fn differences(&self, page: &Page) -> Vec<String> {
         let counters = self.counters();
         let [finished, prompts, outputs] = self.finished.map(|number| number as f64);
         let mut expected = vec![
