@@ -157,8 +157,8 @@ impl Term {
 /// Shorter times are not told apart: logs have a line now and then, and clocks of a second.
 const SHORTEST_S: f64 = 0.05;
 
-/// As many starts as are remembered.
-const MEMORY: f64 = 10.0;
+/// As many starts as are remembered: few, since those of one model are alike and those of the next are not.
+const MEMORY: f64 = 4.0;
 
 /// Errors that are larger than so many standard deviations count as these: a machine that was busy otherwise.
 const OUTLIER: f64 = 3.0;
@@ -327,17 +327,25 @@ mod tests {
     #[test]
     fn starts_on_a_cpu_are_predicted_from_those_before_them() {
         let mut model = StartupModel::default();
-        let (mut errors, mut missed) = (Vec::new(), 0);
+        let (mut errors, mut as_before, mut missed) = (Vec::new(), Vec::new(), 0);
         for (number, seconds) in CPU.iter().enumerate() {
             let (forecast, took) = (model.predict(&TINY), seconds.iter().sum::<f64>());
             let error = (forecast.mean_s / took - 1.0).abs();
             missed += usize::from(took < forecast.low_s || forecast.high_s < took);
             assert!(error < if number == 0 { 0.5 } else { 0.25 }, "start {number}: {took} s, {forecast:?}");
-            errors.push(error);
             model.learn(&TINY, &times(seconds));
+            if let Some(next) = CPU.get(number + 1) {
+                as_before.push((took / next.iter().sum::<f64>() - 1.0).abs());
+            }
+            if number > 0 {
+                errors.push(error);
+            }
         }
-        errors.sort_by(f64::total_cmp);
-        assert!(errors[3] < 0.12 && missed <= 1, "{missed} outside of their intervals, {errors:?}");
+        // Better than to take the last one's time, which is all that a single number can do.
+        [&mut errors, &mut as_before].map(|errors| errors.sort_by(f64::total_cmp));
+        let middle = |errors: &[f64]| f64::midpoint(errors[2], errors[3]);
+        assert!(middle(&errors) < middle(&as_before), "{errors:?} {as_before:?}");
+        assert!(missed <= 1, "{missed} of seven are outside of their intervals");
     }
 
     #[test]
