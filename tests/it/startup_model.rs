@@ -101,7 +101,7 @@ fn starts_on_an_l40s_take_as_long_as_those_before_them_say() {
         model.learn(&told.start, &told.phases);
     }
     let percent = |values: &[f64]| 100.0 * median(values.to_vec());
-    let mean = |values: &[f64]| 100.0 * values.iter().sum::<f64>() / values.len() as f64;
+    let mean = |values: &[f64]| 100.0 * values.iter().sum::<f64>() / f64::from(u32::try_from(values.len()).unwrap());
     let inside = 100.0 * f64::from(u32::try_from(inside).unwrap()) / f64::from(u32::try_from(errors.len()).unwrap());
     show(&format!(
         "{} starts on an L40S: median error {:.1} %, mean {:.1} %; from the presets alone {:.1} %, mean {:.1} %; as the last \

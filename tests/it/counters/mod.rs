@@ -14,7 +14,7 @@ use setpoint::flag::FlagTable;
 use setpoint::rule::{Effective, Facts};
 use setpoint::twin::{Policy, Scheduling, Settings};
 
-use server::{Page, Server};
+use server::{Page, Server, count};
 use twin::Twin;
 
 use crate::real_vllm::installation;
@@ -72,6 +72,11 @@ fn prompt(name: u32, len: u32) -> Vec<u32> {
 /// The first `shared` tokens of one name, and the others of another.
 fn prefixed(prefix: u32, shared: u32, name: u32, len: u32) -> Vec<u32> {
     [prompt(prefix, shared), prompt(name, len - shared)].concat()
+}
+
+/// Running and waiting.
+fn requests(page: &Page) -> (u64, u64) {
+    (count(page, "num_requests_running"), count(page, "num_requests_waiting"))
 }
 
 /// One server beside the twin of it, both of which have been asked the same since their start.
@@ -150,8 +155,7 @@ impl Pair {
     fn more_requests_than_sequences(&mut self) {
         self.ask((0..9).map(|name| (prompt(name, 20), 100)));
         let seen = self.run("more requests than sequences");
-        let plateau = |page: &&Page| page["num_requests_running"] == 4.0 && page["num_requests_waiting"] == 5.0;
-        assert!(seen.iter().any(|page| plateau(&page)), "the plateau was never looked at");
+        assert!(seen.iter().any(|page| requests(page) == (4, 5)), "the plateau was never looked at");
     }
 
     /// Requests that grow until four of them need more blocks than there are, and two that wait.
@@ -206,8 +210,8 @@ impl Pair {
         ];
         self.ask(asks);
         let seen = self.run("long prompts beside decodes");
-        let short = |page: &&Page| page["num_requests_running"] < 4.0 && page["num_requests_waiting"] > 0.0;
-        assert!(seen.iter().any(|page| short(&page)), "nobody was seen to wait for blocks");
+        let waits = |page: &Page| matches!(requests(page), (..4, 1..));
+        assert!(seen.iter().any(waits), "nobody was seen to wait for blocks");
     }
 
     /// Prompts of one HTTP request arrive together; equal ones share their blocks while they are computed.
@@ -231,7 +235,7 @@ impl Pair {
             self.server.hang_up(first + which);
             self.twin.abort(first + which);
         }
-        let page = self.server.page_when(|page| page["num_requests_running"] + page["num_requests_waiting"] == 4.0);
+        let page = self.server.page_when(|page| requests(page).0 + requests(page).1 == 4);
         self.twin.meet(&page, "after clients have gone away");
         self.run("clients that go away");
     }

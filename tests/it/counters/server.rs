@@ -31,6 +31,13 @@ fn read(text: &str) -> Page {
     text.lines().filter_map(value).collect()
 }
 
+/// A number of requests.
+pub(super) fn count(page: &Page, name: &str) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small whole number")]
+    let count = page[name] as u64;
+    count
+}
+
 /// What decides the schedule of the model of `examples/setup-vllm-cpu.sh`, and the sizes that the simulation needs.
 pub(super) fn model() -> Json {
     json!({
@@ -174,7 +181,5 @@ impl Server {
 }
 
 fn command(program: &Path) -> Command {
-    #[expect(clippy::disallowed_methods, reason = "the server under test")]
-    let command = Command::new(program);
-    command
+    Command::new(program)
 }
