@@ -27,6 +27,8 @@ mod sequence;
 mod settings;
 mod source;
 mod startup;
+#[cfg(test)]
+mod startup_tests;
 mod step_time;
 #[cfg(test)]
 mod tests;

@@ -74,6 +74,11 @@ fn prefixed(prefix: u32, shared: u32, name: u32, len: u32) -> Vec<u32> {
     [prompt(prefix, shared), prompt(name, len - shared)].concat()
 }
 
+/// How much a count has grown from one page to another.
+fn grown(before: &Page, after: &Page, name: &str) -> u64 {
+    count(after, name) - count(before, name)
+}
+
 /// Running and waiting.
 fn requests(page: &Page) -> (u64, u64) {
     (count(page, "num_requests_running"), count(page, "num_requests_waiting"))
@@ -240,6 +245,47 @@ impl Pair {
         self.run("clients that go away");
     }
 
+    /// Without a pause the clock decides which step a request comes to, so only totals are certain, and what holds of every
+    /// schedule: of the four places none is left empty while somebody waits and blocks are there, so a step has no more than
+    /// four tokens to tell of and, but for the steps before the last client has come and after the queue is empty, no fewer.
+    fn in_their_own_time(mut self) {
+        let (clients, input, output) = (12, 20, 100);
+        let before = self.server.page();
+        self.server.resume();
+        for name in 0..clients {
+            self.server.send(&[prompt(100 + name, input)], output);
+        }
+        let mut seen = Vec::new();
+        while seen
+            .last()
+            .is_none_or(|page| requests(page) != (0, 0) || grown(&before, page, "prompt_tokens_total") == 0)
+        {
+            std::thread::sleep(PACE[0]);
+            seen.push(self.server.page());
+        }
+        self.server.take_replies();
+        // Unlike those before, this page was not written while the engine was at work.
+        let page = self.server.page();
+        let grown = |name: &str| grown(&before, &page, name);
+        let [clients, input, output] = [clients, input, output].map(u64::from);
+        for (name, expected) in [
+            ("prompt_tokens_total", clients * input),
+            ("generation_tokens_total", clients * output),
+            ("request_success_total{length}", clients),
+            ("prefix_cache_queries_total", clients * input),
+            ("prefix_cache_hits_total", 0),
+            ("num_preemptions_total", 0),
+            ("iteration_tokens_total_sum", clients * (input + output)),
+        ] {
+            assert_eq!(grown(name), expected, "{name}");
+        }
+        let (steps, least) = (grown("iteration_tokens_total_count"), clients * output / 4);
+        println!("{}: in their own time: {steps} steps, {least} at least", self.server.name);
+        assert!((least..=least + output).contains(&steps), "{steps} steps for {least} with all places taken");
+        assert!(seen.iter().all(|page| requests(page).0 <= 4), "more ran than may");
+        assert!(seen.iter().any(|page| matches!(requests(page), (4, 1..))), "the plateau was never looked at");
+    }
+
     fn all(mut self) {
         self.more_requests_than_sequences();
         self.a_cache_too_small();
@@ -251,6 +297,7 @@ impl Pair {
             assert!(!twin.differences(&page).is_empty(), "the pages do not tell {what}");
         }
         self.clients_that_go_away();
+        self.in_their_own_time();
     }
 }
 
