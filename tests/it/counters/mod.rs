@@ -20,9 +20,9 @@ use twin::Twin;
 use crate::real_vllm::installation;
 use crate::support::Workplace;
 
-/// 24 blocks that requests can use, 4 requests at a time, 64 tokens a step. The key/value cache of a CPU is counted in
-/// blocks of a multiple of 32 tokens.
-const FLAGS: [&str; 13] = [
+/// 24 blocks that requests can use, 4 requests at a time, 64 tokens a step, of which one prompt among others gets 40; two
+/// blocks stay unused where others run. A CPU's blocks have a multiple of 32 tokens.
+const FLAGS: [&str; 17] = [
     "--enforce-eager",
     "--max-model-len",
     "512",
@@ -34,6 +34,10 @@ const FLAGS: [&str; 13] = [
     "4",
     "--max-num-batched-tokens",
     "64",
+    "--long-prefill-token-threshold",
+    "40",
+    "--watermark",
+    "0.09",
     "--enable-prefix-caching",
     "--disable-uvicorn-access-log",
 ];
@@ -99,12 +103,15 @@ const PACE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(80)
 impl Pair {
     fn new(server: Server) -> Self {
         let right = settings();
-        let scheduling = Scheduling { reserve_full_isl: false, ..right.scheduling.clone() };
+        let other = |scheduling| Settings { scheduling, ..right.clone() };
+        let base = || right.scheduling.clone();
         let wrong = [
-            ("prompts need not fit as a whole", Settings { scheduling, ..right.clone() }),
+            ("prompts need not fit as a whole", other(Scheduling { reserve_full_isl: false, ..base() })),
+            ("prompts may fill a step", other(Scheduling { long_prefill_token_threshold: 0, ..base() })),
+            ("an admission may use every block", other(Scheduling { watermark: 0.0, ..base() })),
             ("one block fewer", Settings { num_blocks: right.num_blocks - 1, ..right.clone() }),
             ("one place more", Settings { max_num_seqs: right.max_num_seqs + 1, ..right.clone() }),
-            ("one token more in a step", Settings { max_num_batched_tokens: 65, ..right.clone() }),
+            ("a quarter more in a step", Settings { max_num_batched_tokens: 80, ..right.clone() }),
             ("no prefix caching", Settings { prefix_caching: false, ..right.clone() }),
         ];
         let wrong = wrong.into_iter().map(|(what, settings)| (what, Twin::new(settings))).collect();
