@@ -11,6 +11,7 @@ mod drive;
 #[cfg(test)]
 mod drive_tests;
 mod engine;
+mod frontend;
 mod memory;
 mod output;
 mod profile;
@@ -36,11 +37,12 @@ mod tests;
 pub use ask::{AddError, Ask, Tokens};
 pub use batch::{Batch, Item, Work};
 pub use calibrate::{
-    Asked, CalibrateError, Calibration, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
+    CalibrateError, Calibration, Counted, Load, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
 };
 pub use device::DevicePreset;
-pub use drive::{Delays, Drive, Observer, Reply, Seen, drive};
+pub use drive::{Drive, Observer, Reply, Seen, drive};
 pub use engine::{Counters, Engine, Event};
+pub use frontend::Frontend;
 pub use memory::{MemoryPlan, kv_blocks};
 pub use profile::{LayerProfile, ProfileError};
 pub use sequence::RequestId;
