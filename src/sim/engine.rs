@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use super::clock::Clock;
-use super::metrics::{Finish, Metrics};
+use super::metrics::{Finish, Metrics, Report};
 use super::stats::StatsLine;
 use crate::twin::{Batch, Engine, RequestId, StepTime};
 
@@ -35,6 +35,8 @@ pub(super) enum Command {
     Abort(RequestId),
     Metrics(oneshot::Sender<String>),
     ResetPrefixCache,
+    /// Whether nothing is to be scheduled until told otherwise; answered once that holds and no step is under way.
+    Pause(bool, oneshot::Sender<()>),
     Stop,
 }
 
@@ -57,6 +59,11 @@ pub(super) struct EngineLoop {
     step_time: StepTime,
     clock: Clock,
     metrics: Metrics,
+    /// As of the last step's end.
+    report: Report,
+    paused: bool,
+    /// Who waits for the steps under way to end.
+    pausing: Vec<oneshot::Sender<()>>,
     stats: StatsLine,
     flights: HashMap<RequestId, Flight>,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -74,7 +81,19 @@ impl EngineLoop {
     ) -> Self {
         let mut ticker = interval_at(Instant::now() + StatsLine::PERIOD, StatsLine::PERIOD);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { engine, step_time, clock, metrics, stats, flights: HashMap::new(), commands, ticker }
+        Self {
+            engine,
+            step_time,
+            clock,
+            metrics,
+            report: Report::default(),
+            paused: false,
+            pausing: Vec::new(),
+            stats,
+            flights: HashMap::new(),
+            commands,
+            ticker,
+        }
     }
 
     /// Runs until told to stop or until nobody can send commands any more.
@@ -83,7 +102,8 @@ impl EngineLoop {
         // Steps under way, and when they end.
         let mut flights = VecDeque::with_capacity(most);
         loop {
-            while flights.len() < most
+            while !self.paused
+                && flights.len() < most
                 && let Some(batch) = self.engine.step(self.clock.now())
             {
                 self.admit(&batch);
@@ -96,6 +116,9 @@ impl EngineLoop {
             let ended = flights.pop_front();
             if let Some((batch, _)) = &ended {
                 self.finish(batch);
+            }
+            if flights.is_empty() {
+                self.settle();
             }
             self.clock.catch_up(ended.is_none());
         }
@@ -115,30 +138,42 @@ impl EngineLoop {
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
-                    Some(command) => if !self.obey(command) { return false },
+                    Some(command) => if !self.obey(command, end.is_none()) { return false },
                     None => return false,
                 },
                 () = timer => return true,
-                _ = self.ticker.tick() => self.stats.write(&self.engine),
+                _ = self.ticker.tick() => self.stats.write(&self.report),
             }
-            if end.is_none() && self.engine.waiting() > 0 {
+            if end.is_none() && !self.paused && !self.engine.is_idle() {
                 return true;
             }
         }
     }
 
-    fn obey(&mut self, command: Command) -> bool {
+    /// Returns false when the loop is to end. `idle`: no step is under way.
+    fn obey(&mut self, command: Command, idle: bool) -> bool {
         match command {
             Command::Add(job) => self.add(job),
             Command::Abort(id) => {
                 self.engine.abort(id);
                 self.drop_flight(id, Finish::Abort);
+                // Where none is under way, the engine takes an empty step to tell its worker of it.
+                if idle {
+                    self.report = Report::of(&self.engine);
+                }
             }
             Command::Metrics(reply) => {
                 // The asker may be gone.
-                let _ = reply.send(self.metrics.render(&self.engine));
+                let _ = reply.send(self.metrics.render(&self.report));
             }
             Command::ResetPrefixCache => self.engine.reset_prefix_cache(),
+            Command::Pause(paused, done) => {
+                self.paused = paused;
+                self.pausing.push(done);
+                if idle || !paused {
+                    self.settle();
+                }
+            }
             Command::Stop => {
                 for flight in self.flights.values() {
                     let _ = flight.updates.send(Update { choice: flight.choice, finish: Some(Finish::Abort) });
@@ -147,6 +182,13 @@ impl EngineLoop {
             }
         }
         true
+    }
+
+    fn settle(&mut self) {
+        for done in self.pausing.drain(..) {
+            // The asker may be gone.
+            let _ = done.send(());
+        }
     }
 
     fn add(&mut self, job: Job) {
@@ -181,7 +223,7 @@ impl EngineLoop {
 
     fn finish(&mut self, batch: &Batch) {
         let now = Instant::now();
-        self.metrics.step(batch.work.tokens);
+        let before = self.engine.counters();
         for event in self.engine.finish(batch) {
             let Some(flight) = self.flights.get_mut(&event.id) else { continue };
             let gap = now - flight.last_token;
@@ -203,6 +245,8 @@ impl EngineLoop {
                 self.drop_flight(event.id, finish);
             }
         }
+        self.report = Report::of(&self.engine);
+        self.metrics.step(&before, &self.report.counters);
     }
 
     fn drop_flight(&mut self, id: RequestId, finish: Finish) {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::facts::EngineVersion;
-use crate::twin::Engine;
+use crate::twin::{Counters, Engine};
 
 /// Bucket bounds in seconds, as vLLM has them.
 const TTFT: &[f64] = &[
@@ -60,10 +60,35 @@ impl Finish {
     }
 }
 
+/// The scheduler as of the end of a step. vLLM's page and log tell of nothing later: a request that has just come is not
+/// waiting yet, and what is being scheduled does not count (`make_stats` of `v1/core/sched/scheduler.py`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Report {
+    pub(super) counters: Counters,
+    pub(super) running: usize,
+    pub(super) waiting: usize,
+    pub(super) kv_usage: f64,
+}
+
+impl Report {
+    pub(super) fn of(engine: &Engine) -> Self {
+        let (running, waiting) = (engine.running(), engine.waiting());
+        Self { counters: engine.counters(), running, waiting, kv_usage: engine.kv_usage() }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
+    pub(super) fn hit_rate(&self) -> f64 {
+        let Counters { prefix_hits, prefix_queries, .. } = self.counters;
+        if prefix_queries == 0 { 0.0 } else { prefix_hits as f64 / prefix_queries as f64 }
+    }
+}
+
 /// What the scheduler does not count itself. Times are real, as a client would measure them.
 #[derive(Debug)]
 pub(super) struct Metrics {
     version: EngineVersion,
+    /// Tokens in a block, by which releases before 0.10 count.
+    block_size: u64,
     model_name: String,
     cache_labels: String,
     ttft: Histogram,
@@ -81,13 +106,19 @@ pub(super) struct Metrics {
 
 impl Metrics {
     /// `cache_labels` are the labels of `cache_config_info`, name and value.
-    pub(super) fn new(version: EngineVersion, model_name: &str, cache_labels: &[(&str, String)]) -> Self {
+    pub(super) fn new(
+        version: EngineVersion,
+        block_size: u32,
+        model_name: &str,
+        cache_labels: &[(&str, String)],
+    ) -> Self {
         let mut labels = String::new();
         for (name, value) in cache_labels {
             let _ = write!(labels, ",{name}=\"{value}\"");
         }
         Self {
             version,
+            block_size: block_size.into(),
             model_name: model_name.replace('\\', "\\\\").replace('"', "\\\""),
             cache_labels: labels,
             ttft: Histogram::new(TTFT),
@@ -110,8 +141,18 @@ impl Metrics {
         self.gap.observe(after.as_secs_f64());
     }
 
-    pub(super) fn step(&mut self, tokens: u32) {
-        self.step_tokens.observe(f64::from(tokens));
+    /// A step has ended, between these counters. As in vLLM, a step that generates nothing is no observation, and a prompt
+    /// counts as a whole in the step that ends it, less what was cached: that since 0.20 (`v1/metrics/stats.py`).
+    #[expect(clippy::cast_precision_loss, reason = "tokens of one step")]
+    pub(super) fn step(&mut self, before: &Counters, after: &Counters) {
+        let generated = after.generated_tokens - before.generated_tokens;
+        if generated == 0 {
+            return;
+        }
+        let cached = after.cached_tokens - before.cached_tokens;
+        let spared = if self.version >= EngineVersion::new(0, 20, 0) { cached } else { 0 };
+        let tokens = generated + after.prompt_tokens - before.prompt_tokens - spared;
+        self.step_tokens.observe(tokens as f64);
     }
 
     /// `phases` are the time in the queue, to the first token, and from there to the last.
@@ -128,7 +169,7 @@ impl Metrics {
     }
 
     /// The whole page.
-    pub(super) fn render(&self, engine: &Engine) -> String {
+    pub(super) fn render(&self, report: &Report) -> String {
         if self.silent {
             return String::new();
         }
@@ -138,35 +179,39 @@ impl Metrics {
             labels: format!("{}model_name=\"{}\"", if v0 { "" } else { "engine=\"0\"," }, self.model_name),
         };
         let since = |minor| self.version >= EngineVersion::new(0, minor, 0);
-        let counters = engine.counters();
-        page.number("gauge", "num_requests_running", "Requests in execution.", engine.running());
-        page.number("gauge", "num_requests_waiting", "Requests waiting.", engine.waiting());
+        let counters = report.counters;
+        page.number("gauge", "num_requests_running", "Requests in execution.", report.running);
+        page.number("gauge", "num_requests_waiting", "Requests waiting.", report.waiting);
         if since(20) {
             page.header("gauge", "num_requests_waiting_by_reason", "Requests waiting, by reason.");
-            for (reason, count) in [("capacity", engine.waiting()), ("deferred", 0)] {
+            for (reason, count) in [("capacity", report.waiting), ("deferred", 0)] {
                 let labels = &page.labels;
                 let _ =
                     writeln!(page.text, "vllm:num_requests_waiting_by_reason{{{labels},reason=\"{reason}\"}} {count}");
             }
         }
         if !since(12) {
-            page.number("gauge", "gpu_cache_usage_perc", "KV-cache usage, 1 is full.", engine.kv_usage());
+            page.number("gauge", "gpu_cache_usage_perc", "KV-cache usage, 1 is full.", report.kv_usage);
         }
         if since(10) {
-            page.number("gauge", "kv_cache_usage_perc", "KV-cache usage, 1 is full.", engine.kv_usage());
+            page.number("gauge", "kv_cache_usage_perc", "KV-cache usage, 1 is full.", report.kv_usage);
         }
         if v0 {
             page.number("gauge", "num_requests_swapped", "Requests swapped out.", 0);
-            page.number("gauge", "gpu_prefix_cache_hit_rate", "Prefix cache hit rate.", hit_rate(engine));
+            page.number("gauge", "gpu_prefix_cache_hit_rate", "Prefix cache hit rate.", report.hit_rate());
         } else {
             let name = if since(10) { "prefix_cache" } else { "gpu_prefix_cache" };
             // Before 0.10 these counted blocks.
-            let unit = if since(10) { 1 } else { u64::from(engine.settings().block_size) };
+            let unit = if since(10) { 1 } else { self.block_size };
             page.counter(&format!("{name}_queries"), "Prefix cache queries.", counters.prefix_queries / unit);
             page.counter(&format!("{name}_hits"), "Prefix cache hits.", counters.prefix_hits / unit);
         }
-        page.counter("num_preemptions", "Preemptions.", counters.preemptions);
+        let preemptions = if v0 { counters.preemptions } else { counters.told_preemptions };
+        page.counter("num_preemptions", "Preemptions.", preemptions);
         page.counter("prompt_tokens", "Prompt tokens processed.", counters.prompt_tokens);
+        if since(20) {
+            page.counter("prompt_tokens_cached", "Prompt tokens found in the cache.", counters.cached_tokens);
+        }
         page.counter("generation_tokens", "Tokens generated.", counters.generated_tokens);
         page.header("counter", "request_success", "Requests that finished.");
         for finish in [Finish::Stop, Finish::Length, Finish::Abort] {
@@ -194,12 +239,6 @@ impl Metrics {
         let _ = writeln!(page.text, "vllm:cache_config_info{{{}}} 1.0", labels.trim_start_matches(','));
         page.text
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
-pub(super) fn hit_rate(engine: &Engine) -> f64 {
-    let counters = engine.counters();
-    if counters.prefix_queries == 0 { 0.0 } else { counters.prefix_hits as f64 / counters.prefix_queries as f64 }
 }
 
 struct Page {

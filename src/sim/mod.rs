@@ -143,7 +143,8 @@ async fn run(
         next_id: AtomicU64::new(0),
         faults: Arc::clone(&faults),
     };
-    let mut metrics = metrics::Metrics::new(options.version, &served_name, &cache_labels(&options, &started));
+    let labels = cache_labels(&options, &started);
+    let mut metrics = metrics::Metrics::new(options.version, started.settings.block_size, &served_name, &labels);
     let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
     metrics.silent = !log_stats;
     let stats = stats::StatsLine::new(log.clone(), options.version, options.device.cpu, log_stats);

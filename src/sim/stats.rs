@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::log::Log;
-use super::metrics::hit_rate;
+use super::metrics::Report;
 use crate::facts::EngineVersion;
-use crate::twin::{Counters, Engine};
+use crate::twin::Counters;
 
 #[derive(Debug)]
 pub(super) struct StatsLine {
@@ -27,8 +27,8 @@ impl StatsLine {
     }
 
     /// Writes the line unless the engine was idle since the last one.
-    pub(super) fn write(&mut self, engine: &Engine) {
-        let now = engine.counters();
+    pub(super) fn write(&mut self, report: &Report) {
+        let now = report.counters;
         let passed = self.written.elapsed().as_secs_f64().max(1e-9);
         let rate = |now: u64, before: u64| {
             #[expect(clippy::cast_precision_loss, reason = "printed with one decimal")]
@@ -37,19 +37,19 @@ impl StatsLine {
         };
         let prompt = rate(now.prompt_tokens, self.last.prompt_tokens);
         let generated = rate(now.generated_tokens, self.last.generated_tokens);
-        let preempted = now.preemptions - self.last.preemptions;
+        let preempted = now.told_preemptions - self.last.told_preemptions;
         let idle = now.steps == self.last.steps;
         (self.last, self.written) = (now, Instant::now());
         if idle || !self.enabled {
             return;
         }
-        let usage = 100.0 * engine.kv_usage();
+        let usage = 100.0 * report.kv_usage;
         let throughput = format!(
             "Avg prompt throughput: {prompt:.1} tokens/s, Avg generation throughput: {generated:.1} tokens/s, \
              Running: {} reqs",
-            engine.running()
+            report.running
         );
-        let waiting = engine.waiting();
+        let waiting = report.waiting;
         if self.version.is_v0() {
             self.log.api(
                 "metrics.py",
@@ -64,7 +64,7 @@ impl StatsLine {
         let preemptions =
             if since(12) && preempted > 0 { format!(", Preemptions: {preempted}") } else { String::new() };
         let device = if since(32) && self.cpu { "CPU" } else { "GPU" };
-        let hits = 100.0 * hit_rate(engine);
+        let hits = 100.0 * report.hit_rate();
         self.log.api(
             "loggers.py",
             format_args!(
@@ -79,7 +79,7 @@ impl StatsLine {
 mod tests {
     use super::*;
     use crate::sim::tests::Capture;
-    use crate::twin::{RequestId, Settings};
+    use crate::twin::{Engine, RequestId, Settings};
 
     fn line(version: &str, cpu: bool) -> String {
         let settings = Settings {
@@ -93,14 +93,14 @@ mod tests {
         let (version, capture) = (version.parse().unwrap(), Capture::default());
         let log = Log::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
         let mut stats = StatsLine::new(log, version, cpu, true);
-        stats.write(&engine);
+        stats.write(&Report::of(&engine));
         assert_eq!(capture.text(), "", "idle");
         for id in 0..2 {
             engine.add(RequestId(id), &[1; 16], 4, Duration::ZERO).unwrap();
         }
         let batch = engine.step(Duration::ZERO).unwrap();
         engine.finish(&batch);
-        stats.write(&engine);
+        stats.write(&Report::of(&engine));
         capture.text()
     }
 

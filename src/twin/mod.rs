@@ -27,6 +27,9 @@ mod schedule_v0;
 mod sequence;
 mod settings;
 mod source;
+mod startup;
+#[cfg(test)]
+mod startup_tests;
 mod step_time;
 #[cfg(test)]
 mod tests;
@@ -45,6 +48,7 @@ pub use profile::{LayerProfile, ProfileError};
 pub use sequence::RequestId;
 pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
 pub use source::{Arrival, tokens};
+pub use startup::{Forecast, Part, Start, StartupModel, Warm};
 pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
 
 /// The shape of Llama 3 8B.
