@@ -52,6 +52,12 @@ pub use protocol::Dialect;
 pub use protocol::read;
 pub use record::{Client, End, Error, Record, Run, Warmup};
 
+// The same decisions for a load that is only computed.
+pub(crate) use clock::nanos;
+pub(crate) use feed::{Progress, Range, Taken};
+pub(crate) use run::{check, due, measured, warmup, warmup_places};
+pub(crate) use schedule::{Instants, Next, Schedule, Turn};
+
 use signal::Signal;
 
 /// The part of a run.

@@ -3,14 +3,16 @@
 //! Requests and finished steps are events; between them nothing changes. Memory is bounded by the requests under way: a
 //! reply goes to the observer once it is whole.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use super::ask::{AddError, Ask};
 use super::batch::Work;
-use super::engine::{Engine, Event};
+use super::engine::{Engine, Event, Wait};
 use super::replica::{Balancer, Flight, Replica};
 use super::sequence::RequestId;
-use super::source::{Arrival, Arrivals, Asked, Source, User, Users};
+use super::source::{Arrival, Arrivals, Asking, Next, Source, Users};
 use super::step_time::StepTime;
 use crate::workload::Workload;
 
@@ -56,6 +58,8 @@ pub struct Seen {
     pub waiting: usize,
     /// Share of the cache's blocks in use, 0 to 1.
     pub kv_usage: f64,
+    /// Why those who wait were not let in.
+    pub wait: Option<Wait>,
     pub work: Work,
 }
 
@@ -83,6 +87,20 @@ pub struct Delays {
     pub request: Duration,
     /// From the end of a step until the client has its tokens.
     pub token: Duration,
+    /// Whether what the step time says of the front end ([`StepTime::before_engine`] and
+    /// [`after_engine`](StepTime::after_engine)) comes on top.
+    pub front_end: bool,
+}
+
+impl Delays {
+    fn before(&self, step_time: &StepTime, prompt_len: usize) -> Duration {
+        let prompt_len = u32::try_from(prompt_len).unwrap_or(u32::MAX);
+        self.request + if self.front_end { step_time.before_engine(prompt_len) } else { Duration::ZERO }
+    }
+
+    fn after(&self, step_time: &StepTime, samples: u32) -> Duration {
+        self.token + if self.front_end { step_time.after_engine(samples) } else { Duration::ZERO }
+    }
 }
 
 /// Engines that share a load, each as fast as `step_time` says.
@@ -125,16 +143,33 @@ impl Drive<'_> {
         self.run(&mut Arrivals::new(arrivals), observer)
     }
 
-    fn run(&mut self, source: &mut dyn Source, observer: &mut dyn Observer) -> Result<(), AddError> {
+    /// Whatever a source asks, until it has nothing more and all replies have ended.
+    ///
+    /// # Errors
+    /// When one of the requests cannot be served with these settings.
+    pub fn run<S: Source>(&mut self, source: &mut S, observer: &mut dyn Observer) -> Result<(), AddError> {
         let (step_time, delays) = (self.step_time, self.delays);
         let mut replicas: Vec<_> = self.engines.iter_mut().map(Replica::new).collect();
+        if replicas.is_empty() {
+            return Ok(());
+        }
         let mut balancer = Balancer::new(replicas.len());
         let mut open = Open::default();
+        let mut coming = Coming::default();
         let mut events = Vec::new();
         let mut now = Duration::ZERO;
         loop {
-            while source.due().is_some_and(|due| due + delays.request <= now) && !replicas.is_empty() {
-                let Some(asked) = source.ask() else { break };
+            let asks = loop {
+                match source.next(now) {
+                    Next::Ask(asked) => {
+                        let due = asked.arrival.at + delays.before(step_time, asked.arrival.prompt.len());
+                        coming.push(due, asked);
+                    }
+                    Next::At(at) => break Some(at),
+                    Next::Wait => break None,
+                }
+            };
+            while let Some(asked) = coming.pop(now) {
                 let at = balancer.choose();
                 open.ask(asked, at, now, replicas[at].engine)?;
                 replicas[at].wake();
@@ -144,26 +179,80 @@ impl Drive<'_> {
                 replica.fill(now, time, |engine, flight| observer.step(&seen(at, engine, flight)));
             }
             let ends = replicas.iter().filter_map(Replica::due).min();
-            let asks = source.due().map(|due| due + delays.request);
-            let Some(next) = [ends, asks].into_iter().flatten().min().filter(|_| !replicas.is_empty()) else {
-                return Ok(());
-            };
+            let Some(next) = [ends, asks, coming.due()].into_iter().flatten().min() else { return Ok(()) };
             now = now.max(next);
             balancer.publish(now, &replicas);
             for (at, replica) in replicas.iter_mut().enumerate() {
                 while let Some(flight) = replica.ended(now) {
                     replica.engine.finish_into(&flight.batch, &mut events);
                     replica.report();
+                    let then = now + delays.after(step_time, flight.batch.work.samples);
                     for event in &events {
-                        if let Some((reply, user)) = open.see(event, now + delays.token) {
+                        if let Some((reply, user)) = open.see(event, then) {
                             balancer.ended(at);
+                            source.answered(user, &reply, then);
                             observer.reply(reply);
-                            source.answered(user, now + delays.token);
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// Requests between their client and the engine, in the order in which they come to it.
+#[derive(Debug)]
+struct Coming<U> {
+    asked: BinaryHeap<Reverse<Underway<U>>>,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Underway<U> {
+    due: (Duration, u64),
+    asked: Asking<U>,
+}
+
+impl<U> Default for Coming<U> {
+    fn default() -> Self {
+        Self { asked: BinaryHeap::new(), number: 0 }
+    }
+}
+
+impl<U> Coming<U> {
+    fn push(&mut self, due: Duration, asked: Asking<U>) {
+        self.number += 1;
+        self.asked.push(Reverse(Underway { due: (due, self.number), asked }));
+    }
+
+    /// When the first is there.
+    fn due(&self) -> Option<Duration> {
+        self.asked.peek().map(|first| first.0.due.0)
+    }
+
+    fn pop(&mut self, now: Duration) -> Option<Asking<U>> {
+        self.due().filter(|due| *due <= now)?;
+        self.asked.pop().map(|first| first.0.asked)
+    }
+}
+
+impl<U> PartialEq for Underway<U> {
+    fn eq(&self, other: &Self) -> bool {
+        self.due == other.due
+    }
+}
+
+impl<U> Eq for Underway<U> {}
+
+impl<U> PartialOrd for Underway<U> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<U> Ord for Underway<U> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.due.cmp(&other.due)
     }
 }
 
@@ -193,27 +282,34 @@ fn seen(replica: usize, engine: &Engine, flight: &Flight) -> Seen {
         running: engine.running(),
         waiting: engine.waiting(),
         kv_usage: engine.kv_usage(),
+        wait: engine.why_waiting(),
         work: flight.batch.work,
     }
 }
 
 /// The requests under way; a request's id is its place here.
-#[derive(Debug, Default)]
-struct Open {
-    requests: Vec<Option<Request>>,
+#[derive(Debug)]
+struct Open<U> {
+    requests: Vec<Option<Request<U>>>,
     vacant: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct Request<U> {
     reply: Reply,
     last: Duration,
-    user: Option<User>,
+    user: U,
 }
 
-impl Open {
-    fn ask(&mut self, asked: Asked, replica: usize, now: Duration, engine: &mut Engine) -> Result<(), AddError> {
-        let Asked { arrival, index, turn, user } = asked;
+impl<U> Default for Open<U> {
+    fn default() -> Self {
+        Self { requests: Vec::new(), vacant: Vec::new() }
+    }
+}
+
+impl<U> Open<U> {
+    fn ask(&mut self, asked: Asking<U>, replica: usize, now: Duration, engine: &mut Engine) -> Result<(), AddError> {
+        let Asking { arrival, index, turn, user } = asked;
         let place = self.vacant.pop().unwrap_or(self.requests.len());
         let prompt_len = u32::try_from(arrival.prompt.len()).unwrap_or(u32::MAX);
         let ask = Ask {
@@ -235,7 +331,7 @@ impl Open {
     }
 
     /// Notes what the client has got; the whole reply after the last token.
-    fn see(&mut self, event: &Event, now: Duration) -> Option<(Reply, Option<User>)> {
+    fn see(&mut self, event: &Event, now: Duration) -> Option<(Reply, U)> {
         if event.sent == 0 {
             return None;
         }

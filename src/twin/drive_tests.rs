@@ -81,7 +81,7 @@ fn nothing_happens_until_somebody_comes() {
 
 #[test]
 fn delays_are_on_the_way_there_and_on_the_way_back() {
-    let delays = Delays { request: 2 * MS, token: 3 * MS };
+    let delays = Delays { request: 2 * MS, token: 3 * MS, front_end: false };
     let log = open(Scheduling::default(), 1, delays, &[(MS, 4, 2)]);
     assert_eq!(log.steps[0].start, 3 * MS);
     assert_eq!(log.replies[0].ttft, log.steps[0].end + 2 * MS);

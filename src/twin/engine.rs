@@ -47,6 +47,19 @@ pub struct Counters {
     pub aborted: u64,
 }
 
+/// What keeps the first of those who wait out of the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// As many requests run as may (`max-num-seqs`).
+    Sequences,
+    /// Too few blocks of the cache are free, or somebody has just been preempted for want of them.
+    Blocks,
+    /// The step's tokens are used up (`max-num-batched-tokens`).
+    Budget,
+    /// V0 lets decodes go first for a while (`scheduler-delay-factor`), or a token of its own is still to come.
+    Turn,
+}
+
 /// The scheduler and the paged cache, without a clock and without a device.
 #[derive(Debug)]
 pub struct Engine {
@@ -67,6 +80,8 @@ pub struct Engine {
     pub(super) under_way: usize,
     pub(super) counters: Counters,
     pub(super) delay: Delay,
+    /// Found by the last step.
+    pub(super) wait: Option<Wait>,
     /// Of an admission, kept for its memory.
     found: Vec<BlockId>,
 }
@@ -91,6 +106,7 @@ impl Engine {
             under_way: 0,
             counters: Counters::default(),
             delay: Delay::default(),
+            wait: None,
             found: Vec::new(),
         })
     }
@@ -164,6 +180,7 @@ impl Engine {
         }
         loop {
             self.round += 1;
+            self.wait = None;
             let before = self.counters.preemptions;
             let batch = match self.settings.policy {
                 Policy::V1 => self.step_v1(),
@@ -237,6 +254,12 @@ impl Engine {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Why the first of those who wait was not let in by the last step; `None` when nobody waits.
+    #[must_use]
+    pub fn why_waiting(&self) -> Option<Wait> {
+        self.wait.filter(|_| self.waiting() > 0)
     }
 
     /// Share of the blocks that are in use, 0 to 1.

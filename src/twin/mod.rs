@@ -37,12 +37,12 @@ pub use calibrate::{
 };
 pub use device::DevicePreset;
 pub use drive::{Delays, Drive, Observer, Reply, Seen, drive};
-pub use engine::{Counters, Engine, Event};
+pub use engine::{Counters, Engine, Event, Wait};
 pub use memory::{MemoryPlan, kv_blocks};
 pub use profile::{LayerProfile, ProfileError};
 pub use sequence::RequestId;
 pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
-pub use source::Arrival;
+pub use source::{Arrival, Asking, Next, Source, tokens};
 pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
 
 /// The shape of Llama 3 8B.

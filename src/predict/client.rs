@@ -1,0 +1,219 @@
+//! The load generator in virtual time: its own schedule says what is sent, the twin what comes back.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use super::script::{Script, Turn};
+use crate::load::{Error, Instants, Next, Progress, Range, Record, Schedule, Taken, nanos};
+use crate::twin::{self, Arrival, Asking, Reply, Source, Tokens};
+
+/// The clients of one phase of a load. It runs on the device's clock, which is `pace` times as fast as theirs.
+pub(super) struct Client<'a> {
+    pace: f64,
+    request_timeout: Duration,
+    /// Whether equal beginnings of prompts matter.
+    ids: bool,
+    schedule: Schedule<Turn>,
+    sessions: Sessions<'a>,
+    /// Replies that are on their way to their client.
+    endings: BinaryHeap<Reverse<Ending>>,
+    number: u64,
+    /// On the clients' clock.
+    pub(super) records: Vec<Record>,
+}
+
+/// When a phase sends.
+pub(super) struct Timing {
+    /// Of the device's clock for one of the clients'.
+    pub(super) pace: f64,
+    pub(super) instants: Option<Instants>,
+    pub(super) places: Option<usize>,
+    pub(super) length: Option<Duration>,
+    pub(super) request_timeout: Duration,
+}
+
+struct Sessions<'a> {
+    script: &'a Script,
+    pace: f64,
+    next: u64,
+    end: u64,
+    left: u64,
+}
+
+/// Whoever has asked and gets a reply.
+pub(super) struct User {
+    rest: Progress<Turn>,
+    due: Duration,
+    queued: bool,
+    output_len: u32,
+}
+
+struct Ending {
+    at: (Duration, u64),
+    rest: Progress<Turn>,
+}
+
+impl PartialEq for Ending {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Ending {}
+
+impl PartialOrd for Ending {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ending {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+/// A time of the clients' clock on the device's.
+fn faster(time: Duration, pace: f64) -> Duration {
+    if pace == 1.0 { time } else { Duration::try_from_secs_f64(time.as_secs_f64() * pace).unwrap_or(Duration::MAX) }
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn new(script: &'a Script, range: Range, ids: bool, timing: Timing) -> Self {
+        let Timing { pace, instants, places, length, request_timeout } = timing;
+        let instants =
+            instants.map(|instants| -> Instants { Box::new(instants.map(move |instant| faster(instant, pace))) });
+        let end = range.sessions.map_or(u64::MAX, |sessions| range.first.saturating_add(sessions));
+        let left = range.requests.unwrap_or(u64::MAX);
+        Self {
+            pace,
+            request_timeout,
+            ids,
+            schedule: Schedule::new(0, instants, places, length.map(|length| faster(length, pace))),
+            sessions: Sessions { script, pace, next: range.first, end, left },
+            endings: BinaryHeap::new(),
+            number: 0,
+            records: Vec::new(),
+        }
+    }
+
+    /// Sessions that were due and have not begun.
+    pub(super) fn unsent(&self) -> usize {
+        self.schedule.waiting()
+    }
+
+    /// A time of the device's clock on the clients'.
+    fn slower(&self, time: Duration) -> Duration {
+        if self.pace == 1.0 { time } else { time.div_f64(self.pace) }
+    }
+
+    fn record(&self, user: &User, reply: &Reply) -> Record {
+        let sent = self.slower(reply.asked);
+        let mut at = reply.ttft;
+        let mut chunks = Vec::with_capacity(reply.gaps.len() + 1);
+        chunks.push(self.micros(at));
+        for gap in &reply.gaps {
+            at += *gap;
+            chunks.push(self.micros(at));
+        }
+        let took = self.slower(at);
+        let late = took > self.request_timeout;
+        if late {
+            // Where the load generator would have hung up.
+            let limit = micros(self.request_timeout);
+            chunks.retain(|chunk| *chunk <= limit);
+        }
+        let limit_ms = u64::try_from(self.request_timeout.as_millis()).unwrap_or(u64::MAX);
+        let failed = Err(Error::Timeout { limit_ms, chunks: chunks.len() });
+        Record {
+            session: reply.index,
+            turn: reply.turn,
+            due: self.slower(user.due),
+            sent,
+            chunk_count: u32::try_from(chunks.len()).unwrap_or(u32::MAX),
+            chunks,
+            thinned: false,
+            queued: user.queued,
+            end: sent + took.min(self.request_timeout),
+            streamed: true,
+            asked_tokens: user.output_len,
+            prompt_tokens: reply.prompt_len,
+            cached_tokens: None,
+            output_tokens: reply.tokens,
+            result: if late { failed } else { Ok(()) },
+        }
+    }
+
+    fn micros(&self, at: Duration) -> u32 {
+        micros(self.slower(at))
+    }
+}
+
+/// Up to 71 minutes.
+fn micros(at: Duration) -> u32 {
+    u32::try_from(at.as_micros()).unwrap_or(u32::MAX)
+}
+
+impl Sessions<'_> {
+    /// As the load generator's feed gives them.
+    fn take(&mut self) -> Taken<Turn> {
+        if self.left == 0 || self.next >= self.end {
+            return Taken::Over;
+        }
+        let turns = self.script.session(self.next);
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let pace = self.pace;
+        let turn = |turn: &Turn| Turn { think: faster(turn.think, pace), ..turn.clone() };
+        let turns: VecDeque<Turn> = turns.iter().take(room).map(turn).collect();
+        let session = self.next;
+        self.next += 1;
+        self.left -= turns.len() as u64;
+        let progress = Progress { session, turn: 0, turns };
+        if self.left == 0 || self.next >= self.end { Taken::Last(progress) } else { Taken::Ready(progress) }
+    }
+}
+
+impl Source for Client<'_> {
+    type User = User;
+
+    fn next(&mut self, now: Duration) -> twin::Next<User> {
+        while self.endings.peek().is_some_and(|ending| ending.0.at.0 <= now)
+            && let Some(Reverse(Ending { at, rest })) = self.endings.pop()
+        {
+            self.schedule.ended(rest, nanos(at.0));
+        }
+        let ending = self.endings.peek().map(|ending| ending.0.at.0);
+        match self.schedule.next(nanos(now), || self.sessions.take()) {
+            Next::Send { turn, rest, due, queued } => {
+                let prompt = if self.ids {
+                    Tokens::Ids(turn.prompt.to_vec().into())
+                } else {
+                    Tokens::Count(u32::try_from(turn.prompt.len()).unwrap_or(u32::MAX))
+                };
+                twin::Next::Ask(Asking {
+                    arrival: Arrival { at: now, prompt, output_len: turn.output_len, priority: 0 },
+                    index: rest.session,
+                    turn: rest.turn.saturating_sub(1),
+                    user: User {
+                        rest,
+                        due: due.map_or(now, Duration::from_nanos),
+                        queued,
+                        output_len: turn.output_len,
+                    },
+                })
+            }
+            Next::At(at) => {
+                let at = Duration::from_nanos(at);
+                twin::Next::At(ending.map_or(at, |ending| ending.min(at)))
+            }
+            Next::Wait | Next::Over => ending.map_or(twin::Next::Wait, twin::Next::At),
+        }
+    }
+
+    fn answered(&mut self, user: User, reply: &Reply, now: Duration) {
+        self.records.push(self.record(&user, reply));
+        self.number += 1;
+        self.endings.push(Reverse(Ending { at: (now, self.number), rest: user.rest }));
+    }
+}

@@ -1,0 +1,55 @@
+//! What the arguments of the simulated engine say of what it simulates.
+
+use crate::facts::EngineVersion;
+use crate::twin::DevicePreset;
+
+/// How the simulated engine runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Simulated {
+    pub device: &'static DevicePreset,
+    /// How many times faster than the device its clock goes.
+    pub time_scale: f64,
+    /// The release, where the arguments state one.
+    pub version: Option<EngineVersion>,
+}
+
+impl Simulated {
+    /// Reads `--sim-device`, `--sim-time-scale` and `--sim-vllm-version`; the last of each counts. `None` where one of them
+    /// has a value that the simulated engine would refuse.
+    #[must_use]
+    pub fn read(args: &[String]) -> Option<Self> {
+        let mut simulated = Self { device: DevicePreset::find(DevicePreset::DEFAULT)?, time_scale: 1.0, version: None };
+        let mut args = args.iter().map(String::as_str);
+        while let Some(argument) = args.next() {
+            let (flag, value) = argument.split_once('=').map_or((argument, None), |(flag, value)| (flag, Some(value)));
+            let mut value = || value.or_else(|| args.next());
+            match flag.replace('_', "-").as_str() {
+                "--sim-device" => simulated.device = DevicePreset::find(value()?)?,
+                "--sim-time-scale" => {
+                    simulated.time_scale = value()?.parse().ok().filter(|scale| (1e-3..=1e6).contains(scale))?;
+                }
+                "--sim-vllm-version" => simulated.version = Some(value()?.parse().ok()?),
+                _ => {}
+            }
+        }
+        Some(simulated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_read_as_the_simulated_engine_reads_them() {
+        let read = |line: &str| Simulated::read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let default = read("--max-num-seqs 4").unwrap();
+        assert_eq!((default.device.name, default.time_scale, default.version), ("h100", 1.0, None));
+        let all = read("--sim-device l4 --sim_time_scale=20 --sim-vllm-version 0.8.5 --sim-device=cpu").unwrap();
+        let version = EngineVersion::new(0, 8, 5);
+        assert_eq!((all.device.name, all.time_scale, all.version), ("cpu", 20.0, Some(version)));
+        for wrong in ["--sim-device tpu", "--sim-device", "--sim-time-scale 0", "--sim-time-scale fast"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}
