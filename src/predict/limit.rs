@@ -100,7 +100,7 @@ fn advice(limit: Limit, setup: &Setup) -> String {
         Limit::Queue(Wait::Blocks) => format!(
             "{} blocks of {} tokens are too few: raise gpu-memory-utilization, take kv-cache-dtype fp8{}, or a device \
              with more memory",
-            settings.num_blocks,
+            setup.memory.blocks,
             settings.block_size,
             if settings.cache_dtype_bytes.is_some() { " (it is)" } else { "" },
         ),

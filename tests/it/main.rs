@@ -16,6 +16,7 @@ mod killed;
 mod late_starts;
 mod memory_model;
 mod model_shapes;
+mod predict;
 mod preflight;
 mod real_bench;
 mod real_faults;
