@@ -24,7 +24,7 @@ impl Knob {
     pub fn unit(self) -> &'static str {
         match self {
             Self::Concurrency => "at a time",
-            Self::Rate => "requests/s",
+            Self::Rate => "arrivals/s",
             Self::Speed => "times as fast as recorded",
         }
     }

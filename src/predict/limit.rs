@@ -20,7 +20,7 @@ pub enum Limit {
     /// Requests wait, and this is why.
     Queue(Wait),
     /// Nobody waits: no more is asked for at the same time. This term of a step is the longest.
-    Step(Term),
+    Load(Term),
     /// Nobody waits, and requests spend most of their time outside of the engine.
     FrontEnd,
     /// The engine has nothing to do for most of the time.
@@ -33,6 +33,8 @@ pub struct Limits {
     pub main: Limit,
     /// Its share: of the busy time that requests waited for it; of the steps' time; of the requests' time; of the window.
     pub share: f64,
+    /// The largest of a step's time.
+    pub term: Term,
     pub shares: Shares,
     /// What of a request's time is spent outside of the engine, 0 to 1.
     pub front_end: f64,
@@ -47,9 +49,8 @@ impl Limit {
     pub fn name(self) -> &'static str {
         match self {
             Self::Queue(wait) => wait_name(wait),
-            Self::Step(term) => term.name(),
             Self::FrontEnd => "front end",
-            Self::Idle => "offered load",
+            Self::Load(_) | Self::Idle => "offered load",
         }
     }
 }
@@ -87,9 +88,9 @@ impl Limits {
         } else if front_end > MOST {
             (Limit::FrontEnd, front_end)
         } else {
-            (Limit::Step(term), largest)
+            (Limit::Load(term), largest)
         };
-        Self { main, share, shares, front_end, advice: advice(main, setup) }
+        Self { main, share, term, shares, front_end, advice: advice(main, setup) }
     }
 }
 
@@ -116,7 +117,7 @@ fn advice(limit: Limit, setup: &Setup) -> String {
         }
         Limit::Idle => "the engine has room for more: offer a higher rate".to_owned(),
         Limit::FrontEnd => "more api-server-count or faster processor cores".to_owned(),
-        Limit::Step(term) => format!("nobody waits, so more at a time is served as well; {}", of_term(term, setup)),
+        Limit::Load(term) => format!("nobody waits, so more at a time is served as well; {}", of_term(term, setup)),
     }
 }
 

@@ -145,7 +145,7 @@ const DRAWS: (u64, u64) = (16, 4);
 /// Of all draws together.
 const DRAWN: u64 = 20_000_000;
 /// Of one run of a search, of which there are some 20, and as many for two or three of its draws.
-const SEARCHED: u64 = 400_000;
+const SEARCHED: u64 = 200_000;
 /// Requests of one run of a search at least, so that its tails mean something.
 const LEAST_REQUESTS: u64 = 200;
 

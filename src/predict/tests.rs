@@ -115,11 +115,12 @@ fn a_rate_far_below_what_can_be_served_is_the_limit_itself() {
     let rate = highest.value.value().unwrap();
     assert!(rate > 1.0, "{highest:?}");
     // Half as much again is too much.
-    let limits = |per_s: f64| {
-        let load = LoadJob { arrival: Arrival::Rate { per_s, burstiness: 1.0 }, requests: Some(400), ..load.clone() };
-        predict(&question(&job, &load, &calibration)).unwrap().score.is_feasible()
-    };
-    assert!(!limits(1.5 * rate), "{highest:?}");
+    let load =
+        LoadJob { arrival: Arrival::Rate { per_s: 1.5 * rate, burstiness: 1.0 }, requests: Some(400), ..load.clone() };
+    let question = question(&job, &load, &calibration);
+    let (setup, script) = (Setup::resolve(&question).unwrap(), Script::new(std::sync::Arc::clone(&job.workload.built)));
+    let ran = run::run(&setup, &script, (&load, job.seed), &question.knowledge.central()).unwrap();
+    assert!(!job.objective.score(&ran.outcome).is_feasible(), "{highest:?}");
 }
 
 #[test]
@@ -193,4 +194,78 @@ fn better_predictions_come_first_whatever_the_goal() {
     assert_eq!(order(&objective), Ordering::Greater);
     objective = Objective { metric: "mean_tpot_ms".to_owned(), goal: crate::objective::Goal::Minimize, ..objective };
     assert_eq!(order(&objective), Ordering::Less);
+}
+
+/// The example with another workload and load, and without limits.
+fn asked(workload: &str, load: &str) -> Job {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let text = std::fs::read_to_string(examples.join("quickstart.toml")).unwrap();
+    let text = text.replace("models/", &format!("{}/models/", examples.display()));
+    let (begin, _) = text.split_once("[workload]").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let rows = "arrival_s,input_tokens,output_tokens\n3,50,30\n5,60,5\n5.5,40,8\n";
+    std::fs::write(folder.path().join("trace.csv"), rows).unwrap();
+    let end = "[objective]\nmaximize = 'output_throughput'\n[budget]\ntrials = 1\n";
+    let file = folder.path().join("study.toml");
+    std::fs::write(&file, format!("{begin}[workload]\n{workload}\n[load]\n{load}\n{end}")).unwrap();
+    Job::read(&file).unwrap()
+}
+
+fn answer(job: &Job) -> Prediction {
+    predict(&question(job, &job.load, &Calibration::none())).unwrap()
+}
+
+#[test]
+fn a_trace_comes_when_its_stamps_say() {
+    let job = asked("kind = 'trace'\npath = 'trace.csv'", "trace_factor = 2");
+    let prediction = answer(&job);
+    let measured = measured(&prediction);
+    assert_eq!((measured.completed, measured.total_input_tokens, measured.total_output_tokens), (3, 150, 43));
+    // From the first stamp to the last they are 2.5 s, twice as slow 5 s.
+    assert!((5.0..5.5).contains(&metric(&prediction, "duration")), "{}", metric(&prediction, "duration"));
+}
+
+#[test]
+fn users_of_a_conversation_think_and_find_their_prefix_in_the_cache() {
+    let workload = "kind = 'conversation'\nturns = 4\nsystem_len = 64\nfirst_len = 32\nuser_len = 32\noutput_len = 16\n\
+                    think_time = '500ms'\nthink_distribution = 'fixed'";
+    let job = asked(workload, "concurrency = 3\nrequests = 24\nwarmup = 0");
+    let prediction = answer(&job);
+    assert_eq!(measured(&prediction).completed, 24);
+    // Each user has two sessions of four turns, and thinks three times in each.
+    assert!((3.0..4.0).contains(&metric(&prediction, "duration")), "{}", metric(&prediction, "duration"));
+    assert!(metric(&prediction, "prefix_cache_hit_rate") > 0.5);
+    assert!(prediction.served.unwrap().limits.shares.busy < 0.9);
+}
+
+#[test]
+fn the_parts_of_a_mixture_are_all_asked() {
+    let part =
+        |input, output| format!("[[workload.part]]\nkind = 'random'\ninput_len = {input}\noutput_len = {output}\n");
+    let job = asked(&format!("kind = 'mixture'\n{}{}", part(16, 4), part(200, 40)), "concurrency = 4\nrequests = 40");
+    let prediction = answer(&job);
+    let tokens = measured(&prediction).total_output_tokens;
+    assert_eq!(measured(&prediction).completed, 40);
+    assert!((41 * 4..40 * 40).contains(&tokens) && tokens % 4 == 0, "{tokens}");
+}
+
+#[test]
+fn data_parallel_engines_and_other_devices_share_a_load() {
+    let text = "kind = 'random'\ninput_len = 256\noutput_len = 32";
+    let mut job = asked(text, "concurrency = 64\nrequests = 128\nwarmup = 0");
+    job.engine.engine = crate::engine::find("vllm").unwrap();
+    job.engine.args.clear();
+    let calibration = Calibration::none();
+    let throughput = |flag: &str, value: i64| {
+        let question = question(&job, &job.load, &calibration);
+        let (config, device) =
+            (question.config.clone().with(flag, value), On::preset(DevicePreset::find("l4").unwrap()));
+        let prediction = predict(&Question { config, device, ..question }).unwrap();
+        metric(&prediction, "output_throughput")
+    };
+    let one = throughput("data-parallel-size", 1);
+    for (flag, least) in [("data-parallel-size", 1.4), ("tensor-parallel-size", 1.2), ("pipeline-parallel-size", 1.1)] {
+        let two = throughput(flag, 2);
+        assert!((least * one..2.2 * one).contains(&two), "{flag}: {one} {two}");
+    }
 }

@@ -79,7 +79,7 @@ fn other_devices_and_loads_can_be_asked_for() {
     let slow = json(&workplace, &["--rate", "1", "--device", "h100"]);
     assert_eq!(
         (&slow["load"], &slow["predictions"][0]["limit"]["kind"]),
-        (&"1 requests/s, 96 requests".into(), &"idle".into())
+        (&"1 arrivals/s, 96 requests".into(), &"idle".into())
     );
 }
 

@@ -70,7 +70,7 @@ fn served_json(served: &Served) -> Map<String, Json> {
 fn limits_json(limits: &Limits) -> Json {
     let kind = match limits.main {
         Limit::Queue(_) => "queue",
-        Limit::Step(_) => "step",
+        Limit::Load(_) => "load",
         Limit::FrontEnd => "front end",
         Limit::Idle => "idle",
     };
@@ -80,6 +80,7 @@ fn limits_json(limits: &Limits) -> Json {
     json!({
         "kind": kind,
         "by": limits.main.name(),
+        "largest_term": limits.term.name(),
         "share": limits.share,
         "advice": limits.advice,
         "waits": waits.collect::<Map<_, _>>(),

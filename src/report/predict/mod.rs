@@ -71,8 +71,8 @@ fn describe_load(load: &LoadJob) -> String {
     let arrival = match &load.arrival {
         Arrival::Closed => format!("closed loop of {}", load.concurrency.unwrap_or(1)),
         Arrival::AtOnce => "all at once".to_owned(),
-        Arrival::Rate { per_s, .. } => format!("{per_s} requests/s"),
-        Arrival::Ramp { from_per_s, to_per_s, .. } => format!("{from_per_s} to {to_per_s} requests/s"),
+        Arrival::Rate { per_s, .. } => format!("{per_s} arrivals/s"),
+        Arrival::Ramp { from_per_s, to_per_s, .. } => format!("{from_per_s} to {to_per_s} arrivals/s"),
         Arrival::Trace { factor } => format!("a trace, {} times as fast as recorded", super::number(1.0 / factor)),
     };
     let places = load.concurrency.filter(|_| load.arrival != Arrival::Closed);

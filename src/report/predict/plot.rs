@@ -95,7 +95,8 @@ fn drawn(line: &Line, step_s: f64, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> 
         let command = if index == 0 { 'M' } else { 'L' };
         let _ = write!(path, "{command}{:.1} {:.1}H{:.1}", x(from), y(*value), x(to));
     }
-    if line.filled {
+    // A path has to begin somewhere.
+    if line.filled && !path.is_empty() {
         let _ = write!(path, "V{bottom:.1}H{:.1}Z", x(0.0));
     }
     let kind = if line.filled { "area" } else { "line" };

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::super::number;
 use super::super::table::table;
 use super::{Predicted, Predictions, describe_load, shown};
-use crate::predict::{Highest, Highness, Knob, Limit, Served, Term, wait_name, waits};
+use crate::predict::{Highest, Highness, Knob, Limit, Limits, Served, Term, wait_name, waits};
 
 /// A table, ranked, and the details of each row.
 #[must_use]
@@ -26,7 +26,7 @@ pub fn predictions_text(predictions: &Predictions<'_>) -> String {
             prediction.score.value().map(number).unwrap_or_default(),
             range.map(|(low, high)| format!("{} to {}", number(*low), number(*high))).unwrap_or_default(),
             kept(predictions, predicted),
-            served.map(|served| served.limits.main.name()).unwrap_or_default().to_owned(),
+            served.map(|served| short(&served.limits)).unwrap_or_default(),
             predicted.config.to_string(),
         ]);
     }
@@ -96,12 +96,20 @@ fn details(predictions: &Predictions<'_>, predicted: &Predicted, text: &mut Stri
     line("basis", format!("{} ({} draws)", predicted.basis(), served.draws));
 }
 
+/// `offered load (weights)`.
+fn short(limits: &Limits) -> String {
+    let name = limits.main.name();
+    if let Limit::Load(term) = limits.main { format!("{name} ({})", term.name()) } else { name.to_owned() }
+}
+
 fn limited(served: &Served) -> String {
     let limits = &served.limits;
     let (name, share) = (limits.main.name(), percent(limits.share));
     match limits.main {
         Limit::Queue(_) => format!("{name}: requests waited for it {share} of the busy time"),
-        Limit::Step(_) => format!("{name}: nobody waits, and it is {share} of the steps' time"),
+        Limit::Load(term) => {
+            format!("{name}: nobody waits, and {} takes {share} of the steps' time", term.name())
+        }
         Limit::FrontEnd => format!("{name}: {share} of a request's time are spent there"),
         Limit::Idle => format!("{name}: the engine is idle for {share} of the time"),
     }
