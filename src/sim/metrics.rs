@@ -60,12 +60,9 @@ impl Finish {
     }
 }
 
-/// What the scheduler does not count itself. Times are real, as a client would measure them.
+/// What one engine's scheduler does not count itself. Times are real, as a client would measure them.
 #[derive(Debug)]
-pub(super) struct Metrics {
-    version: EngineVersion,
-    model_name: String,
-    cache_labels: String,
+pub(super) struct Meter {
     ttft: Histogram,
     gap: Histogram,
     latency: Histogram,
@@ -75,21 +72,11 @@ pub(super) struct Metrics {
     prompt: Histogram,
     generation: Histogram,
     finished: [u64; 3],
-    /// Whether the engine was told to keep its numbers to itself (`--disable-log-stats`): then the page has none of them.
-    pub(super) silent: bool,
 }
 
-impl Metrics {
-    /// `cache_labels` are the labels of `cache_config_info`, name and value.
-    pub(super) fn new(version: EngineVersion, model_name: &str, cache_labels: &[(&str, String)]) -> Self {
-        let mut labels = String::new();
-        for (name, value) in cache_labels {
-            let _ = write!(labels, ",{name}=\"{value}\"");
-        }
+impl Meter {
+    fn new() -> Self {
         Self {
-            version,
-            model_name: model_name.replace('\\', "\\\\").replace('"', "\\\""),
-            cache_labels: labels,
             ttft: Histogram::new(TTFT),
             gap: Histogram::new(GAP),
             latency: Histogram::new(LATENCY),
@@ -98,7 +85,6 @@ impl Metrics {
             prompt: Histogram::new(TOKENS),
             generation: Histogram::new(TOKENS),
             finished: [0; 3],
-            silent: false,
         }
     }
 
@@ -126,72 +112,127 @@ impl Metrics {
             self.generation.observe(f64::from(generated));
         }
     }
+}
 
-    /// The whole page.
-    pub(super) fn render(&self, engine: &Engine) -> String {
+/// All engines' numbers, and what they are called.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    version: EngineVersion,
+    model_name: String,
+    cache_labels: String,
+    meters: Vec<Meter>,
+    /// Whether the engine was told to keep its numbers to itself (`--disable-log-stats`): then the page has none of them.
+    pub(super) silent: bool,
+}
+
+impl Metrics {
+    /// `cache_labels` are the labels of `cache_config_info`, name and value.
+    pub(super) fn new(
+        version: EngineVersion,
+        model_name: &str,
+        cache_labels: &[(&str, String)],
+        engines: usize,
+    ) -> Self {
+        let mut labels = String::new();
+        for (name, value) in cache_labels {
+            let _ = write!(labels, ",{name}=\"{value}\"");
+        }
+        Self {
+            version,
+            model_name: model_name.replace('\\', "\\\\").replace('"', "\\\""),
+            cache_labels: labels,
+            meters: (0..engines).map(|_| Meter::new()).collect(),
+            silent: false,
+        }
+    }
+
+    /// The numbers of one engine.
+    ///
+    /// # Panics
+    /// When there is no such engine.
+    pub(super) fn of(&mut self, engine: usize) -> &mut Meter {
+        &mut self.meters[engine]
+    }
+
+    /// The whole page. `late` counts the steps that ended late by more than their own length: the simulation's own fault,
+    /// under a name of its own.
+    pub(super) fn render<'a>(&self, engines: impl Iterator<Item = &'a Engine>, late: u64) -> String {
         if self.silent {
             return String::new();
         }
         let v0 = self.version.is_v0();
-        let mut page = Page {
-            text: String::with_capacity(16 << 10),
-            labels: format!("{}model_name=\"{}\"", if v0 { "" } else { "engine=\"0\"," }, self.model_name),
+        let labels = |at: usize| {
+            format!(
+                "{}model_name=\"{}\"",
+                if v0 { String::new() } else { format!("engine=\"{at}\",") },
+                self.model_name
+            )
         };
+        let engines = engines.zip(&self.meters).enumerate();
+        let engines = engines.map(|(at, (engine, meter))| Engaged { engine, meter, labels: labels(at) }).collect();
+        let mut page = Page { text: String::with_capacity(16 << 10), engines };
         let since = |minor| self.version >= EngineVersion::new(0, minor, 0);
-        let counters = engine.counters();
-        page.number("gauge", "num_requests_running", "Requests in execution.", engine.running());
-        page.number("gauge", "num_requests_waiting", "Requests waiting.", engine.waiting());
+        page.number("gauge", "num_requests_running", "Requests in execution.", |of| of.engine.running());
+        page.number("gauge", "num_requests_waiting", "Requests waiting.", |of| of.engine.waiting());
         if since(20) {
-            page.header("gauge", "num_requests_waiting_by_reason", "Requests waiting, by reason.");
-            for (reason, count) in [("capacity", engine.waiting()), ("deferred", 0)] {
-                let labels = &page.labels;
-                let _ =
-                    writeln!(page.text, "vllm:num_requests_waiting_by_reason{{{labels},reason=\"{reason}\"}} {count}");
-            }
+            let reasons = |of: &Engaged<'_>| [("capacity", of.engine.waiting()), ("deferred", 0)];
+            page.labelled("gauge", "num_requests_waiting_by_reason", "Requests waiting, by reason.", |of| {
+                reasons(of).map(|(reason, count)| (format!("{},reason=\"{reason}\"", of.labels), count)).to_vec()
+            });
         }
         if !since(12) {
-            page.number("gauge", "gpu_cache_usage_perc", "KV-cache usage, 1 is full.", engine.kv_usage());
+            page.number("gauge", "gpu_cache_usage_perc", "KV-cache usage, 1 is full.", |of| of.engine.kv_usage());
         }
         if since(10) {
-            page.number("gauge", "kv_cache_usage_perc", "KV-cache usage, 1 is full.", engine.kv_usage());
+            page.number("gauge", "kv_cache_usage_perc", "KV-cache usage, 1 is full.", |of| of.engine.kv_usage());
         }
         if v0 {
-            page.number("gauge", "num_requests_swapped", "Requests swapped out.", 0);
-            page.number("gauge", "gpu_prefix_cache_hit_rate", "Prefix cache hit rate.", hit_rate(engine));
+            page.number("gauge", "num_requests_swapped", "Requests swapped out.", |_| 0);
+            page.number("gauge", "gpu_prefix_cache_hit_rate", "Prefix cache hit rate.", |of| hit_rate(of.engine));
         } else {
             let name = if since(10) { "prefix_cache" } else { "gpu_prefix_cache" };
             // Before 0.10 these counted blocks.
-            let unit = if since(10) { 1 } else { u64::from(engine.settings().block_size) };
-            page.counter(&format!("{name}_queries"), "Prefix cache queries.", counters.prefix_queries / unit);
-            page.counter(&format!("{name}_hits"), "Prefix cache hits.", counters.prefix_hits / unit);
+            let unit = |of: &Engaged<'_>| if since(10) { 1 } else { u64::from(of.engine.settings().block_size) };
+            page.counter(&format!("{name}_queries"), "Prefix cache queries.", |of| {
+                of.engine.counters().prefix_queries / unit(of)
+            });
+            page.counter(&format!("{name}_hits"), "Prefix cache hits.", |of| {
+                of.engine.counters().prefix_hits / unit(of)
+            });
         }
-        page.counter("num_preemptions", "Preemptions.", counters.preemptions);
-        page.counter("prompt_tokens", "Prompt tokens processed.", counters.prompt_tokens);
-        page.counter("generation_tokens", "Tokens generated.", counters.generated_tokens);
-        page.header("counter", "request_success", "Requests that finished.");
-        for finish in [Finish::Stop, Finish::Length, Finish::Abort] {
-            let labels = format!("finished_reason=\"{}\",{}", finish.name(), page.labels);
-            let _ = writeln!(page.text, "vllm:request_success_total{{{labels}}} {}", self.finished[finish as usize]);
-        }
-        page.histogram("time_to_first_token_seconds", "Time to first token.", &self.ttft);
+        page.counter("num_preemptions", "Preemptions.", |of| of.engine.counters().preemptions);
+        page.counter("prompt_tokens", "Prompt tokens processed.", |of| of.engine.counters().prompt_tokens);
+        page.counter("generation_tokens", "Tokens generated.", |of| of.engine.counters().generated_tokens);
+        page.labelled("counter", "request_success", "Requests that finished.", |of| {
+            let ends = [Finish::Stop, Finish::Length, Finish::Abort];
+            let labels = |finish: Finish| format!("finished_reason=\"{}\",{}", finish.name(), of.labels);
+            ends.map(|finish| (labels(finish), of.meter.finished[finish as usize])).to_vec()
+        });
+        page.histogram("time_to_first_token_seconds", "Time to first token.", |meter| &meter.ttft);
         let gap = if since(12) { "inter_token_latency_seconds" } else { "time_per_output_token_seconds" };
-        page.histogram(gap, "Time between tokens.", &self.gap);
+        page.histogram(gap, "Time between tokens.", |meter| &meter.gap);
         if since(10) && !since(12) {
-            page.histogram("inter_token_latency_seconds", "Time between tokens.", &self.gap);
+            page.histogram("inter_token_latency_seconds", "Time between tokens.", |meter| &meter.gap);
         }
-        page.histogram("e2e_request_latency_seconds", "Request latency.", &self.latency);
-        page.histogram("request_prompt_tokens", "Prompt tokens of a request.", &self.prompt);
-        page.histogram("request_generation_tokens", "Generated tokens of a request.", &self.generation);
+        page.histogram("e2e_request_latency_seconds", "Request latency.", |meter| &meter.latency);
+        page.histogram("request_prompt_tokens", "Prompt tokens of a request.", |meter| &meter.prompt);
+        page.histogram("request_generation_tokens", "Generated tokens of a request.", |meter| &meter.generation);
         if !v0 {
-            for (phase, histogram) in ["queue", "prefill", "decode"].into_iter().zip(&self.phases) {
-                page.histogram(&format!("request_{phase}_time_seconds"), "Time in this phase.", histogram);
+            for (at, phase) in ["queue", "prefill", "decode"].into_iter().enumerate() {
+                page.histogram(&format!("request_{phase}_time_seconds"), "Time in this phase.", |meter| {
+                    &meter.phases[at]
+                });
             }
-            page.histogram("iteration_tokens_total", "Tokens of an engine step.", &self.step_tokens);
+            page.histogram("iteration_tokens_total", "Tokens of an engine step.", |meter| &meter.step_tokens);
         }
-        page.header("gauge", "cache_config_info", "Information of the LLMEngine CacheConfig.");
-        let engine_label = if v0 { "" } else { "engine=\"0\"" };
-        let labels = format!("{engine_label}{}", self.cache_labels);
-        let _ = writeln!(page.text, "vllm:cache_config_info{{{}}} 1.0", labels.trim_start_matches(','));
+        page.header("gauge", "vllm:cache_config_info", "Information of the LLMEngine CacheConfig.");
+        for at in 0..page.engines.len() {
+            let engine_label = if v0 { String::new() } else { format!("engine=\"{at}\"") };
+            let labels = format!("{engine_label}{}", self.cache_labels);
+            let _ = writeln!(page.text, "vllm:cache_config_info{{{}}} 1.0", labels.trim_start_matches(','));
+        }
+        page.header("counter", "sim:late_steps", "Steps that the simulation ended late by more than their length.");
+        let _ = writeln!(page.text, "sim:late_steps_total {late}");
         page.text
     }
 }
@@ -202,36 +243,63 @@ pub(super) fn hit_rate(engine: &Engine) -> f64 {
     if counters.prefix_queries == 0 { 0.0 } else { counters.prefix_hits as f64 / counters.prefix_queries as f64 }
 }
 
-struct Page {
-    text: String,
+/// One engine on the page.
+struct Engaged<'a> {
+    engine: &'a Engine,
+    meter: &'a Meter,
     labels: String,
 }
 
-impl Page {
+struct Page<'a> {
+    text: String,
+    engines: Vec<Engaged<'a>>,
+}
+
+impl Page<'_> {
     fn header(&mut self, kind: &str, name: &str, help: &str) {
-        let _ = writeln!(self.text, "# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}");
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn number(&mut self, kind: &str, name: &str, help: &str, value: impl std::fmt::Display) {
-        self.header(kind, name, help);
-        let _ = writeln!(self.text, "vllm:{name}{{{}}} {value}", self.labels);
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.header("counter", name, help);
-        let _ = writeln!(self.text, "vllm:{name}_total{{{}}} {value}", self.labels);
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.header("histogram", name, help);
-        let labels = &self.labels;
-        let mut below = 0;
-        for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {
-            below += count;
-            let _ = writeln!(self.text, "vllm:{name}_bucket{{{labels},le=\"{bound:?}\"}} {below}");
+    fn number<T: std::fmt::Display>(&mut self, kind: &str, name: &str, help: &str, of: impl Fn(&Engaged<'_>) -> T) {
+        self.header(kind, &format!("vllm:{name}"), help);
+        for engaged in &self.engines {
+            let _ = writeln!(self.text, "vllm:{name}{{{}}} {}", engaged.labels, of(engaged));
         }
-        let (count, sum) = (histogram.count, histogram.sum);
-        let _ = writeln!(self.text, "vllm:{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
-        let _ = writeln!(self.text, "vllm:{name}_sum{{{labels}}} {sum}\nvllm:{name}_count{{{labels}}} {count}");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, of: impl Fn(&Engaged<'_>) -> u64) {
+        self.labelled("counter", name, help, |engaged| vec![(engaged.labels.clone(), of(engaged))]);
+    }
+
+    /// Series with labels of their own, of each engine. Counters get their `_total`.
+    fn labelled<T: std::fmt::Display>(
+        &mut self,
+        kind: &str,
+        name: &str,
+        help: &str,
+        of: impl Fn(&Engaged<'_>) -> Vec<(String, T)>,
+    ) {
+        self.header(kind, &format!("vllm:{name}"), help);
+        let total = if kind == "counter" { "_total" } else { "" };
+        for engaged in &self.engines {
+            for (labels, value) in of(engaged) {
+                let _ = writeln!(self.text, "vllm:{name}{total}{{{labels}}} {value}");
+            }
+        }
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, of: impl Fn(&Meter) -> &Histogram) {
+        self.header("histogram", &format!("vllm:{name}"), help);
+        for Engaged { meter, labels, .. } in &self.engines {
+            let histogram = of(meter);
+            let mut below = 0;
+            for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {
+                below += count;
+                let _ = writeln!(self.text, "vllm:{name}_bucket{{{labels},le=\"{bound:?}\"}} {below}");
+            }
+            let (count, sum) = (histogram.count, histogram.sum);
+            let _ = writeln!(self.text, "vllm:{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+            let _ = writeln!(self.text, "vllm:{name}_sum{{{labels}}} {sum}\nvllm:{name}_count{{{labels}}} {count}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The command line of the simulated engine: `vllm serve`'s own flags, and `--sim-*` for what is simulated.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::fault::{Fault, Plan};
@@ -29,6 +30,8 @@ pub struct Options {
     pub seed: u64,
     /// Standard deviation of the logarithm of a step's time; 0 for none.
     pub noise: f64,
+    /// Where to write, step by step, when tokens were due and when they came.
+    pub schedule: Option<PathBuf>,
     /// How it misbehaves.
     pub faults: Plan,
 }
@@ -54,6 +57,7 @@ impl Options {
             time_scale: 1.0,
             seed: 0,
             noise: 0.02,
+            schedule: None,
             faults: Plan::default(),
         };
         let mut flags = Vec::new();
@@ -92,6 +96,7 @@ impl Options {
                     .parse()
                     .map_err(|_| Refusal::usage(format!("argument --sim-seed: invalid int value: '{value}'")))?;
             }
+            "schedule" => self.schedule = Some(value.into()),
             "fault" => {
                 let fault: Fault =
                     value.parse().map_err(|error| Refusal::usage(format!("argument --sim-fault: {error}")))?;

@@ -1,8 +1,6 @@
 //! The line about throughput and queues that the engine logs from time to time while it has work.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::log::Log;
 use super::metrics::hit_rate;
@@ -15,34 +13,52 @@ pub(super) struct StatsLine {
     version: EngineVersion,
     cpu: bool,
     enabled: bool,
-    last: Counters,
+    /// Of each engine.
+    last: Vec<Counters>,
     written: Instant,
+    late: u64,
 }
 
 impl StatsLine {
     pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
     pub(super) fn new(log: Log, version: EngineVersion, cpu: bool, enabled: bool) -> Self {
-        Self { log, version, cpu, enabled, last: Counters::default(), written: Instant::now() }
+        Self { log, version, cpu, enabled, last: Vec::new(), written: Instant::now(), late: 0 }
     }
 
-    /// Writes the line unless the engine was idle since the last one.
-    pub(super) fn write(&mut self, engine: &Engine) {
-        let now = engine.counters();
+    /// Writes a line for each engine that was not idle since the last one. `late`: steps that the simulation itself has
+    /// ended late by more than their own length.
+    pub(super) fn write<'a>(&mut self, engines: impl Iterator<Item = &'a Engine>, late: u64) {
         let passed = self.written.elapsed().as_secs_f64().max(1e-9);
+        self.written = Instant::now();
+        for (at, engine) in engines.enumerate() {
+            if self.last.len() <= at {
+                self.last.push(Counters::default());
+            }
+            let last = std::mem::replace(&mut self.last[at], engine.counters());
+            if self.enabled && engine.counters().steps > last.steps {
+                self.line(at, engine, &last, passed);
+            }
+        }
+        let behind = late - std::mem::replace(&mut self.late, late);
+        if behind > 0 {
+            let what = format_args!(
+                "The simulation does not keep its schedule: {behind} steps ended late by more than their length."
+            );
+            self.log.warning("engine.py", what);
+        }
+    }
+
+    fn line(&self, at: usize, engine: &Engine, last: &Counters, passed: f64) {
+        let now = engine.counters();
         let rate = |now: u64, before: u64| {
             #[expect(clippy::cast_precision_loss, reason = "printed with one decimal")]
             let tokens = (now - before) as f64;
             tokens / passed
         };
-        let prompt = rate(now.prompt_tokens, self.last.prompt_tokens);
-        let generated = rate(now.generated_tokens, self.last.generated_tokens);
-        let preempted = now.preemptions - self.last.preemptions;
-        let idle = now.steps == self.last.steps;
-        (self.last, self.written) = (now, Instant::now());
-        if idle || !self.enabled {
-            return;
-        }
+        let prompt = rate(now.prompt_tokens, last.prompt_tokens);
+        let generated = rate(now.generated_tokens, last.generated_tokens);
+        let preempted = now.preemptions - last.preemptions;
         let usage = 100.0 * engine.kv_usage();
         let throughput = format!(
             "Avg prompt throughput: {prompt:.1} tokens/s, Avg generation throughput: {generated:.1} tokens/s, \
@@ -68,7 +84,7 @@ impl StatsLine {
         self.log.api(
             "loggers.py",
             format_args!(
-                "Engine 000: {throughput}, Waiting: {waiting} reqs{preemptions}, {device} KV cache usage: \
+                "Engine {at:03}: {throughput}, Waiting: {waiting} reqs{preemptions}, {device} KV cache usage: \
                  {usage:.1}%, Prefix cache hit rate: {hits:.1}%"
             ),
         );
@@ -100,14 +116,14 @@ mod tests {
         let (version, capture) = (version.parse().unwrap(), Capture::default());
         let log = Log::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
         let mut stats = StatsLine::new(log, version, cpu, true);
-        stats.write(&engine);
+        stats.write([&engine].into_iter(), 0);
         assert_eq!(capture.text(), "", "idle");
         for id in 0..2 {
             engine.add(RequestId(id), &[1; 16], 4, Duration::ZERO).unwrap();
         }
         let batch = engine.step(Duration::ZERO).unwrap();
         engine.finish(&batch);
-        stats.write(&engine);
+        stats.write([&engine].into_iter(), 0);
         capture.text()
     }
 

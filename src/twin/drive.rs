@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use super::ask::{AddError, Ask};
-use super::batch::Work;
 use super::engine::{Engine, Event};
-use super::replica::{Balancer, Flight, Replica};
+use super::fleet::Fleet;
+use super::replica::Seen;
 use super::sequence::RequestId;
 use super::source::{Arrival, Arrivals, Asked, Source, User, Users};
 use super::step_time::StepTime;
@@ -43,20 +43,6 @@ impl Reply {
     pub fn output_len(&self) -> u64 {
         self.tokens.into()
     }
-}
-
-/// One step, as it was scheduled.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
-    pub replica: usize,
-    /// When the device begins with it, and when its tokens are there.
-    pub start: Duration,
-    pub end: Duration,
-    pub running: usize,
-    pub waiting: usize,
-    /// Share of the cache's blocks in use, 0 to 1.
-    pub kv_usage: f64,
-    pub work: Work,
 }
 
 /// Sees a load go by.
@@ -127,42 +113,28 @@ impl Drive<'_> {
 
     fn run(&mut self, source: &mut dyn Source, observer: &mut dyn Observer) -> Result<(), AddError> {
         let (step_time, delays) = (self.step_time, self.delays);
-        let mut replicas: Vec<_> = self.engines.iter_mut().map(Replica::new).collect();
-        let mut balancer = Balancer::new(replicas.len());
+        let mut fleet = Fleet::new(self.engines.iter_mut());
         let mut open = Open::default();
-        let mut events = Vec::new();
         let mut now = Duration::ZERO;
         loop {
-            while source.due().is_some_and(|due| due + delays.request <= now) && !replicas.is_empty() {
+            while source.due().is_some_and(|due| due + delays.request <= now) && !fleet.is_empty() {
                 let Some(asked) = source.ask() else { break };
-                let at = balancer.choose();
-                open.ask(asked, at, now, replicas[at].engine)?;
-                replicas[at].wake();
+                open.ask(asked, now, &mut fleet)?;
             }
-            for (at, replica) in replicas.iter_mut().enumerate() {
-                let time = |work: &Work| step_time.of(work);
-                replica.fill(now, time, |engine, flight| observer.step(&seen(at, engine, flight)));
-            }
-            let ends = replicas.iter().filter_map(Replica::due).min();
+            fleet.fill(now, |work| step_time.of(work), |flight| observer.step(&flight.seen));
             let asks = source.due().map(|due| due + delays.request);
-            let Some(next) = [ends, asks].into_iter().flatten().min().filter(|_| !replicas.is_empty()) else {
+            let Some(next) = [fleet.due(), asks].into_iter().flatten().min().filter(|_| !fleet.is_empty()) else {
                 return Ok(());
             };
             now = now.max(next);
-            balancer.publish(now, &replicas);
-            for (at, replica) in replicas.iter_mut().enumerate() {
-                while let Some(flight) = replica.ended(now) {
-                    replica.engine.finish_into(&flight.batch, &mut events);
-                    replica.report();
-                    for event in &events {
-                        if let Some((reply, user)) = open.see(event, now + delays.token) {
-                            balancer.ended(at);
-                            observer.reply(reply);
-                            source.answered(user, now + delays.token);
-                        }
+            fleet.ended(now, |_, events| {
+                for event in events {
+                    if let Some((reply, user)) = open.see(event, now + delays.token) {
+                        observer.reply(reply);
+                        source.answered(user, now + delays.token);
                     }
                 }
-            }
+            });
         }
     }
 }
@@ -185,18 +157,6 @@ pub fn drive(
     Ok(replies)
 }
 
-fn seen(replica: usize, engine: &Engine, flight: &Flight) -> Seen {
-    Seen {
-        replica,
-        start: flight.start,
-        end: flight.end,
-        running: engine.running(),
-        waiting: engine.waiting(),
-        kv_usage: engine.kv_usage(),
-        work: flight.batch.work,
-    }
-}
-
 /// The requests under way; a request's id is its place here.
 #[derive(Debug, Default)]
 struct Open {
@@ -212,7 +172,7 @@ struct Request {
 }
 
 impl Open {
-    fn ask(&mut self, asked: Asked, replica: usize, now: Duration, engine: &mut Engine) -> Result<(), AddError> {
+    fn ask(&mut self, asked: Asked, now: Duration, fleet: &mut Fleet<&mut Engine>) -> Result<(), AddError> {
         let Asked { arrival, index, turn, user } = asked;
         let place = self.vacant.pop().unwrap_or(self.requests.len());
         let prompt_len = u32::try_from(arrival.prompt.len()).unwrap_or(u32::MAX);
@@ -223,7 +183,7 @@ impl Open {
             most_output: None,
             priority: arrival.priority,
         };
-        engine.enqueue(&ask, now)?;
+        let replica = fleet.ask(&ask, now)?;
         let (asked, ttft, gaps) = (arrival.at, Duration::ZERO, Vec::new());
         let reply = Reply { index, turn, replica, asked, ttft, gaps, prompt_len, tokens: 0 };
         let request = Some(Request { reply, last: asked, user });

@@ -11,6 +11,7 @@ mod drive;
 #[cfg(test)]
 mod drive_tests;
 mod engine;
+mod fleet;
 mod memory;
 mod output;
 mod profile;
@@ -36,10 +37,13 @@ pub use calibrate::{
     Asked, CalibrateError, Calibration, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
 };
 pub use device::DevicePreset;
-pub use drive::{Delays, Drive, Observer, Reply, Seen, drive};
+pub use drive::{Delays, Drive, Observer, Reply, drive};
 pub use engine::{Counters, Engine, Event};
+pub(crate) use fleet::Fleet;
 pub use memory::{MemoryPlan, kv_blocks};
 pub use profile::{LayerProfile, ProfileError};
+pub(crate) use replica::Flight;
+pub use replica::Seen;
 pub use sequence::RequestId;
 pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
 pub use source::Arrival;
