@@ -1,6 +1,6 @@
 //! Between the engines and their clients: who waits for what, and when he got it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::engine::{Job, Update};
 use super::metrics::{Finish, Metrics};
 use super::outlet::Outlet;
 use super::schedule::{Record, Schedule};
-use crate::twin::{Engine, Event, Flight, RequestId};
+use crate::twin::{Engine, Event, Flight, RequestId, StepTime};
 
 /// The way around the web server for the tokens of a stream.
 #[derive(Debug)]
@@ -54,19 +54,63 @@ impl Open {
     }
 }
 
+/// How long vLLM's front end takes on the way in and out; nothing, where it is not simulated.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    step_time: Option<StepTime>,
+    /// From the end of a step until its tokens begin to go out, and between one and the next.
+    delivery: Duration,
+    stream: Duration,
+    /// When the last token is out.
+    busy: Duration,
+}
+
+impl Pace {
+    pub(super) fn modelled(step_time: &StepTime) -> Self {
+        // The mean over the streams is that of half of them.
+        let delivery = step_time.after_engine(0);
+        let stream = step_time.after_engine(2).saturating_sub(delivery);
+        Self { step_time: Some(step_time.clone()), delivery, stream, busy: Duration::ZERO }
+    }
+
+    /// From a request's arrival until the scheduler has it.
+    pub(super) fn before(&self, prompt_len: usize) -> Duration {
+        let prompt_len = u32::try_from(prompt_len).unwrap_or(u32::MAX);
+        self.step_time.as_ref().map_or(Duration::ZERO, |step_time| step_time.before_engine(prompt_len))
+    }
+
+    /// When the next token of a step that ended then goes out.
+    fn next(&mut self, end: Duration) -> Duration {
+        self.busy = self.busy.max(end + self.delivery) + self.stream;
+        self.busy
+    }
+}
+
+/// Tokens on their way to a client.
+#[derive(Debug)]
+struct Out {
+    due: Duration,
+    event: Event,
+}
+
 #[derive(Debug)]
 pub(super) struct Desk {
     open: HashMap<RequestId, Open>,
+    pub(super) pace: Pace,
+    /// In the order in which they are due.
+    outbox: VecDeque<Out>,
     metrics: Metrics,
     schedule: Option<Schedule>,
-    /// Steps that ended, and those that ended late by more than their own length.
-    pub(super) steps: u64,
+    /// Steps whose tokens are not all out, and how many are missing.
+    records: VecDeque<(Record, usize)>,
+    /// Steps that ended late by more than their own length.
     pub(super) late: u64,
 }
 
 impl Desk {
-    pub(super) fn new(metrics: Metrics, schedule: Option<Schedule>) -> Self {
-        Self { open: HashMap::new(), metrics, schedule, steps: 0, late: 0 }
+    pub(super) fn new(metrics: Metrics, schedule: Option<Schedule>, pace: Pace) -> Self {
+        let (open, outbox, records) = (HashMap::new(), VecDeque::new(), VecDeque::new());
+        Self { open, pace, outbox, metrics, schedule, records, late: 0 }
     }
 
     /// A request has been given to an engine.
@@ -104,49 +148,65 @@ impl Desk {
         }
     }
 
-    /// A step has ended: the tokens go out first, everything else can wait.
+    /// A step has ended.
     pub(super) fn ended(&mut self, clock: &Clock, flight: &Flight, events: &[Event]) {
         let (seen, now) = (&flight.seen, Instant::now());
-        let mut chunks = Vec::with_capacity(if self.schedule.is_some() { events.len() } else { 0 });
-        for event in events.iter().filter(|event| event.sent > 0) {
-            let Some(open) = self.open.get_mut(&event.id) else { continue };
-            let finish = event.last.then_some(open.finish);
-            let written = open.send(event.sent, finish);
-            if self.schedule.is_some() {
-                chunks.push((event.id.0, event.sent, written.map(|at| clock.monotonic_ns(at))));
-            }
-        }
         let due = clock.real_of(seen.end).unwrap_or(now);
-        let length = clock.real_of(seen.start).map_or(Duration::ZERO, |start| due - start);
-        self.steps += 1;
+        let length = clock.real_of(seen.start).map_or(Duration::ZERO, |start| due.saturating_duration_since(start));
         self.late += u64::from(now.saturating_duration_since(due) > length);
-        if let Some(schedule) = &self.schedule {
+        self.metrics.of(seen.replica).step(seen.work.tokens);
+        let before = self.outbox.len();
+        for event in events.iter().filter(|event| event.sent > 0) {
+            self.outbox.push_back(Out { due: self.pace.next(seen.end), event: *event });
+        }
+        if self.schedule.is_some() {
+            let count = self.outbox.len() - before;
             let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
             let times = [clock.monotonic_ns(due), clock.monotonic_ns(now), length_ns];
-            schedule.write(Record::new(seen, times, chunks));
+            self.records.push_back((Record::new(seen, times, count), count));
         }
-        self.account(now, flight, events);
     }
 
-    /// What `/metrics` is to say of a step.
-    fn account(&mut self, now: Instant, flight: &Flight, events: &[Event]) {
-        let engine = flight.seen.replica;
-        self.metrics.of(engine).step(flight.seen.work.tokens);
-        for event in events {
-            let Some(open) = self.open.get_mut(&event.id) else { continue };
-            let gap = now.saturating_duration_since(open.last_token);
-            open.last_token = now;
-            if open.first_token.is_none() {
-                open.first_token = Some(now);
-                self.metrics.of(engine).first_token(gap);
-            } else {
-                self.metrics.of(engine).next_token(gap);
-            }
-            if event.last {
-                let finish = open.finish;
-                self.close(event.id, finish);
+    /// When the next tokens are to go out.
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.outbox.front().map(|out| out.due)
+    }
+
+    /// Sends all tokens that are due.
+    pub(super) fn send(&mut self, now: Duration, clock: &Clock) {
+        while let Some(Out { due, event }) = self.outbox.pop_front_if(|out| out.due <= now) {
+            let written = self.hand_out(&event);
+            let Some((record, missing)) = self.records.iter_mut().find(|(_, missing)| *missing > 0) else { continue };
+            *missing -= 1;
+            let due = clock.real_of(due).map_or(record.due_ns, |due| clock.monotonic_ns(due));
+            record.chunks.push((event.id.0, event.sent, due, written.map(|at| clock.monotonic_ns(at))));
+        }
+        if let Some(schedule) = &self.schedule {
+            while let Some((record, _)) = self.records.pop_front_if(|(_, missing)| *missing == 0) {
+                schedule.write(record);
             }
         }
+    }
+
+    /// When they were written, unless that is left to the web server or nobody is there any more.
+    fn hand_out(&mut self, event: &Event) -> Option<Instant> {
+        let open = self.open.get_mut(&event.id)?;
+        let finish = open.finish;
+        let written = open.send(event.sent, event.last.then_some(finish));
+        let now = written.unwrap_or_else(Instant::now);
+        let gap = now.saturating_duration_since(open.last_token);
+        open.last_token = now;
+        let meter = self.metrics.of(open.engine);
+        if open.first_token.is_none() {
+            open.first_token = Some(now);
+            meter.first_token(gap);
+        } else {
+            meter.next_token(gap);
+        }
+        if event.last {
+            self.close(event.id, finish);
+        }
+        written
     }
 
     fn close(&mut self, id: RequestId, finish: Finish) -> Option<usize> {

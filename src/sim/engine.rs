@@ -11,9 +11,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::clock::Clock;
 use super::desk::{Desk, Direct};
-use super::metrics::{Finish, Metrics};
-use super::schedule::Schedule;
+use super::metrics::Finish;
 use super::stats::StatsLine;
+use crate::load::prefer;
 use crate::twin::{Ask, Engine, Fleet, RequestId, StepTime, Tokens};
 
 /// How long before an instant the thread stops to sleep: a sleeping thread is woken some 50 microseconds late.
@@ -39,6 +39,8 @@ pub(super) struct Job {
     pub(super) id: RequestId,
     pub(super) choice: u32,
     pub(super) arrived: Instant,
+    /// When the scheduler has it; the engine's thread adds what the front end takes.
+    pub(super) ready: Instant,
     pub(super) prompt: Vec<u32>,
     /// Tokens to generate, and how the request is said to end.
     pub(super) output_len: u32,
@@ -75,6 +77,8 @@ pub(super) struct EngineLoop {
     now: Duration,
     commands: Receiver<Command>,
     written: Instant,
+    /// Whether the thread is to run before all that have no real-time priority.
+    realtime: bool,
 }
 
 impl EngineLoop {
@@ -82,26 +86,32 @@ impl EngineLoop {
         engines: Vec<Engine>,
         step_time: StepTime,
         clock: Clock,
-        metrics: Metrics,
+        desk: Desk,
         stats: StatsLine,
-        schedule: Option<Schedule>,
+        realtime: bool,
         commands: Receiver<Command>,
     ) -> Self {
         Self {
             fleet: Fleet::new(engines),
             step_time,
             clock,
-            desk: Desk::new(metrics, schedule),
+            desk,
             stats,
             pending: VecDeque::new(),
             now: Duration::ZERO,
             commands,
             written: Instant::now(),
+            realtime,
         }
     }
 
     /// Runs until told to stop or until nobody can send commands any more.
     pub(super) fn run(mut self) {
+        // Where this is not allowed, the thread is woken some 50 microseconds later.
+        let _ = nix::sys::prctl::set_timerslack(1);
+        if self.realtime && !prefer() {
+            self.stats.warn("The engine's thread gets no real-time priority: it takes CAP_SYS_NICE or `ulimit -r`.");
+        }
         loop {
             match self.commands.try_recv() {
                 Ok(command) => match self.obey(command) {
@@ -115,8 +125,11 @@ impl EngineLoop {
             let due = event.and_then(|event| self.clock.real_of(event));
             let stats = self.written + StatsLine::PERIOD;
             let until = due.map_or(stats, |due| due.min(stats));
-            if let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| *left > SPIN) {
-                match self.commands.recv_timeout(left - SPIN) {
+            let left = until.saturating_duration_since(Instant::now());
+            // Short waits are slept whole: an engine that is many times as fast as its device would only spin.
+            let sleep = left.saturating_sub(SPIN.min(left / 8));
+            if !sleep.is_zero() {
+                match self.commands.recv_timeout(sleep) {
                     Ok(command) => match self.obey(command) {
                         true => continue,
                         false => return,
@@ -140,8 +153,8 @@ impl EngineLoop {
 
     /// The virtual time at which something happens next.
     fn next(&self) -> Option<Duration> {
-        let asked = self.pending.front().map(|job| self.clock.virtual_of(job.arrived));
-        let next = [asked, self.fleet.due()].into_iter().flatten().min();
+        let asked = self.pending.front().map(|job| self.clock.virtual_of(job.ready));
+        let next = [asked, self.fleet.due(), self.desk.due()].into_iter().flatten().min();
         next.map(|next| next.max(self.now))
     }
 
@@ -150,9 +163,10 @@ impl EngineLoop {
         self.now = event;
         let (desk, clock, fleet) = (&mut self.desk, &mut self.clock, &mut self.fleet);
         fleet.ended(event, |flight, events| desk.ended(clock, &flight, events));
+        desk.send(event, clock);
         let lag = due.elapsed();
         let taken = if lag > BEHIND { clock.virtual_of(Instant::now()) } else { event };
-        while let Some(job) = self.pending.pop_front_if(|job| clock.virtual_of(job.arrived) <= taken) {
+        while let Some(job) = self.pending.pop_front_if(|job| clock.virtual_of(job.ready) <= taken) {
             let ask = Ask {
                 id: job.id,
                 prompt: Tokens::Ids(job.prompt.as_slice().into()),
@@ -174,7 +188,11 @@ impl EngineLoop {
     /// False when the loop is to end.
     fn obey(&mut self, command: Command) -> bool {
         match command {
-            Command::Add(job) => self.pending.push_back(*job),
+            Command::Add(mut job) => {
+                job.ready += self.clock.real_length(self.desk.pace.before(job.prompt.len()));
+                let at = self.pending.iter().rposition(|other| other.ready <= job.ready).map_or(0, |before| before + 1);
+                self.pending.insert(at, *job);
+            }
             Command::Abort(id) => {
                 self.pending.retain(|job| job.id != id);
                 if let Some(engine) = self.desk.abort(id) {

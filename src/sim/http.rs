@@ -166,6 +166,7 @@ impl FrontEnd {
                 id,
                 choice,
                 arrived,
+                ready: arrived,
                 prompt: order.prompt,
                 output_len: order.output_len,
                 finish: order.finish,

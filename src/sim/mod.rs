@@ -152,8 +152,10 @@ async fn run(
     let stats = stats::StatsLine::new(log.clone(), options.version, options.device.cpu, log_stats);
     let clock = clock::Clock::new(options.time_scale, options.seed, options.noise);
     let schedule = options.schedule.as_deref().map(schedule::Schedule::create).transpose()?;
+    let pace = if options.frontend { desk::Pace::modelled(&started.step_time) } else { desk::Pace::default() };
+    let desk = desk::Desk::new(metrics, schedule, pace);
     let engines = vec![started.engine];
-    let engine = engine::EngineLoop::new(engines, started.step_time, clock, metrics, stats, schedule, inbox);
+    let engine = engine::EngineLoop::new(engines, started.step_time, clock, desk, stats, options.realtime, inbox);
 
     let address = started.socket.local_addr()?;
     if !options.version.is_v0() {

@@ -29,20 +29,17 @@ pub(super) struct Record {
     pub(super) tokens: u32,
     pub(super) prompt_tokens: u32,
     pub(super) sequences: u32,
-    /// Those who get something: number of the request, tokens sent, and when they were written to the socket; null where
-    /// the web server writes them later.
-    pub(super) chunks: Vec<(u64, u32, Option<u64>)>,
+    /// Those who get something: number of the request, tokens sent, when that was due, and when it was written to the
+    /// socket; null where the web server writes it.
+    pub(super) chunks: Vec<(u64, u32, u64, Option<u64>)>,
 }
 
 impl Record {
     /// `times` are those of the end: due, ended, length.
-    pub(super) fn new(
-        seen: &Seen,
-        [due_ns, ended_ns, length_ns]: [u64; 3],
-        chunks: Vec<(u64, u32, Option<u64>)>,
-    ) -> Self {
+    pub(super) fn new(seen: &Seen, [due_ns, ended_ns, length_ns]: [u64; 3], chunks: usize) -> Self {
         let Seen { replica: engine, running, waiting, work, .. } = *seen;
         let Work { tokens, prompt_tokens, sequences, .. } = work;
+        let chunks = Vec::with_capacity(chunks);
         Self { engine, due_ns, ended_ns, length_ns, running, waiting, tokens, prompt_tokens, sequences, chunks }
     }
 }

@@ -49,6 +49,11 @@ impl StatsLine {
         }
     }
 
+    /// A line about the simulation itself.
+    pub(super) fn warn(&self, what: &str) {
+        self.log.warning("engine.py", what);
+    }
+
     fn line(&self, at: usize, engine: &Engine, last: &Counters, passed: f64) {
         let now = engine.counters();
         let rate = |now: u64, before: u64| {
