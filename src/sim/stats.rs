@@ -100,22 +100,15 @@ impl StatsLine {
 mod tests {
     use super::*;
     use crate::sim::tests::Capture;
-    use crate::twin::{Policy, RequestId, Scheduling, Settings};
+    use crate::twin::{RequestId, Settings};
 
     fn line(version: &str, cpu: bool) -> String {
         let settings = Settings {
-            policy: Policy::V1,
             max_model_len: 64,
             max_num_seqs: 1,
             max_num_batched_tokens: 64,
-            block_size: 16,
             num_blocks: 8,
-            chunked_prefill: true,
-            prefix_caching: true,
-            scheduler_delay_factor: 0.0,
-            eager: false,
-            cache_dtype_bytes: None,
-            scheduling: Scheduling::default(),
+            ..Settings::default()
         };
         let mut engine = Engine::new(settings).unwrap();
         let (version, capture) = (version.parse().unwrap(), Capture::default());

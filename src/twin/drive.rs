@@ -3,11 +3,13 @@
 //! Requests and finished steps are events; between them nothing changes. Memory is bounded by the requests under way: a
 //! reply goes to the observer once it is whole.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::ask::{AddError, Ask};
 use super::engine::{Engine, Event};
 use super::fleet::Fleet;
+use super::frontend::Desk;
 use super::replica::Seen;
 use super::sequence::RequestId;
 use super::source::{Arrival, Arrivals, Asked, Source, User, Users};
@@ -52,6 +54,11 @@ pub trait Observer {
 
     /// In the order in which replies end.
     fn reply(&mut self, _reply: Reply) {}
+
+    /// Whether it has seen enough: then the load is over.
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 /// Keeps all replies.
@@ -61,24 +68,13 @@ impl Observer for Vec<Reply> {
     }
 }
 
-/// What lies between client and engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delays {
-    /// From asking until the scheduler knows of the request. Without it a user who asks at once is part of the step that
-    /// follows the last one's end, which a real engine does not wait for.
-    pub request: Duration,
-    /// From the end of a step until the client has its tokens.
-    pub token: Duration,
-}
-
-/// Engines that share a load, each as fast as `step_time` says.
+/// Engines that share a load and a front end, each as fast as `step_time` says.
 #[derive(Debug)]
 pub struct Drive<'a> {
     /// One, or as many as there are data-parallel replicas; each schedules for itself, as vLLM's do for models without
     /// experts.
     pub engines: &'a mut [Engine],
     pub step_time: &'a StepTime,
-    pub delays: Delays,
 }
 
 impl Drive<'_> {
@@ -111,27 +107,36 @@ impl Drive<'_> {
         self.run(&mut Arrivals::new(arrivals), observer)
     }
 
-    fn run(&mut self, source: &mut dyn Source, observer: &mut dyn Observer) -> Result<(), AddError> {
-        let (step_time, delays) = (self.step_time, self.delays);
+    pub(super) fn run(&mut self, source: &mut dyn Source, observer: &mut dyn Observer) -> Result<(), AddError> {
+        let step_time = self.step_time;
         let mut fleet = Fleet::new(self.engines.iter_mut());
+        if fleet.is_empty() {
+            return Ok(());
+        }
+        let mut desk = Desk::new(step_time.frontend());
+        let mut received = VecDeque::new();
         let mut open = Open::default();
         let mut now = Duration::ZERO;
         loop {
-            while source.due().is_some_and(|due| due + delays.request <= now) && !fleet.is_empty() {
+            while source.due().is_some_and(|due| due <= now) {
                 let Some(asked) = source.ask() else { break };
+                received.push_back((desk.receive(asked.arrival.at, asked.prompt_len()), asked));
+            }
+            while let Some((_, asked)) = received.pop_front_if(|(known, _)| *known <= now) {
                 open.ask(asked, now, &mut fleet)?;
             }
             fleet.fill(now, |work| step_time.of(work), |flight| observer.step(&flight.seen));
-            let asks = source.due().map(|due| due + delays.request);
-            let Some(next) = [fleet.due(), asks].into_iter().flatten().min().filter(|_| !fleet.is_empty()) else {
-                return Ok(());
-            };
+            let known = received.front().map(|(known, _)| *known);
+            let next = [fleet.due(), known, source.due()].into_iter().flatten().min();
+            let Some(next) = next.filter(|_| !observer.is_done()) else { return Ok(()) };
             now = now.max(next);
-            fleet.ended(now, |_, events| {
-                for event in events {
-                    if let Some((reply, user)) = open.see(event, now + delays.token) {
+            fleet.ended(now, |_, _, events| {
+                desk.take(now);
+                for event in events.iter().filter(|event| event.sent > 0) {
+                    let delivered = desk.write();
+                    if let Some((reply, user)) = open.see(event, delivered) {
                         observer.reply(reply);
-                        source.answered(user, now + delays.token);
+                        source.answered(user, delivered);
                     }
                 }
             });
@@ -139,7 +144,7 @@ impl Drive<'_> {
     }
 }
 
-/// [`Drive::closed`] on one engine without delays. The replies come in the order in which they finished.
+/// [`Drive::closed`] on one engine. The replies come in the order in which they finished.
 ///
 /// # Errors
 /// When a request of the workload cannot be served with these settings.
@@ -152,7 +157,7 @@ pub fn drive(
 ) -> Result<Vec<Reply>, AddError> {
     let engines = std::slice::from_mut(engine);
     let mut replies = Vec::new();
-    let mut drive = Drive { engines, step_time, delays: Delays::default() };
+    let mut drive = Drive { engines, step_time };
     drive.closed(workload, requests, concurrency, &mut replies)?;
     Ok(replies)
 }
@@ -173,9 +178,9 @@ struct Request {
 
 impl Open {
     fn ask(&mut self, asked: Asked, now: Duration, fleet: &mut Fleet<&mut Engine>) -> Result<(), AddError> {
+        let prompt_len = asked.prompt_len();
         let Asked { arrival, index, turn, user } = asked;
         let place = self.vacant.pop().unwrap_or(self.requests.len());
-        let prompt_len = u32::try_from(arrival.prompt.len()).unwrap_or(u32::MAX);
         let ask = Ask {
             id: RequestId(place as u64),
             prompt: arrival.prompt,
@@ -196,9 +201,6 @@ impl Open {
 
     /// Notes what the client has got; the whole reply after the last token.
     fn see(&mut self, event: &Event, now: Duration) -> Option<(Reply, Option<User>)> {
-        if event.sent == 0 {
-            return None;
-        }
         let place = usize::try_from(event.id.0).ok()?;
         let request = self.requests.get_mut(place)?.as_mut()?;
         let gap = now.saturating_sub(request.last);

@@ -84,8 +84,9 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
         self.replicas.iter().filter_map(Replica::due).min()
     }
 
-    /// Ends all steps that are over by `now`, engine by engine; `ended` gets each with what it has generated.
-    pub(crate) fn ended(&mut self, now: Duration, mut ended: impl FnMut(Flight, &[Event])) {
+    /// Ends all steps that are over by `now`, engine by engine; `ended` gets each with its engine and what it has
+    /// generated.
+    pub(crate) fn ended(&mut self, now: Duration, mut ended: impl FnMut(&Flight, &Engine, &[Event])) {
         self.balancer.publish(now, &self.replicas);
         for (at, replica) in self.replicas.iter_mut().enumerate() {
             while let Some(flight) = replica.ended(now) {
@@ -94,7 +95,7 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
                 for _ in self.events.iter().filter(|event| event.last) {
                     self.balancer.ended(at);
                 }
-                ended(flight, &self.events);
+                ended(&flight, replica.engine(), &self.events);
             }
         }
     }

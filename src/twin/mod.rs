@@ -12,6 +12,7 @@ mod drive;
 mod drive_tests;
 mod engine;
 mod fleet;
+mod frontend;
 mod memory;
 mod output;
 mod profile;
@@ -34,12 +35,14 @@ mod tests;
 pub use ask::{AddError, Ask, Tokens};
 pub use batch::{Batch, Item, Work};
 pub use calibrate::{
-    Asked, CalibrateError, Calibration, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
+    CalibrateError, Calibration, Counted, Load, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
 };
 pub use device::DevicePreset;
-pub use drive::{Delays, Drive, Observer, Reply, drive};
+pub use drive::{Drive, Observer, Reply, drive};
 pub use engine::{Counters, Engine, Event};
 pub(crate) use fleet::Fleet;
+pub use frontend::Frontend;
+pub(crate) use frontend::Desk;
 pub use memory::{MemoryPlan, kv_blocks};
 pub use profile::{LayerProfile, ProfileError};
 pub(crate) use replica::Flight;

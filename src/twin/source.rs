@@ -28,6 +28,12 @@ pub(super) struct Asked {
     pub(super) user: Option<User>,
 }
 
+impl Asked {
+    pub(super) fn prompt_len(&self) -> u32 {
+        u32::try_from(self.arrival.prompt.len()).unwrap_or(u32::MAX)
+    }
+}
+
 pub(super) trait Source {
     /// When the next request is asked; `None` while that waits for a reply, and when there are no more.
     fn due(&mut self) -> Option<Duration>;
@@ -63,6 +69,39 @@ impl<I: Iterator<Item = Arrival>> Source for Arrivals<I> {
     }
 
     fn answered(&mut self, _: Option<User>, _: Duration) {}
+}
+
+/// Requests in a given order, each asked as soon as one of the users has been answered.
+pub(super) struct Listed<I: Iterator<Item = Arrival>> {
+    rest: std::iter::Peekable<I>,
+    /// When each of the users who wait for nothing was answered.
+    free: BinaryHeap<Reverse<Duration>>,
+    index: u64,
+}
+
+impl<I: Iterator<Item = Arrival>> Listed<I> {
+    pub(super) fn new(requests: I, users: u32) -> Self {
+        let free = (0..users.max(1)).map(|_| Reverse(Duration::ZERO)).collect();
+        Self { rest: requests.peekable(), free, index: 0 }
+    }
+}
+
+impl<I: Iterator<Item = Arrival>> Source for Listed<I> {
+    fn due(&mut self) -> Option<Duration> {
+        self.rest.peek()?;
+        self.free.peek().map(|free| free.0)
+    }
+
+    fn ask(&mut self) -> Option<Asked> {
+        let request = self.rest.next()?;
+        let Reverse(at) = self.free.pop()?;
+        self.index += 1;
+        Some(Asked { arrival: Arrival { at, ..request }, index: self.index - 1, turn: 0, user: None })
+    }
+
+    fn answered(&mut self, _: Option<User>, now: Duration) {
+        self.free.push(Reverse(now));
+    }
 }
 
 /// Someone in the middle of a session.
