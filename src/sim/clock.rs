@@ -41,11 +41,6 @@ impl Clock {
         self.origin.checked_add(since)
     }
 
-    /// How long a virtual time takes.
-    pub(super) fn real_length(&self, time: Duration) -> Duration {
-        time.div_f64(self.scale)
-    }
-
     /// Nanoseconds of `CLOCK_MONOTONIC`, which all processes of the machine have in common.
     pub(super) fn monotonic_ns(&self, instant: Instant) -> u64 {
         let (known, monotonic) = self.reference;

@@ -9,10 +9,10 @@ use tokio::sync::mpsc;
 
 use super::clock::Clock;
 use super::engine::{Job, Update};
-use super::metrics::{Finish, Metrics};
+use super::metrics::{Finish, Metrics, Report};
 use super::outlet::Outlet;
 use super::schedule::{Record, Schedule};
-use crate::twin::{Engine, Event, Flight, RequestId, StepTime};
+use crate::twin::{self, Engine, Event, Flight, Frontend, RequestId};
 
 /// The way around the web server for the tokens of a stream.
 #[derive(Debug)]
@@ -54,38 +54,6 @@ impl Open {
     }
 }
 
-/// How long vLLM's front end takes on the way in and out; nothing, where it is not simulated.
-#[derive(Debug, Default)]
-pub(super) struct Pace {
-    step_time: Option<StepTime>,
-    /// From the end of a step until its tokens begin to go out, and between one and the next.
-    delivery: Duration,
-    stream: Duration,
-    /// When the last token is out.
-    busy: Duration,
-}
-
-impl Pace {
-    pub(super) fn modelled(step_time: &StepTime) -> Self {
-        // The mean over the streams is that of half of them.
-        let delivery = step_time.after_engine(0);
-        let stream = step_time.after_engine(2).saturating_sub(delivery);
-        Self { step_time: Some(step_time.clone()), delivery, stream, busy: Duration::ZERO }
-    }
-
-    /// From a request's arrival until the scheduler has it.
-    pub(super) fn before(&self, prompt_len: usize) -> Duration {
-        let prompt_len = u32::try_from(prompt_len).unwrap_or(u32::MAX);
-        self.step_time.as_ref().map_or(Duration::ZERO, |step_time| step_time.before_engine(prompt_len))
-    }
-
-    /// When the next token of a step that ended then goes out.
-    fn next(&mut self, end: Duration) -> Duration {
-        self.busy = self.busy.max(end + self.delivery) + self.stream;
-        self.busy
-    }
-}
-
 /// Tokens on their way to a client.
 #[derive(Debug)]
 struct Out {
@@ -96,7 +64,10 @@ struct Out {
 #[derive(Debug)]
 pub(super) struct Desk {
     open: HashMap<RequestId, Open>,
-    pub(super) pace: Pace,
+    /// When requests are read and tokens written.
+    frontend: twin::Desk,
+    /// Read, or being read.
+    received: VecDeque<(Duration, Job)>,
     /// In the order in which they are due.
     outbox: VecDeque<Out>,
     metrics: Metrics,
@@ -108,9 +79,21 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(metrics: Metrics, schedule: Option<Schedule>, pace: Pace) -> Self {
-        let (open, outbox, records) = (HashMap::new(), VecDeque::new(), VecDeque::new());
-        Self { open, pace, outbox, metrics, schedule, records, late: 0 }
+    pub(super) fn new(metrics: Metrics, schedule: Option<Schedule>, frontend: Frontend) -> Self {
+        let (open, frontend) = (HashMap::new(), twin::Desk::new(frontend));
+        let (received, outbox, records) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { open, frontend, received, outbox, metrics, schedule, records, late: 0 }
+    }
+
+    /// A request has come.
+    pub(super) fn receive(&mut self, at: Duration, job: Job) {
+        let prompt_len = u32::try_from(job.prompt.len()).unwrap_or(u32::MAX);
+        self.received.push_back((self.frontend.receive(at, prompt_len), job));
+    }
+
+    /// A request that an engine is to have by now.
+    pub(super) fn read(&mut self, now: Duration) -> Option<Job> {
+        self.received.pop_front_if(|(known, _)| *known <= now).map(|(_, job)| job)
     }
 
     /// A request has been given to an engine.
@@ -149,15 +132,16 @@ impl Desk {
     }
 
     /// A step has ended.
-    pub(super) fn ended(&mut self, clock: &Clock, flight: &Flight, events: &[Event]) {
+    pub(super) fn ended(&mut self, clock: &Clock, flight: &Flight, engine: &Engine, events: &[Event]) {
         let (seen, now) = (&flight.seen, Instant::now());
         let due = clock.real_of(seen.end).unwrap_or(now);
         let length = clock.real_of(seen.start).map_or(Duration::ZERO, |start| due.saturating_duration_since(start));
         self.late += u64::from(now.saturating_duration_since(due) > length);
-        self.metrics.of(seen.replica).step(seen.work.tokens);
+        self.metrics.of(seen.replica).step(engine);
+        self.frontend.take(seen.end);
         let before = self.outbox.len();
         for event in events.iter().filter(|event| event.sent > 0) {
-            self.outbox.push_back(Out { due: self.pace.next(seen.end), event: *event });
+            self.outbox.push_back(Out { due: self.frontend.write(), event: *event });
         }
         if self.schedule.is_some() {
             let count = self.outbox.len() - before;
@@ -167,9 +151,11 @@ impl Desk {
         }
     }
 
-    /// When the next tokens are to go out.
+    /// When the next tokens are to go out, or the next request has been read.
     pub(super) fn due(&self) -> Option<Duration> {
-        self.outbox.front().map(|out| out.due)
+        let out = self.outbox.front().map(|out| out.due);
+        let read = self.received.front().map(|(known, _)| *known);
+        [out, read].into_iter().flatten().min()
     }
 
     /// Sends all tokens that are due.
@@ -224,16 +210,27 @@ impl Desk {
 
     /// Forgets a request whose client is gone, and says which engine has it.
     pub(super) fn abort(&mut self, id: RequestId) -> Option<usize> {
+        self.received.retain(|(_, job)| job.id != id);
         self.close(id, Finish::Abort)
     }
 
+    /// The page and the log are to tell of an engine as it is now.
+    pub(super) fn report(&mut self, at: usize, engine: &Engine) {
+        self.metrics.of(at).report = Report::of(engine);
+    }
+
+    pub(super) fn reports(&self) -> impl Iterator<Item = &Report> {
+        self.metrics.reports()
+    }
+
     /// The page of `/metrics`.
-    pub(super) fn page<'a>(&self, engines: impl Iterator<Item = &'a Engine>) -> String {
-        self.metrics.render(engines, self.late)
+    pub(super) fn page(&self) -> String {
+        self.metrics.render(self.late)
     }
 
     /// Ends all streams.
     pub(super) fn stop(&mut self) {
+        self.received.iter().for_each(|(_, job)| Self::refuse(job));
         for open in self.open.values_mut() {
             open.send(0, Some(Finish::Abort));
         }

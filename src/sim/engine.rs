@@ -39,8 +39,6 @@ pub(super) struct Job {
     pub(super) id: RequestId,
     pub(super) choice: u32,
     pub(super) arrived: Instant,
-    /// When the scheduler has it; the engine's thread adds what the front end takes.
-    pub(super) ready: Instant,
     pub(super) prompt: Vec<u32>,
     /// Tokens to generate, and how the request is said to end.
     pub(super) output_len: u32,
@@ -58,6 +56,8 @@ pub(super) enum Command {
     Abort(RequestId),
     Metrics(oneshot::Sender<String>),
     ResetPrefixCache,
+    /// Whether nothing is to be scheduled until told otherwise; answered once that holds and no step is under way.
+    Pause(bool, oneshot::Sender<()>),
     /// Ends all streams as aborted.
     Stop,
     /// Ends without a word.
@@ -77,6 +77,9 @@ pub(super) struct EngineLoop {
     now: Duration,
     commands: Receiver<Command>,
     written: Instant,
+    paused: bool,
+    /// Who waits for the steps under way to end.
+    pausing: Vec<oneshot::Sender<()>>,
     /// Whether the thread is to run before all that have no real-time priority.
     realtime: bool,
 }
@@ -101,6 +104,8 @@ impl EngineLoop {
             now: Duration::ZERO,
             commands,
             written: Instant::now(),
+            paused: false,
+            pausing: Vec::new(),
             realtime,
         }
     }
@@ -145,7 +150,7 @@ impl EngineLoop {
                 (Some(event), Some(due)) if due <= until => self.reach(event, due),
                 _ => {
                     self.written = Instant::now();
-                    self.stats.write(self.fleet.engines(), self.desk.late);
+                    self.stats.write(self.desk.reports(), self.desk.late);
                 }
             }
         }
@@ -153,7 +158,7 @@ impl EngineLoop {
 
     /// The virtual time at which something happens next.
     fn next(&self) -> Option<Duration> {
-        let asked = self.pending.front().map(|job| self.clock.virtual_of(job.ready));
+        let asked = self.pending.front().map(|job| self.clock.virtual_of(job.arrived));
         let next = [asked, self.fleet.due(), self.desk.due()].into_iter().flatten().min();
         next.map(|next| next.max(self.now))
     }
@@ -162,11 +167,14 @@ impl EngineLoop {
     fn reach(&mut self, event: Duration, due: Instant) {
         self.now = event;
         let (desk, clock, fleet) = (&mut self.desk, &mut self.clock, &mut self.fleet);
-        fleet.ended(event, |flight, events| desk.ended(clock, &flight, events));
+        fleet.ended(event, |flight, engine, events| desk.ended(clock, flight, engine, events));
         desk.send(event, clock);
         let lag = due.elapsed();
         let taken = if lag > BEHIND { clock.virtual_of(Instant::now()) } else { event };
-        while let Some(job) = self.pending.pop_front_if(|job| clock.virtual_of(job.ready) <= taken) {
+        while let Some(job) = self.pending.pop_front_if(|job| clock.virtual_of(job.arrived) <= taken) {
+            desk.receive(clock.virtual_of(job.arrived).min(event), job);
+        }
+        while let Some(job) = desk.read(event) {
             let ask = Ask {
                 id: job.id,
                 prompt: Tokens::Ids(job.prompt.as_slice().into()),
@@ -180,30 +188,44 @@ impl EngineLoop {
                 Err(_) => Desk::refuse(&job),
             }
         }
-        let step_time = &self.step_time;
-        fleet.fill(event, |work| clock.length(step_time.of(work)), |flight| desk.scheduled(flight));
+        if !self.paused {
+            let step_time = &self.step_time;
+            fleet.fill(event, |work| clock.length(step_time.of(work)), |flight| desk.scheduled(flight));
+        }
         clock.catch_up(lag);
+        self.settle();
     }
 
     /// False when the loop is to end.
     fn obey(&mut self, command: Command) -> bool {
         match command {
-            Command::Add(mut job) => {
-                job.ready += self.clock.real_length(self.desk.pace.before(job.prompt.len()));
-                let at = self.pending.iter().rposition(|other| other.ready <= job.ready).map_or(0, |before| before + 1);
-                self.pending.insert(at, *job);
-            }
+            Command::Add(job) => self.pending.push_back(*job),
             Command::Abort(id) => {
                 self.pending.retain(|job| job.id != id);
-                if let Some(engine) = self.desk.abort(id) {
-                    self.fleet.abort(engine, id);
+                if let Some(at) = self.desk.abort(id) {
+                    self.fleet.abort(at, id);
+                    // Where no step is under way, the engine takes an empty one to tell its worker of it.
+                    if self.fleet.due().is_none()
+                        && let Some(engine) = self.fleet.engines().nth(at)
+                    {
+                        self.desk.report(at, engine);
+                    }
                 }
             }
             Command::Metrics(reply) => {
                 // The asker may be gone.
-                let _ = reply.send(self.desk.page(self.fleet.engines()));
+                let _ = reply.send(self.desk.page());
             }
             Command::ResetPrefixCache => self.fleet.reset_prefix_caches(),
+            Command::Pause(paused, done) => {
+                self.paused = paused;
+                self.pausing.push(done);
+                self.settle();
+                if !paused {
+                    let now = Instant::now();
+                    self.reach(self.clock.virtual_of(now).max(self.now), now);
+                }
+            }
             Command::Stop => {
                 self.pending.iter().for_each(Desk::refuse);
                 self.desk.stop();
@@ -212,5 +234,15 @@ impl EngineLoop {
             Command::Die => return false,
         }
         true
+    }
+
+    /// Tells those who wait for the steps under way to end, once they have.
+    fn settle(&mut self) {
+        if !self.paused || self.fleet.due().is_none() {
+            for done in self.pausing.drain(..) {
+                // The asker may be gone.
+                let _ = done.send(());
+            }
+        }
     }
 }

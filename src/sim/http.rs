@@ -8,7 +8,7 @@ use std::time::Instant;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{StatusCode, Version};
+use axum::http::{StatusCode, Uri, Version};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -49,6 +49,8 @@ pub(super) fn router(front_end: FrontEnd) -> Router {
         .route("/v1/models", get(models))
         .route("/metrics", get(metrics))
         .route("/reset_prefix_cache", post(reset_prefix_cache))
+        .route("/pause", post(pause))
+        .route("/resume", post(resume))
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
@@ -88,6 +90,20 @@ async fn reset_prefix_cache(State(front_end): State<Arc<FrontEnd>>) -> StatusCod
     }
 }
 
+/// Of vLLM's modes only the one that keeps requests as they are: it freezes a schedule.
+async fn pause(State(front_end): State<Arc<FrontEnd>>, uri: Uri) -> Response {
+    let mode = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("mode="));
+    if mode != Some("keep") {
+        let error = format!("mode is {}, only keep is simulated", mode.unwrap_or("abort"));
+        return (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response();
+    }
+    front_end.pause(true, "paused").await
+}
+
+async fn resume(State(front_end): State<Arc<FrontEnd>>) -> Response {
+    front_end.pause(false, "resumed").await
+}
+
 async fn completions(
     State(front_end): State<Arc<FrontEnd>>,
     ConnectInfo(line): ConnectInfo<Line>,
@@ -107,6 +123,15 @@ async fn chat(
 }
 
 impl FrontEnd {
+    async fn pause(&self, paused: bool, status: &str) -> Response {
+        let (done, holds) = oneshot::channel();
+        let sent = self.commands.send(Command::Pause(paused, done)).is_ok();
+        if sent && holds.await.is_ok() {
+            return Json(json!({"status": status})).into_response();
+        }
+        StatusCode::SERVICE_UNAVAILABLE.into_response()
+    }
+
     async fn answer(&self, api: Api, (version, line): (Version, Line), body: &[u8]) -> Response {
         let fault = match self.faults.request().await {
             Ok(fault) => fault,
@@ -166,7 +191,6 @@ impl FrontEnd {
                 id,
                 choice,
                 arrived,
-                ready: arrived,
                 prompt: order.prompt,
                 output_len: order.output_len,
                 finish: order.finish,

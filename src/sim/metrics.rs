@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::facts::EngineVersion;
-use crate::twin::Engine;
+use crate::twin::{Counters, Engine};
 
 /// Bucket bounds in seconds, as vLLM has them.
 const TTFT: &[f64] = &[
@@ -60,9 +60,36 @@ impl Finish {
     }
 }
 
+/// One scheduler as of the end of a step. vLLM's page and log tell of nothing later: a request that has just come is not
+/// waiting yet, and what is being scheduled does not count (`make_stats` of `v1/core/sched/scheduler.py`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Report {
+    pub(super) counters: Counters,
+    pub(super) running: usize,
+    pub(super) waiting: usize,
+    pub(super) kv_usage: f64,
+}
+
+impl Report {
+    pub(super) fn of(engine: &Engine) -> Self {
+        let (running, waiting) = (engine.running(), engine.waiting());
+        Self { counters: engine.counters(), running, waiting, kv_usage: engine.kv_usage() }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
+    pub(super) fn hit_rate(&self) -> f64 {
+        let Counters { prefix_hits, prefix_queries, .. } = self.counters;
+        if prefix_queries == 0 { 0.0 } else { prefix_hits as f64 / prefix_queries as f64 }
+    }
+}
+
 /// What one engine's scheduler does not count itself. Times are real, as a client would measure them.
 #[derive(Debug)]
 pub(super) struct Meter {
+    /// Its scheduler as of the last step's end.
+    pub(super) report: Report,
+    /// Whether cached tokens are left out of a step's size, as since 0.20.
+    spares_cached: bool,
     ttft: Histogram,
     gap: Histogram,
     latency: Histogram,
@@ -75,8 +102,10 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    fn new() -> Self {
+    fn new(version: EngineVersion) -> Self {
         Self {
+            report: Report::default(),
+            spares_cached: version >= EngineVersion::V0_20,
             ttft: Histogram::new(TTFT),
             gap: Histogram::new(GAP),
             latency: Histogram::new(LATENCY),
@@ -96,8 +125,20 @@ impl Meter {
         self.gap.observe(after.as_secs_f64());
     }
 
-    pub(super) fn step(&mut self, tokens: u32) {
-        self.step_tokens.observe(f64::from(tokens));
+    /// A step has ended. As in vLLM, a step that generates nothing is no observation, and a prompt counts as a whole in the
+    /// step that ends it, less what was cached: that since 0.20 (`v1/metrics/stats.py`).
+    #[expect(clippy::cast_precision_loss, reason = "tokens of one step")]
+    pub(super) fn step(&mut self, engine: &Engine) {
+        let before = std::mem::replace(&mut self.report, Report::of(engine)).counters;
+        let after = &self.report.counters;
+        let generated = after.generated_tokens - before.generated_tokens;
+        if generated == 0 {
+            return;
+        }
+        let cached = after.cached_tokens - before.cached_tokens;
+        let spared = if self.spares_cached { cached } else { 0 };
+        let tokens = generated + after.prompt_tokens - before.prompt_tokens - spared;
+        self.step_tokens.observe(tokens as f64);
     }
 
     /// `phases` are the time in the queue, to the first token, and from there to the last.
@@ -118,6 +159,8 @@ impl Meter {
 #[derive(Debug)]
 pub(super) struct Metrics {
     version: EngineVersion,
+    /// Tokens in a block, by which releases before 0.10 count.
+    block_size: u64,
     model_name: String,
     cache_labels: String,
     meters: Vec<Meter>,
@@ -129,6 +172,7 @@ impl Metrics {
     /// `cache_labels` are the labels of `cache_config_info`, name and value.
     pub(super) fn new(
         version: EngineVersion,
+        block_size: u32,
         model_name: &str,
         cache_labels: &[(&str, String)],
         engines: usize,
@@ -139,9 +183,10 @@ impl Metrics {
         }
         Self {
             version,
+            block_size: block_size.into(),
             model_name: model_name.replace('\\', "\\\\").replace('"', "\\\""),
             cache_labels: labels,
-            meters: (0..engines).map(|_| Meter::new()).collect(),
+            meters: (0..engines).map(|_| Meter::new(version)).collect(),
             silent: false,
         }
     }
@@ -154,9 +199,14 @@ impl Metrics {
         &mut self.meters[engine]
     }
 
+    /// The schedulers, each as of the last step's end.
+    pub(super) fn reports(&self) -> impl Iterator<Item = &Report> {
+        self.meters.iter().map(|meter| &meter.report)
+    }
+
     /// The whole page. `late` counts the steps that ended late by more than their own length: the simulation's own fault,
     /// under a name of its own.
-    pub(super) fn render<'a>(&self, engines: impl Iterator<Item = &'a Engine>, late: u64) -> String {
+    pub(super) fn render(&self, late: u64) -> String {
         if self.silent {
             return String::new();
         }
@@ -168,41 +218,45 @@ impl Metrics {
                 self.model_name
             )
         };
-        let engines = engines.zip(&self.meters).enumerate();
-        let engines = engines.map(|(at, (engine, meter))| Engaged { engine, meter, labels: labels(at) }).collect();
+        let engines = self.meters.iter().enumerate();
+        let engines = engines.map(|(at, meter)| Engaged { meter, labels: labels(at) }).collect();
         let mut page = Page { text: String::with_capacity(16 << 10), engines };
         let since = |minor| self.version >= EngineVersion::new(0, minor, 0);
-        page.number("gauge", "num_requests_running", "Requests in execution.", |of| of.engine.running());
-        page.number("gauge", "num_requests_waiting", "Requests waiting.", |of| of.engine.waiting());
+        page.number("gauge", "num_requests_running", "Requests in execution.", |of| of.report().running);
+        page.number("gauge", "num_requests_waiting", "Requests waiting.", |of| of.report().waiting);
         if since(20) {
-            let reasons = |of: &Engaged<'_>| [("capacity", of.engine.waiting()), ("deferred", 0)];
+            let reasons = |of: &Engaged<'_>| [("capacity", of.report().waiting), ("deferred", 0)];
             page.labelled("gauge", "num_requests_waiting_by_reason", "Requests waiting, by reason.", |of| {
                 reasons(of).map(|(reason, count)| (format!("{},reason=\"{reason}\"", of.labels), count)).to_vec()
             });
         }
         if !since(12) {
-            page.number("gauge", "gpu_cache_usage_perc", "KV-cache usage, 1 is full.", |of| of.engine.kv_usage());
+            page.number("gauge", "gpu_cache_usage_perc", "KV-cache usage, 1 is full.", |of| of.report().kv_usage);
         }
         if since(10) {
-            page.number("gauge", "kv_cache_usage_perc", "KV-cache usage, 1 is full.", |of| of.engine.kv_usage());
+            page.number("gauge", "kv_cache_usage_perc", "KV-cache usage, 1 is full.", |of| of.report().kv_usage);
         }
         if v0 {
             page.number("gauge", "num_requests_swapped", "Requests swapped out.", |_| 0);
-            page.number("gauge", "gpu_prefix_cache_hit_rate", "Prefix cache hit rate.", |of| hit_rate(of.engine));
+            page.number("gauge", "gpu_prefix_cache_hit_rate", "Prefix cache hit rate.", |of| of.report().hit_rate());
         } else {
             let name = if since(10) { "prefix_cache" } else { "gpu_prefix_cache" };
             // Before 0.10 these counted blocks.
-            let unit = |of: &Engaged<'_>| if since(10) { 1 } else { u64::from(of.engine.settings().block_size) };
-            page.counter(&format!("{name}_queries"), "Prefix cache queries.", |of| {
-                of.engine.counters().prefix_queries / unit(of)
-            });
-            page.counter(&format!("{name}_hits"), "Prefix cache hits.", |of| {
-                of.engine.counters().prefix_hits / unit(of)
-            });
+            let unit = if since(10) { 1 } else { self.block_size };
+            let (queries, hits) = (format!("{name}_queries"), format!("{name}_hits"));
+            page.counter(&queries, "Prefix cache queries.", |of| of.report().counters.prefix_queries / unit);
+            page.counter(&hits, "Prefix cache hits.", |of| of.report().counters.prefix_hits / unit);
         }
-        page.counter("num_preemptions", "Preemptions.", |of| of.engine.counters().preemptions);
-        page.counter("prompt_tokens", "Prompt tokens processed.", |of| of.engine.counters().prompt_tokens);
-        page.counter("generation_tokens", "Tokens generated.", |of| of.engine.counters().generated_tokens);
+        page.counter("num_preemptions", "Preemptions.", |of| {
+            let counters = &of.report().counters;
+            if v0 { counters.preemptions } else { counters.told_preemptions }
+        });
+        page.counter("prompt_tokens", "Prompt tokens processed.", |of| of.report().counters.prompt_tokens);
+        if since(20) {
+            let help = "Prompt tokens found in the cache.";
+            page.counter("prompt_tokens_cached", help, |of| of.report().counters.cached_tokens);
+        }
+        page.counter("generation_tokens", "Tokens generated.", |of| of.report().counters.generated_tokens);
         page.labelled("counter", "request_success", "Requests that finished.", |of| {
             let ends = [Finish::Stop, Finish::Length, Finish::Abort];
             let labels = |finish: Finish| format!("finished_reason=\"{}\",{}", finish.name(), of.labels);
@@ -237,17 +291,16 @@ impl Metrics {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
-pub(super) fn hit_rate(engine: &Engine) -> f64 {
-    let counters = engine.counters();
-    if counters.prefix_queries == 0 { 0.0 } else { counters.prefix_hits as f64 / counters.prefix_queries as f64 }
-}
-
 /// One engine on the page.
 struct Engaged<'a> {
-    engine: &'a Engine,
     meter: &'a Meter,
     labels: String,
+}
+
+impl Engaged<'_> {
+    fn report(&self) -> &Report {
+        &self.meter.report
+    }
 }
 
 struct Page<'a> {

@@ -32,7 +32,7 @@ use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::facts::EngineVersion;
-use crate::twin::Settings;
+use crate::twin::{Frontend, Settings};
 
 pub use fault::{Cause, End, Fault, FaultError, Phase, Plan, engine_core};
 pub use log::Log;
@@ -146,14 +146,15 @@ async fn run(
         next_id: AtomicU64::new(0),
         faults: Arc::clone(&faults),
     };
-    let mut metrics = metrics::Metrics::new(options.version, &served_name, &cache_labels(&options, &started), 1);
+    let labels = cache_labels(&options, &started);
+    let mut metrics = metrics::Metrics::new(options.version, started.settings.block_size, &served_name, &labels, 1);
     let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
     metrics.silent = !log_stats;
     let stats = stats::StatsLine::new(log.clone(), options.version, options.device.cpu, log_stats);
     let clock = clock::Clock::new(options.time_scale, options.seed, options.noise);
     let schedule = options.schedule.as_deref().map(schedule::Schedule::create).transpose()?;
-    let pace = if options.frontend { desk::Pace::modelled(&started.step_time) } else { desk::Pace::default() };
-    let desk = desk::Desk::new(metrics, schedule, pace);
+    let frontend = if options.frontend { started.step_time.frontend() } else { Frontend::default() };
+    let desk = desk::Desk::new(metrics, schedule, frontend);
     let engines = vec![started.engine];
     let engine = engine::EngineLoop::new(engines, started.step_time, clock, desk, stats, options.realtime, inbox);
 

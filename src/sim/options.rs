@@ -63,7 +63,7 @@ impl Options {
             noise: 0.02,
             schedule: None,
             realtime: false,
-            frontend: false,
+            frontend: true,
             faults: Plan::default(),
         };
         let mut flags = Vec::new();

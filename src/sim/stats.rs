@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::log::Log;
-use super::metrics::hit_rate;
+use super::metrics::Report;
 use crate::facts::EngineVersion;
-use crate::twin::{Counters, Engine};
+use crate::twin::Counters;
 
 #[derive(Debug)]
 pub(super) struct StatsLine {
@@ -28,16 +28,16 @@ impl StatsLine {
 
     /// Writes a line for each engine that was not idle since the last one. `late`: steps that the simulation itself has
     /// ended late by more than their own length.
-    pub(super) fn write<'a>(&mut self, engines: impl Iterator<Item = &'a Engine>, late: u64) {
+    pub(super) fn write<'a>(&mut self, reports: impl Iterator<Item = &'a Report>, late: u64) {
         let passed = self.written.elapsed().as_secs_f64().max(1e-9);
         self.written = Instant::now();
-        for (at, engine) in engines.enumerate() {
+        for (at, report) in reports.enumerate() {
             if self.last.len() <= at {
                 self.last.push(Counters::default());
             }
-            let last = std::mem::replace(&mut self.last[at], engine.counters());
-            if self.enabled && engine.counters().steps > last.steps {
-                self.line(at, engine, &last, passed);
+            let last = std::mem::replace(&mut self.last[at], report.counters);
+            if self.enabled && report.counters.steps > last.steps {
+                self.line(at, report, &last, passed);
             }
         }
         let behind = late - std::mem::replace(&mut self.late, late);
@@ -54,8 +54,8 @@ impl StatsLine {
         self.log.warning("engine.py", what);
     }
 
-    fn line(&self, at: usize, engine: &Engine, last: &Counters, passed: f64) {
-        let now = engine.counters();
+    fn line(&self, at: usize, report: &Report, last: &Counters, passed: f64) {
+        let now = report.counters;
         let rate = |now: u64, before: u64| {
             #[expect(clippy::cast_precision_loss, reason = "printed with one decimal")]
             let tokens = (now - before) as f64;
@@ -63,14 +63,14 @@ impl StatsLine {
         };
         let prompt = rate(now.prompt_tokens, last.prompt_tokens);
         let generated = rate(now.generated_tokens, last.generated_tokens);
-        let preempted = now.preemptions - last.preemptions;
-        let usage = 100.0 * engine.kv_usage();
+        let preempted = now.told_preemptions - last.told_preemptions;
+        let usage = 100.0 * report.kv_usage;
         let throughput = format!(
             "Avg prompt throughput: {prompt:.1} tokens/s, Avg generation throughput: {generated:.1} tokens/s, \
              Running: {} reqs",
-            engine.running()
+            report.running
         );
-        let waiting = engine.waiting();
+        let waiting = report.waiting;
         if self.version.is_v0() {
             self.log.api(
                 "metrics.py",
@@ -85,7 +85,7 @@ impl StatsLine {
         let preemptions =
             if since(12) && preempted > 0 { format!(", Preemptions: {preempted}") } else { String::new() };
         let device = if since(32) && self.cpu { "CPU" } else { "GPU" };
-        let hits = 100.0 * hit_rate(engine);
+        let hits = 100.0 * report.hit_rate();
         self.log.api(
             "loggers.py",
             format_args!(
@@ -114,14 +114,14 @@ mod tests {
         let (version, capture) = (version.parse().unwrap(), Capture::default());
         let log = Log::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
         let mut stats = StatsLine::new(log, version, cpu, true);
-        stats.write([&engine].into_iter(), 0);
+        stats.write([Report::of(&engine)].iter(), 0);
         assert_eq!(capture.text(), "", "idle");
         for id in 0..2 {
             engine.add(RequestId(id), &[1; 16], 4, Duration::ZERO).unwrap();
         }
         let batch = engine.step(Duration::ZERO).unwrap();
         engine.finish(&batch);
-        stats.write([&engine].into_iter(), 0);
+        stats.write([Report::of(&engine)].iter(), 0);
         capture.text()
     }
 
