@@ -23,8 +23,8 @@ pub(crate) struct Fleet<E> {
 
 impl<E: BorrowMut<Engine>> Fleet<E> {
     pub(crate) fn new(engines: impl IntoIterator<Item = E>) -> Self {
-        let engines = engines.into_iter().enumerate();
-        let replicas: Vec<_> = engines.map(|(index, engine)| Replica::new(engine, index)).collect();
+        let mut replicas: Vec<_> = engines.into_iter().map(Replica::new).collect();
+        replicas.iter_mut().enumerate().for_each(|(index, replica)| replica.index = index);
         Self { balancer: Balancer::new(replicas.len()), replicas, events: Vec::new() }
     }
 
@@ -75,7 +75,7 @@ impl<E: BorrowMut<Engine>> Fleet<E> {
         mut scheduled: impl FnMut(&Flight),
     ) {
         for replica in &mut self.replicas {
-            replica.fill(now, &mut time, &mut scheduled);
+            replica.fill(now, &mut time, |_, flight| scheduled(flight));
         }
     }
 

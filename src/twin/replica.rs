@@ -46,8 +46,9 @@ pub(crate) struct Flight {
 /// An engine, owned or borrowed, and the steps that its devices compute.
 #[derive(Debug)]
 pub(super) struct Replica<E> {
-    engine: E,
-    index: usize,
+    pub(super) engine: E,
+    /// Its place among its like.
+    pub(super) index: usize,
     flights: VecDeque<Flight>,
     /// When the first stage of the pipeline is free.
     free: Duration,
@@ -60,11 +61,10 @@ pub(super) struct Replica<E> {
 }
 
 impl<E: BorrowMut<Engine>> Replica<E> {
-    /// `index` is its place among its like.
-    pub(super) fn new(engine: E, index: usize) -> Self {
+    pub(super) fn new(engine: E) -> Self {
         let reported = Load::of(engine.borrow());
         let (free, end) = (Duration::ZERO, Duration::ZERO);
-        Self { engine, index, flights: VecDeque::new(), free, end, reported, ready: true }
+        Self { engine, index: 0, flights: VecDeque::new(), free, end, reported, ready: true }
     }
 
     pub(super) fn engine(&self) -> &Engine {
@@ -85,8 +85,8 @@ impl<E: BorrowMut<Engine>> Replica<E> {
     pub(super) fn fill(
         &mut self,
         now: Duration,
-        time: &mut impl FnMut(&Work) -> Duration,
-        scheduled: &mut impl FnMut(&Flight),
+        mut time: impl FnMut(&Work) -> Duration,
+        mut scheduled: impl FnMut(&Engine, &Flight),
     ) {
         let scheduling = &self.engine().settings().scheduling;
         let (most, stages) = (scheduling.concurrent_steps(), scheduling.pipeline_stages);
@@ -105,7 +105,7 @@ impl<E: BorrowMut<Engine>> Replica<E> {
                     self.free = start + share;
                     self.end = (start + time).max(self.end + share);
                     let flight = Flight { seen: self.seen(start, batch.work), batch };
-                    scheduled(&flight);
+                    scheduled(self.engine(), &flight);
                     self.flights.push_back(flight);
                 } else if stages > 1 && !self.engine().is_idle() {
                     // It has its place in the pipeline all the same, and a request's next turn comes a place later.
