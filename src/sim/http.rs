@@ -162,7 +162,8 @@ impl FrontEnd {
         let orders = ask.orders(api, &self.limits, || rng.random())?;
         let outlet = outlet.filter(|_| stream.is_some_and(|usage| !usage.every));
         if let Some(outlet) = &outlet {
-            outlet.begin();
+            // A chat is opened by a piece without a token.
+            outlet.begin(if api == Api::Chat { 2 } else { 1 });
         }
         let (sender, updates) = mpsc::unbounded_channel();
         let mut reply = Reply {

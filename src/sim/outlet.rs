@@ -40,10 +40,10 @@ impl Outlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reply begins, whose head the web server has to write.
-    pub(super) fn begin(&self) {
+    /// A reply begins, of which the web server has to write so many pieces first, the head among them.
+    pub(super) fn begin(&self, pieces: usize) {
         let mut state = self.state();
-        (state.queued, state.handed) = (1, 0);
+        (state.queued, state.handed) = (pieces, 0);
     }
 
     /// The web server has been handed a piece, or the head.
@@ -215,7 +215,7 @@ mod tests {
     async fn the_engine_writes_only_while_the_web_server_has_nothing_left() {
         let (mut server, mut client) = pair().await;
         let outlet = Arc::clone(&server.0);
-        outlet.begin();
+        outlet.begin(1);
         assert!(!outlet.write(b"early"));
         server.flush().await.unwrap();
         assert!(!outlet.write(b"early"), "a flush before the head was handed over says nothing");

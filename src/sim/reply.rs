@@ -254,6 +254,7 @@ impl Events {
 
     /// The chunks that open a chat, one for each choice.
     fn roles(&self) -> Bytes {
+        self.handed();
         let usage =
             if self.usage.every { Reply::usage(&self.reply.prompt_tokens, &[]) } else { serde_json::Value::Null };
         let opening = json!({"role": "assistant", "content": ""});

@@ -100,7 +100,7 @@ impl StatsLine {
 mod tests {
     use super::*;
     use crate::sim::tests::Capture;
-    use crate::twin::{RequestId, Settings};
+    use crate::twin::{Engine, RequestId, Settings};
 
     fn line(version: &str, cpu: bool) -> String {
         let settings = Settings {
