@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use setpoint::facts::ModelShape;
 use setpoint::twin::{
-    Arrival, Delays, DevicePreset, Drive, Engine, Observer, Policy, Reply, RequestId, Scheduling, Seen, Settings,
-    StepTime, Tokens,
+    Arrival, DevicePreset, Drive, Engine, Observer, Reply, RequestId, Scheduling, Seen, Settings, StepTime, Tokens,
 };
 use setpoint::workload::Random;
 
@@ -43,18 +42,10 @@ impl Observer for Fold {
 
 fn settings(prefix_caching: bool) -> Settings {
     Settings {
-        policy: Policy::V1,
-        max_model_len: 8192,
-        max_num_seqs: 256,
-        max_num_batched_tokens: 8192,
-        block_size: 16,
         num_blocks: 27_000,
-        chunked_prefill: true,
         prefix_caching,
-        scheduler_delay_factor: 0.0,
-        eager: false,
-        cache_dtype_bytes: None,
         scheduling: Scheduling { async_scheduling: true, ..Scheduling::default() },
+        ..Settings::default()
     }
 }
 
@@ -97,7 +88,7 @@ fn measure(
         let mut engine = Engine::new(settings.clone())?;
         let mut fold = Fold::default();
         let engines = std::slice::from_mut(&mut engine);
-        let mut drive = Drive { engines, step_time: &step_time, delays: Delays::default() };
+        let mut drive = Drive { engines, step_time: &step_time };
         let began = Instant::now();
         load(&mut drive, &mut fold)?;
         times.push(began.elapsed());

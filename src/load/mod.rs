@@ -47,6 +47,7 @@ use crate::workload::Workload;
 
 pub use arrival::{ArrivalError, instants};
 pub use plan::{Api, ApiKey, Arrival, Plan, Target};
+pub(crate) use processor::prefer;
 pub use protocol::Dialect;
 #[doc(hidden)]
 pub use protocol::read;

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::script::{Script, Turn};
 use crate::load::{Error, Instants, Next, Progress, Range, Record, Schedule, Taken, nanos};
-use crate::twin::{self, Arrival, Asking, Reply, Source, Tokens};
+use crate::twin::{self, Arrival, Asked, Reply, Source, Tokens};
 
 /// The clients of one phase of a load. It runs on the device's clock, which is `pace` times as fast as theirs.
 pub(super) struct Client<'a> {
     pace: f64,
+    wire: Wire,
     request_timeout: Duration,
     /// Whether equal beginnings of prompts matter.
     ids: bool,
@@ -23,10 +24,18 @@ pub(super) struct Client<'a> {
     pub(super) records: Vec<Record>,
 }
 
+/// How long requests and tokens are on their way, on the device's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wire {
+    pub(super) request: Duration,
+    pub(super) token: Duration,
+}
+
 /// When a phase sends.
 pub(super) struct Timing {
     /// Of the device's clock for one of the clients'.
     pub(super) pace: f64,
+    pub(super) wire: Wire,
     pub(super) instants: Option<Instants>,
     pub(super) places: Option<usize>,
     pub(super) length: Option<Duration>,
@@ -45,6 +54,7 @@ struct Sessions<'a> {
 pub(super) struct User {
     rest: Progress<Turn>,
     due: Duration,
+    sent: Duration,
     queued: bool,
     output_len: u32,
 }
@@ -81,13 +91,14 @@ fn faster(time: Duration, pace: f64) -> Duration {
 
 impl<'a> Client<'a> {
     pub(super) fn new(script: &'a Script, range: Range, ids: bool, timing: Timing) -> Self {
-        let Timing { pace, instants, places, length, request_timeout } = timing;
+        let Timing { pace, wire, instants, places, length, request_timeout } = timing;
         let instants =
             instants.map(|instants| -> Instants { Box::new(instants.map(move |instant| faster(instant, pace))) });
         let end = range.sessions.map_or(u64::MAX, |sessions| range.first.saturating_add(sessions));
         let left = range.requests.unwrap_or(u64::MAX);
         Self {
             pace,
+            wire,
             request_timeout,
             ids,
             schedule: Schedule::new(0, instants, places, length.map(|length| faster(length, pace))),
@@ -109,8 +120,8 @@ impl<'a> Client<'a> {
     }
 
     fn record(&self, user: &User, reply: &Reply) -> Record {
-        let sent = self.slower(reply.asked);
-        let mut at = reply.ttft;
+        let sent = self.slower(user.sent);
+        let mut at = self.wire.request + reply.ttft + self.wire.token;
         let mut chunks = Vec::with_capacity(reply.gaps.len() + 1);
         chunks.push(self.micros(at));
         for gap in &reply.gaps {
@@ -191,13 +202,14 @@ impl Source for Client<'_> {
                 } else {
                     Tokens::Count(u32::try_from(turn.prompt.len()).unwrap_or(u32::MAX))
                 };
-                twin::Next::Ask(Asking {
-                    arrival: Arrival { at: now, prompt, output_len: turn.output_len, priority: 0 },
+                twin::Next::Ask(Asked {
+                    arrival: Arrival { at: now + self.wire.request, prompt, output_len: turn.output_len, priority: 0 },
                     index: rest.session,
                     turn: rest.turn.saturating_sub(1),
                     user: User {
                         rest,
                         due: due.map_or(now, Duration::from_nanos),
+                        sent: now,
                         queued,
                         output_len: turn.output_len,
                     },
@@ -214,6 +226,6 @@ impl Source for Client<'_> {
     fn answered(&mut self, user: User, reply: &Reply, now: Duration) {
         self.records.push(self.record(&user, reply));
         self.number += 1;
-        self.endings.push(Reverse(Ending { at: (now, self.number), rest: user.rest }));
+        self.endings.push(Reverse(Ending { at: (now + self.wire.token, self.number), rest: user.rest }));
     }
 }

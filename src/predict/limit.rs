@@ -134,7 +134,7 @@ fn of_term(term: Term, setup: &Setup) -> &'static str {
         Term::Launch if setup.settings.eager => "a step is made faster by graphs: leave enforce-eager out",
         Term::Launch => "a step is made faster by graphs for larger batches, or faster processor cores",
         Term::Communication => "a step is made faster by fewer devices, or links with less latency",
-        Term::Host if setup.prior.is_overlapped() => "a step is made faster by faster processor cores",
+        Term::Host if setup.settings.scheduling.async_scheduling => "a step is made faster by faster processor cores",
         Term::Host => "a step is made faster by async-scheduling, where the release has it, or faster processor cores",
     }
 }

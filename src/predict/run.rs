@@ -13,7 +13,7 @@ use crate::job::LoadJob;
 use crate::load::{self, Arrival, Run, Warmup, check, due, measured, warmup, warmup_places};
 use crate::metrics::{Options, summarize};
 use crate::trial::{Failure, FailureKind, Measurement, Outcome};
-use crate::twin::{Counters, Drive, Engine, Factors, Observer, StepTime};
+use crate::twin::{Counters, Drive, Engine, Factors, Frontend, Observer, StepTime};
 
 /// One virtual run.
 pub(super) struct Ran {
@@ -44,20 +44,27 @@ pub(super) fn run(
     let engines = (0..setup.replicas).map(|_| Engine::new(setup.settings.clone()));
     let mut engines: Vec<Engine> = engines.collect::<Result<_, _>>()?;
     let client = |range, instants, places, length| {
-        let timing = Timing { pace: setup.pace, instants, places, length, request_timeout: plan.request_timeout };
+        let timing = Timing {
+            pace: setup.pace,
+            wire: setup.wire,
+            instants,
+            places,
+            length,
+            request_timeout: plan.request_timeout,
+        };
         Client::new(script, range, setup.settings.prefix_caching, timing)
     };
     let mut warmed = Warmup::default();
     if plan.warmup > 0 {
         let mut client = client(warmup(&plan), None, Some(warmup_places(&plan)), None);
-        drive(setup, &mut engines, &step_time).run(&mut client, &mut Blind)?;
+        drive(&mut engines, &step_time).run(&mut client, &mut Blind)?;
         warmed.completed = client.records.len();
     }
     let before: Vec<Counters> = engines.iter().map(Engine::counters).collect();
     let mut watch = Watch::new(&step_time, &engines, setup.pace);
     let instants = due(&plan, &script.workload, sessions);
     let mut client = client(measured(&plan, sessions), instants, plan.concurrency, plan.duration);
-    drive(setup, &mut engines, &step_time).run(&mut client, &mut watch)?;
+    drive(&mut engines, &step_time).run(&mut client, &mut watch)?;
     let unsent = client.unsent();
     let run = virtual_run(client.records, warmed, unsent);
     let window = run.ended.duration_since(run.began).mul_f64(setup.pace);
@@ -75,8 +82,8 @@ pub(super) fn run(
     Ok(Ran { outcome: judge(measurement, &run, load), good, seen, series, cost })
 }
 
-fn drive<'a>(setup: &Setup, engines: &'a mut [Engine], step_time: &'a StepTime) -> Drive<'a> {
-    Drive { engines, step_time, delays: setup.delays }
+fn drive<'a>(engines: &'a mut [Engine], step_time: &'a StepTime) -> Drive<'a> {
+    Drive { engines, step_time }
 }
 
 /// The records as a load generator would hand them over.
@@ -109,22 +116,20 @@ fn since(now: Counters, before: Counters) -> Counters {
         accepted_tokens: now.accepted_tokens - before.accepted_tokens,
         finished: now.finished - before.finished,
         aborted: now.aborted - before.aborted,
+        told_preemptions: now.told_preemptions - before.told_preemptions,
+        cached_tokens: now.cached_tokens - before.cached_tokens,
     }
 }
 
-/// What of a request's time is spent outside of the engine, on average.
+/// What of a request's time is spent outside of the engine, on average, when nothing waits for the front end.
 fn front_end(setup: &Setup, step_time: &StepTime, run: &Run, samples: f64) -> f64 {
-    let delays = setup.delays;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of sequences")]
-    let samples = samples.round() as u32;
+    let Frontend { request_s, prompt_token_s, step_s, stream_s } = step_time.frontend();
+    let wire = (setup.wire.request + setup.wire.token).as_secs_f64();
     let (mut outside, mut whole) = (0.0, 0.0);
     for record in &run.records {
-        let own = if delays.front_end {
-            step_time.before_engine(record.prompt_tokens) + step_time.after_engine(samples)
-        } else {
-            Duration::ZERO
-        };
-        outside += (own + delays.request + delays.token).as_secs_f64() / setup.pace;
+        // Half of the others are served before.
+        let own = request_s + prompt_token_s * f64::from(record.prompt_tokens) + step_s + stream_s * samples / 2.0;
+        outside += (own + wire) / setup.pace;
         whole += record.e2el().unwrap_or_default().as_secs_f64();
     }
     if whole > 0.0 { (outside / whole).min(1.0) } else { 0.0 }

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use super::Question;
 use super::allocate::allocate;
+use super::client::Wire;
 use super::simulated::Simulated;
 use crate::config::Config;
 use crate::rule::{self, Effective};
 use crate::trial::Rejection;
-use crate::twin::{Delays, Engine, MemoryPlan, Parallel, Scheduling, Settings, StepTime};
+use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, StepTime};
 
-/// Between a client and the simulated engine's scheduler, and back: its own HTTP server on the loopback interface.
-const SIMULATED_REQUEST: Duration = Duration::from_micros(300);
+/// Between a client and what the simulated engine simulates, and back: its own HTTP server on the loopback interface.
+const SIMULATED_REQUEST: Duration = Duration::from_micros(200);
 const SIMULATED_TOKEN: Duration = Duration::from_micros(100);
 
 /// What is needed to run a load on the twin.
@@ -24,7 +25,7 @@ pub(super) struct Setup {
     pub(super) replicas: usize,
     /// With all factors at 1.
     pub(super) prior: StepTime,
-    pub(super) delays: Delays,
+    pub(super) wire: Wire,
     /// How many times as fast as the device's clock the clients' goes.
     pub(super) pace: f64,
 }
@@ -61,6 +62,8 @@ impl Setup {
         };
         let prior = StepTime::on_several(&job.model.shape, device.preset, &settings, parallel);
         let prior = prior.map_err(|error| engine(error.to_string()))?;
+        let prior =
+            if simulated.is_some_and(|simulated| !simulated.front_end) { prior.without_frontend() } else { prior };
         let pace = simulated.map_or(1.0, |simulated| simulated.time_scale);
         Ok(Self {
             settings,
@@ -68,7 +71,7 @@ impl Setup {
             parallel,
             replicas: replicas(config, simulated),
             prior,
-            delays: delays(simulated),
+            wire: wire(simulated),
             pace,
         })
     }
@@ -85,16 +88,12 @@ fn replicas(config: &Config, simulated: Option<Simulated>) -> usize {
     if simulated.is_some() { 1 } else { asked.unwrap_or(1).max(1) }
 }
 
-/// On the device's clock.
-fn delays(simulated: Option<Simulated>) -> Delays {
-    match simulated {
-        None => Delays { front_end: true, ..Delays::default() },
-        Some(Simulated { time_scale, .. }) => Delays {
-            request: SIMULATED_REQUEST.mul_f64(time_scale),
-            token: SIMULATED_TOKEN.mul_f64(time_scale),
-            front_end: false,
-        },
-    }
+/// What the step time's front end does not hold.
+fn wire(simulated: Option<Simulated>) -> Wire {
+    simulated.map_or(Wire::default(), |Simulated { time_scale, .. }| Wire {
+        request: SIMULATED_REQUEST.mul_f64(time_scale),
+        token: SIMULATED_TOKEN.mul_f64(time_scale),
+    })
 }
 
 fn narrow(number: u64) -> u32 {

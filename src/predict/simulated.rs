@@ -9,16 +9,23 @@ pub struct Simulated {
     pub device: &'static DevicePreset,
     /// How many times faster than the device its clock goes.
     pub time_scale: f64,
+    /// Whether it simulates vLLM's front end too.
+    pub front_end: bool,
     /// The release, where the arguments state one.
     pub version: Option<EngineVersion>,
 }
 
 impl Simulated {
-    /// Reads `--sim-device`, `--sim-time-scale` and `--sim-vllm-version`; the last of each counts. `None` where one of them
+    /// Reads `--sim-device`, `--sim-time-scale`, `--sim-frontend` and `--sim-vllm-version`; the last of each counts. `None` where one of them
     /// has a value that the simulated engine would refuse.
     #[must_use]
     pub fn read(args: &[String]) -> Option<Self> {
-        let mut simulated = Self { device: DevicePreset::find(DevicePreset::DEFAULT)?, time_scale: 1.0, version: None };
+        let mut simulated = Self {
+            device: DevicePreset::find(DevicePreset::DEFAULT)?,
+            time_scale: 1.0,
+            front_end: true,
+            version: None,
+        };
         let mut args = args.iter().map(String::as_str);
         while let Some(argument) = args.next() {
             let (flag, value) = argument.split_once('=').map_or((argument, None), |(flag, value)| (flag, Some(value)));
@@ -27,6 +34,13 @@ impl Simulated {
                 "--sim-device" => simulated.device = DevicePreset::find(value()?)?,
                 "--sim-time-scale" => {
                     simulated.time_scale = value()?.parse().ok().filter(|scale| (1e-3..=1e6).contains(scale))?;
+                }
+                "--sim-frontend" => {
+                    simulated.front_end = match value()? {
+                        "vllm" => true,
+                        "none" => false,
+                        _ => return None,
+                    };
                 }
                 "--sim-vllm-version" => simulated.version = Some(value()?.parse().ok()?),
                 _ => {}
@@ -48,7 +62,10 @@ mod tests {
         let all = read("--sim-device l4 --sim_time_scale=20 --sim-vllm-version 0.8.5 --sim-device=cpu").unwrap();
         let version = EngineVersion::new(0, 8, 5);
         assert_eq!((all.device.name, all.time_scale, all.version), ("cpu", 20.0, Some(version)));
-        for wrong in ["--sim-device tpu", "--sim-device", "--sim-time-scale 0", "--sim-time-scale fast"] {
+        assert!(all.front_end && !read("--sim-frontend none").unwrap().front_end);
+        for wrong in
+            ["--sim-device tpu", "--sim-device", "--sim-time-scale 0", "--sim-time-scale fast", "--sim-frontend own"]
+        {
             assert_eq!(read(wrong), None, "{wrong}");
         }
     }

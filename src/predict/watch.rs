@@ -43,6 +43,8 @@ impl Term {
 pub(super) struct Watch<'a> {
     step_time: &'a StepTime,
     pace: f64,
+    /// Whether host and device work at the same time.
+    overlapped: bool,
     budget: u32,
     replicas: usize,
     /// Of a step with a single token.
@@ -96,6 +98,7 @@ impl<'a> Watch<'a> {
         Self {
             step_time,
             pace,
+            overlapped: settings.is_some_and(|settings| settings.scheduling.async_scheduling),
             budget,
             replicas: engines.len(),
             weights_s: step_time.parts(&one).linear_s,
@@ -116,11 +119,11 @@ impl<'a> Watch<'a> {
     fn terms(&self, parts: &Parts) -> [f64; Term::ALL.len()] {
         let Parts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s } = *parts;
         let device = linear_s + attention_s + sampling_s + launch_s + communication_s;
-        if self.step_time.is_overlapped() && host_s >= total_s {
+        if self.overlapped && host_s >= total_s {
             return [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, host_s];
         }
         let weights = linear_s.min(self.weights_s);
-        let host = if self.step_time.is_overlapped() { 0.0 } else { host_s };
+        let host = if self.overlapped { 0.0 } else { host_s };
         // In eager mode the device waits for Python.
         let launch = launch_s + (total_s - host - device).max(0.0);
         [weights, linear_s - weights, attention_s, sampling_s, launch, communication_s, host]

@@ -100,6 +100,8 @@ pub(super) struct Order {
     pub(super) prompt: Vec<u32>,
     pub(super) output_len: u32,
     pub(super) finish: Finish,
+    /// The request's own limit, which may be beyond `output_len`.
+    pub(super) most_output: u32,
 }
 
 impl Ask {
@@ -160,7 +162,7 @@ impl Ask {
             let most = u32::try_from(most).unwrap_or(u32::MAX);
             let natural = if self.ignore_eos { u32::MAX } else { natural_length(draw(), self.min_tokens) };
             let finish = if natural < most { Finish::Stop } else { Finish::Length };
-            Ok(Order { prompt, output_len: most.min(natural), finish })
+            Ok(Order { prompt, output_len: most.min(natural), finish, most_output: most })
         });
         orders.collect()
     }

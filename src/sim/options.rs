@@ -1,6 +1,7 @@
 //! The command line of the simulated engine: `vllm serve`'s own flags, and `--sim-*` for what is simulated.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::fault::{Fault, Plan};
@@ -29,6 +30,12 @@ pub struct Options {
     pub seed: u64,
     /// Standard deviation of the logarithm of a step's time; 0 for none.
     pub noise: f64,
+    /// Where to write, step by step, when tokens were due and when they came.
+    pub schedule: Option<PathBuf>,
+    /// Whether the engine's thread asks for a real-time priority, so that a busy machine does not hold it up.
+    pub realtime: bool,
+    /// Whether requests and tokens take as long as in vLLM's front end, tokens going out one after the other.
+    pub frontend: bool,
     /// How it misbehaves.
     pub faults: Plan,
 }
@@ -36,7 +43,7 @@ pub struct Options {
 impl Options {
     /// Reads what follows `sim serve`: the model, flags of the simulated release, and
     /// `--sim-vllm-version`, `--sim-device`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`, `--sim-noise`,
-    /// `--sim-fault`, `--sim-fault-if`, `--sim-fault-once`.
+    /// `--sim-schedule`, `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`, `--sim-fault-once`.
     ///
     /// # Errors
     /// What argparse would refuse, with its exit code 2.
@@ -54,6 +61,9 @@ impl Options {
             time_scale: 1.0,
             seed: 0,
             noise: 0.02,
+            schedule: None,
+            realtime: false,
+            frontend: true,
             faults: Plan::default(),
         };
         let mut flags = Vec::new();
@@ -92,6 +102,9 @@ impl Options {
                     .parse()
                     .map_err(|_| Refusal::usage(format!("argument --sim-seed: invalid int value: '{value}'")))?;
             }
+            "schedule" => self.schedule = Some(value.into()),
+            "priority" => self.realtime = choice(name, value, ["normal", "realtime"])?,
+            "frontend" => self.frontend = choice(name, value, ["none", "vllm"])?,
             "fault" => {
                 let fault: Fault =
                     value.parse().map_err(|error| Refusal::usage(format!("argument --sim-fault: {error}")))?;
@@ -121,6 +134,15 @@ fn preset(name: &str) -> Result<&'static DevicePreset, Refusal> {
         let names = DevicePreset::names().collect::<Vec<_>>().join(", ");
         Refusal::usage(format!("argument --sim-device: invalid choice: '{name}' (choose from {names})"))
     })
+}
+
+/// Whether it is the second of two.
+fn choice(name: &str, value: &str, [first, second]: [&str; 2]) -> Result<bool, Refusal> {
+    if value != first && value != second {
+        let choices = format!("(choose from {first}, {second})");
+        return Err(Refusal::usage(format!("argument --sim-{name}: invalid choice: '{value}' {choices}")));
+    }
+    Ok(value == second)
 }
 
 fn number(name: &str, value: &str, least: f64, most: f64) -> Result<f64, Refusal> {

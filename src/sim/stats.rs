@@ -1,13 +1,11 @@
 //! The line about throughput and queues that the engine logs from time to time while it has work.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::log::Log;
-use super::metrics::hit_rate;
+use super::metrics::Report;
 use crate::facts::EngineVersion;
-use crate::twin::{Counters, Engine};
+use crate::twin::Counters;
 
 #[derive(Debug)]
 pub(super) struct StatsLine {
@@ -15,41 +13,64 @@ pub(super) struct StatsLine {
     version: EngineVersion,
     cpu: bool,
     enabled: bool,
-    last: Counters,
+    /// Of each engine.
+    last: Vec<Counters>,
     written: Instant,
+    late: u64,
 }
 
 impl StatsLine {
     pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
     pub(super) fn new(log: Log, version: EngineVersion, cpu: bool, enabled: bool) -> Self {
-        Self { log, version, cpu, enabled, last: Counters::default(), written: Instant::now() }
+        Self { log, version, cpu, enabled, last: Vec::new(), written: Instant::now(), late: 0 }
     }
 
-    /// Writes the line unless the engine was idle since the last one.
-    pub(super) fn write(&mut self, engine: &Engine) {
-        let now = engine.counters();
+    /// Writes a line for each engine that was not idle since the last one. `late`: steps that the simulation itself has
+    /// ended late by more than their own length.
+    pub(super) fn write<'a>(&mut self, reports: impl Iterator<Item = &'a Report>, late: u64) {
         let passed = self.written.elapsed().as_secs_f64().max(1e-9);
+        self.written = Instant::now();
+        for (at, report) in reports.enumerate() {
+            if self.last.len() <= at {
+                self.last.push(Counters::default());
+            }
+            let last = std::mem::replace(&mut self.last[at], report.counters);
+            if self.enabled && report.counters.steps > last.steps {
+                self.line(at, report, &last, passed);
+            }
+        }
+        let behind = late - std::mem::replace(&mut self.late, late);
+        if behind > 0 {
+            let what = format_args!(
+                "The simulation does not keep its schedule: {behind} steps ended late by more than their length."
+            );
+            self.log.warning("engine.py", what);
+        }
+    }
+
+    /// A line about the simulation itself.
+    pub(super) fn warn(&self, what: &str) {
+        self.log.warning("engine.py", what);
+    }
+
+    fn line(&self, at: usize, report: &Report, last: &Counters, passed: f64) {
+        let now = report.counters;
         let rate = |now: u64, before: u64| {
             #[expect(clippy::cast_precision_loss, reason = "printed with one decimal")]
             let tokens = (now - before) as f64;
             tokens / passed
         };
-        let prompt = rate(now.prompt_tokens, self.last.prompt_tokens);
-        let generated = rate(now.generated_tokens, self.last.generated_tokens);
-        let preempted = now.preemptions - self.last.preemptions;
-        let idle = now.steps == self.last.steps;
-        (self.last, self.written) = (now, Instant::now());
-        if idle || !self.enabled {
-            return;
-        }
-        let usage = 100.0 * engine.kv_usage();
+        let prompt = rate(now.prompt_tokens, last.prompt_tokens);
+        let generated = rate(now.generated_tokens, last.generated_tokens);
+        let preempted = now.told_preemptions - last.told_preemptions;
+        let usage = 100.0 * report.kv_usage;
         let throughput = format!(
             "Avg prompt throughput: {prompt:.1} tokens/s, Avg generation throughput: {generated:.1} tokens/s, \
              Running: {} reqs",
-            engine.running()
+            report.running
         );
-        let waiting = engine.waiting();
+        let waiting = report.waiting;
         if self.version.is_v0() {
             self.log.api(
                 "metrics.py",
@@ -64,11 +85,11 @@ impl StatsLine {
         let preemptions =
             if since(12) && preempted > 0 { format!(", Preemptions: {preempted}") } else { String::new() };
         let device = if since(32) && self.cpu { "CPU" } else { "GPU" };
-        let hits = 100.0 * hit_rate(engine);
+        let hits = 100.0 * report.hit_rate();
         self.log.api(
             "loggers.py",
             format_args!(
-                "Engine 000: {throughput}, Waiting: {waiting} reqs{preemptions}, {device} KV cache usage: \
+                "Engine {at:03}: {throughput}, Waiting: {waiting} reqs{preemptions}, {device} KV cache usage: \
                  {usage:.1}%, Prefix cache hit rate: {hits:.1}%"
             ),
         );
@@ -79,35 +100,28 @@ impl StatsLine {
 mod tests {
     use super::*;
     use crate::sim::tests::Capture;
-    use crate::twin::{Policy, RequestId, Scheduling, Settings};
+    use crate::twin::{Engine, RequestId, Settings};
 
     fn line(version: &str, cpu: bool) -> String {
         let settings = Settings {
-            policy: Policy::V1,
             max_model_len: 64,
             max_num_seqs: 1,
             max_num_batched_tokens: 64,
-            block_size: 16,
             num_blocks: 8,
-            chunked_prefill: true,
-            prefix_caching: true,
-            scheduler_delay_factor: 0.0,
-            eager: false,
-            cache_dtype_bytes: None,
-            scheduling: Scheduling::default(),
+            ..Settings::default()
         };
         let mut engine = Engine::new(settings).unwrap();
         let (version, capture) = (version.parse().unwrap(), Capture::default());
         let log = Log::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
         let mut stats = StatsLine::new(log, version, cpu, true);
-        stats.write(&engine);
+        stats.write([Report::of(&engine)].iter(), 0);
         assert_eq!(capture.text(), "", "idle");
         for id in 0..2 {
             engine.add(RequestId(id), &[1; 16], 4, Duration::ZERO).unwrap();
         }
         let batch = engine.step(Duration::ZERO).unwrap();
         engine.finish(&batch);
-        stats.write(&engine);
+        stats.write([Report::of(&engine)].iter(), 0);
         capture.text()
     }
 

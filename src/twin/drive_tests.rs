@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::tests::settings;
-use super::{
-    Arrival, Delays, DevicePreset, Drive, Engine, Observer, Reply, Scheduling, Seen, Settings, StepTime, Tokens,
-};
+use super::{Arrival, DevicePreset, Drive, Engine, Observer, Reply, Scheduling, Seen, Settings, StepTime, Tokens};
 use super::{drive, test_model};
 use crate::workload::{Length, Random, Spec, Surroundings, Think};
 
@@ -27,11 +25,11 @@ impl Observer for Log {
 }
 
 fn step_time(settings: &Settings) -> StepTime {
-    StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), settings).unwrap()
+    StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), settings).unwrap().without_frontend()
 }
 
 /// Arrivals of (time, prompt length, output length) at so many engines.
-fn open(scheduling: Scheduling, engines: usize, delays: Delays, arrivals: &[(Duration, u32, u32)]) -> Log {
+fn open(scheduling: Scheduling, engines: usize, arrivals: &[(Duration, u32, u32)]) -> Log {
     let settings = Settings { scheduling, ..settings() };
     let step_time = step_time(&settings);
     let mut engines: Vec<_> = (0..engines).map(|_| Engine::new(settings.clone()).unwrap()).collect();
@@ -42,7 +40,7 @@ fn open(scheduling: Scheduling, engines: usize, delays: Delays, arrivals: &[(Dur
         priority: 0,
     };
     let mut log = Log::default();
-    let mut drive = Drive { engines: &mut engines, step_time: &step_time, delays };
+    let mut drive = Drive { engines: &mut engines, step_time: &step_time };
     drive.open(arrivals.iter().map(arrival), &mut log).unwrap();
     // A step takes as long as its work says, and no device computes two at once.
     for (index, seen) in log.steps.iter().enumerate() {
@@ -61,7 +59,7 @@ const MS: Duration = Duration::from_millis(1);
 fn who_arrives_during_a_step_is_in_the_next_one_and_later_where_that_is_scheduled_already() {
     for (async_scheduling, step) in [(false, 1), (true, 2)] {
         let scheduling = Scheduling { async_scheduling, ..Scheduling::default() };
-        let log = open(scheduling, 1, Delays::default(), &[(Duration::ZERO, 4, 9), (MS, 4, 1)]);
+        let log = open(scheduling, 1, &[(Duration::ZERO, 4, 9), (MS, 4, 1)]);
         assert!(log.steps[0].end > MS);
         let reply = &log.replies[0];
         assert_eq!((reply.index, reply.asked, MS + reply.ttft), (1, MS, log.steps[step].end));
@@ -74,28 +72,39 @@ fn who_arrives_during_a_step_is_in_the_next_one_and_later_where_that_is_schedule
 #[test]
 fn nothing_happens_until_somebody_comes() {
     let at = Duration::from_hours(1);
-    let log = open(Scheduling::default(), 1, Delays::default(), &[(at, 4, 1), (2 * at, 4, 1)]);
+    let log = open(Scheduling::default(), 1, &[(at, 4, 1), (2 * at, 4, 1)]);
     assert_eq!(log.steps.iter().map(|seen| seen.start).collect::<Vec<_>>(), [at, 2 * at]);
     assert!(log.steps.iter().all(|seen| (seen.kv_usage - 1.0 / 64.0).abs() < 1e-9));
 }
 
 #[test]
-fn delays_are_on_the_way_there_and_on_the_way_back() {
-    let delays = Delays { request: 2 * MS, token: 3 * MS, front_end: false };
-    let log = open(Scheduling::default(), 1, delays, &[(MS, 4, 2)]);
-    assert_eq!(log.steps[0].start, 3 * MS);
-    assert_eq!(log.replies[0].ttft, log.steps[0].end + 2 * MS);
-    assert_eq!(log.replies[0].finished(), log.steps[1].end + 3 * MS);
+fn the_front_end_reads_one_request_after_the_other_and_writes_between_them() {
+    let settings = settings();
+    let step_time = StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &settings).unwrap();
+    let costs = step_time.frontend();
+    let [request, token] =
+        [costs.request_s + 4.0 * costs.prompt_token_s, costs.step_s + costs.stream_s].map(Duration::from_secs_f64);
+    let arrival = |at| Arrival { at, prompt: Tokens::Count(4), output_len: 1, priority: 0 };
+    let mut engine = [Engine::new(settings).unwrap()];
+    let mut log = Log::default();
+    let mut drive = Drive { engines: &mut engine, step_time: &step_time };
+    drive.open([MS, MS, 50 * MS].into_iter().map(arrival), &mut log).unwrap();
+    let near = |a: Duration, b: Duration| assert!(a.abs_diff(b) < Duration::from_nanos(10), "{a:?} {b:?}");
+    near(log.steps[0].start, MS + request);
+    // The second request is there during the first step, whose token is written after it.
+    assert_eq!(log.steps[1].start, log.steps[0].end);
+    near(log.replies[0].finished(), log.steps[0].end.max(MS + 2 * request) + token);
+    near(log.replies[2].finished(), log.steps[2].end + token);
 }
 
 #[test]
 fn replicas_share_the_load_and_compute_at_the_same_time() {
     let arrivals = [(Duration::ZERO, 4, 5); 4];
-    let log = open(Scheduling::default(), 2, Delays::default(), &arrivals);
+    let log = open(Scheduling::default(), 2, &arrivals);
     let mut replicas: Vec<_> = log.replies.iter().map(|reply| (reply.index, reply.replica)).collect();
     replicas.sort_unstable();
     assert_eq!(replicas, [(0, 0), (1, 1), (2, 0), (3, 1)]);
-    let alone = open(Scheduling::default(), 1, Delays::default(), &arrivals[..2]);
+    let alone = open(Scheduling::default(), 1, &arrivals[..2]);
     assert_eq!(log.replies[3].finished(), alone.replies[1].finished());
     assert_eq!(log.steps.len(), 2 * alone.steps.len());
 }
@@ -104,7 +113,7 @@ fn replicas_share_the_load_and_compute_at_the_same_time() {
 fn stages_of_a_pipeline_compute_different_steps() {
     let scheduling = Scheduling { pipeline_stages: 2, ..Scheduling::default() };
     // Each fills a step of 16 tokens.
-    let log = open(scheduling, 1, Delays::default(), &[(Duration::ZERO, 16, 1); 2]);
+    let log = open(scheduling, 1, &[(Duration::ZERO, 16, 1); 2]);
     let whole = log.steps[0].end;
     assert_eq!((log.steps[1].start, log.steps[1].end), (whole / 2, whole / 2 + whole));
 }
@@ -112,7 +121,7 @@ fn stages_of_a_pipeline_compute_different_steps() {
 #[test]
 fn a_gathered_stream_has_fewer_pieces_and_all_tokens() {
     let scheduling = Scheduling { stream_interval: 3, ..Scheduling::default() };
-    let log = open(scheduling, 1, Delays::default(), &[(Duration::ZERO, 4, 8)]);
+    let log = open(scheduling, 1, &[(Duration::ZERO, 4, 8)]);
     let reply = &log.replies[0];
     assert_eq!((reply.tokens, reply.gaps.len()), (8, 3));
     assert_eq!(reply.finished(), log.steps[7].end);

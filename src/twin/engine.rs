@@ -33,8 +33,13 @@ pub struct Event {
 pub struct Counters {
     pub steps: u64,
     pub preemptions: u64,
+    /// Of `preemptions`, those whose request has generated a token since: vLLM tells of a preemption with the next output of
+    /// the request (`update_from_events` of `v1/metrics/stats.py`).
+    pub told_preemptions: u64,
     /// Of requests whose first token came.
     pub prompt_tokens: u64,
+    /// Of `prompt_tokens`, what was found in the cache when the request was first admitted.
+    pub cached_tokens: u64,
     /// Prompt tokens found in the cache when a request was first admitted.
     pub prefix_hits: u64,
     /// Prompt tokens looked up when a request was first admitted.

@@ -11,6 +11,8 @@ mod drive;
 #[cfg(test)]
 mod drive_tests;
 mod engine;
+mod fleet;
+mod frontend;
 mod memory;
 mod output;
 mod profile;
@@ -33,16 +35,21 @@ mod tests;
 pub use ask::{AddError, Ask, Tokens};
 pub use batch::{Batch, Item, Work};
 pub use calibrate::{
-    Asked, CalibrateError, Calibration, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
+    CalibrateError, Calibration, Counted, Load, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
 };
 pub use device::DevicePreset;
-pub use drive::{Delays, Drive, Observer, Reply, Seen, drive};
+pub use drive::{Drive, Observer, Reply, drive};
 pub use engine::{Counters, Engine, Event, Wait};
+pub(crate) use fleet::Fleet;
+pub(crate) use frontend::Desk;
+pub use frontend::Frontend;
 pub use memory::{MemoryPlan, kv_blocks};
 pub use profile::{LayerProfile, ProfileError};
+pub(crate) use replica::Flight;
+pub use replica::Seen;
 pub use sequence::RequestId;
 pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
-pub use source::{Arrival, Asking, Next, Source, tokens};
+pub use source::{Arrival, Asked, Next, Source, tokens};
 pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
 
 /// The shape of Llama 3 8B.

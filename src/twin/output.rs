@@ -49,10 +49,13 @@ impl Engine {
             }
             if sequence.generated == 0 {
                 self.counters.prompt_tokens += u64::from(sequence.prompt_len);
+                self.counters.cached_tokens += u64::from(sequence.cached);
             }
             let tokens = (1 + accepted).min(sequence.output_len - sequence.generated);
             sequence.generated += tokens;
             self.counters.generated_tokens += u64::from(tokens);
+            self.counters.told_preemptions += u64::from(sequence.preemptions - sequence.told_preemptions);
+            sequence.told_preemptions = sequence.preemptions;
             if !stale {
                 sequence.placeholders = sequence.placeholders.saturating_sub(tokens);
             }

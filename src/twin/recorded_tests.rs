@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::replica::Replica;
-use super::{Ask, Engine, Order, Policy, RequestId, Scheduling, Settings, Speculation, Tokens};
+use super::{Ask, Engine, Order, RequestId, Scheduling, Settings, Speculation, Tokens};
 
 const ROUNDS: u64 = 26;
 
@@ -29,7 +29,6 @@ fn settings(recorded: &Value) -> Settings {
         draft_slots: of("draft_slots"),
     };
     Settings {
-        policy: Policy::V1,
         max_model_len: 24,
         max_num_seqs: of("max_num_seqs"),
         max_num_batched_tokens: of("max_num_batched_tokens"),
@@ -37,9 +36,6 @@ fn settings(recorded: &Value) -> Settings {
         num_blocks: of("num_blocks"),
         chunked_prefill: is("chunked_prefill"),
         prefix_caching: is("prefix_caching"),
-        scheduler_delay_factor: 0.0,
-        eager: false,
-        cache_dtype_bytes: None,
         scheduling: Scheduling {
             order: if is("priority") { Order::Priority } else { Order::Arrival },
             long_prefill_token_threshold: of("long_prefill_token_threshold"),
@@ -53,6 +49,7 @@ fn settings(recorded: &Value) -> Settings {
             stream_interval: 1,
             speculation: (speculation.tokens > 0).then_some(speculation),
         },
+        ..Settings::default()
     }
 }
 

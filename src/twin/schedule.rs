@@ -273,9 +273,12 @@ impl Engine {
         sequence.computed = cached;
         sequence.published = found.len();
         sequence.blocks.extend_from_slice(found);
-        if self.settings.prefix_caching && sequence.preemptions == 0 {
-            self.counters.prefix_queries += u64::from(sequence.prompt_len);
-            self.counters.prefix_hits += u64::from(cached);
+        if sequence.preemptions == 0 {
+            sequence.cached = cached;
+            if self.settings.prefix_caching {
+                self.counters.prefix_queries += u64::from(sequence.prompt_len);
+                self.counters.prefix_hits += u64::from(cached);
+            }
         }
         self.reserve(slot, tokens);
     }

@@ -43,6 +43,10 @@ pub(super) struct Sequence {
     /// Of the full blocks from the first on; empty without prefix caching.
     hashes: Vec<u64>,
     pub(super) preemptions: u32,
+    /// Of `preemptions`, those before its newest token.
+    pub(super) told_preemptions: u32,
+    /// Tokens of the prompt that were cached when it was first admitted.
+    pub(super) cached: u32,
     pub(super) running: bool,
     /// Its valid entry in the queue; 0 while it is not there.
     pub(super) ticket: u64,
@@ -71,6 +75,8 @@ impl Sequence {
             published: 0,
             hashes: Vec::new(),
             preemptions: 0,
+            told_preemptions: 0,
+            cached: 0,
             running: false,
             ticket: 0,
         }

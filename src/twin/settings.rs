@@ -130,6 +130,26 @@ pub enum SettingsError {
     Drafts { room: u32, drafts: u32 },
 }
 
+/// Round numbers with which nothing is short; what an engine really has follows from its flags, model and device.
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: Policy::V1,
+            max_model_len: 8192,
+            max_num_seqs: 256,
+            max_num_batched_tokens: 8192,
+            block_size: 16,
+            num_blocks: 100_000,
+            chunked_prefill: true,
+            prefix_caching: true,
+            scheduler_delay_factor: 0.0,
+            eager: false,
+            cache_dtype_bytes: None,
+            scheduling: Scheduling::default(),
+        }
+    }
+}
+
 impl Settings {
     /// # Errors
     /// When a request within `max_model_len` could never be admitted or never finish.

@@ -22,7 +22,7 @@ pub struct Arrival {
 
 /// A request that is asked now.
 #[derive(Debug)]
-pub struct Asking<U> {
+pub struct Asked<U> {
     pub arrival: Arrival,
     /// As the [`Reply`] has them.
     pub index: u64,
@@ -31,11 +31,17 @@ pub struct Asking<U> {
     pub user: U,
 }
 
+impl<U> Asked<U> {
+    pub(super) fn prompt_len(&self) -> u32 {
+        u32::try_from(self.arrival.prompt.len()).unwrap_or(u32::MAX)
+    }
+}
+
 /// What a source has.
 #[derive(Debug)]
 pub enum Next<U> {
     /// Its `at` is at most `now`.
-    Ask(Asking<U>),
+    Ask(Asked<U>),
     /// Nothing before this instant, which is to come yet, unless a reply ends.
     At(Duration),
     /// Nothing unless a reply ends.
@@ -73,12 +79,49 @@ impl<I: Iterator<Item = Arrival>> Source for Arrivals<I> {
     fn next(&mut self, now: Duration) -> Next<()> {
         if let Some(arrival) = self.rest.next_if(|arrival| arrival.at <= now) {
             self.index += 1;
-            return Next::Ask(Asking { arrival, index: self.index - 1, turn: 0, user: () });
+            return Next::Ask(Asked { arrival, index: self.index - 1, turn: 0, user: () });
         }
         self.rest.peek().map_or(Next::Wait, |arrival| Next::At(arrival.at))
     }
 
     fn answered(&mut self, (): (), _: &Reply, _: Duration) {}
+}
+
+/// Requests in a given order, each asked as soon as one of the users has been answered.
+pub(super) struct Listed<I: Iterator<Item = Arrival>> {
+    rest: std::iter::Peekable<I>,
+    /// When each of the users who wait for nothing was answered.
+    free: BinaryHeap<Reverse<Duration>>,
+    index: u64,
+}
+
+impl<I: Iterator<Item = Arrival>> Listed<I> {
+    pub(super) fn new(requests: I, users: u32) -> Self {
+        let free = (0..users.max(1)).map(|_| Reverse(Duration::ZERO)).collect();
+        Self { rest: requests.peekable(), free, index: 0 }
+    }
+}
+
+impl<I: Iterator<Item = Arrival>> Source for Listed<I> {
+    type User = ();
+
+    fn next(&mut self, now: Duration) -> Next<()> {
+        if self.rest.peek().is_none() {
+            return Next::Wait;
+        }
+        let Some(at) = self.free.peek().map(|free| free.0) else { return Next::Wait };
+        if at > now {
+            return Next::At(at);
+        }
+        self.free.pop();
+        let Some(request) = self.rest.next() else { return Next::Wait };
+        self.index += 1;
+        Next::Ask(Asked { arrival: Arrival { at, ..request }, index: self.index - 1, turn: 0, user: () })
+    }
+
+    fn answered(&mut self, (): (), _: &Reply, now: Duration) {
+        self.free.push(Reverse(now));
+    }
 }
 
 /// Someone in the middle of a session.
@@ -166,7 +209,7 @@ impl Source for Users<'_> {
         user.turn += 1;
         let prompt = Tokens::Ids(tokens(request.prompt).into());
         let arrival = Arrival { at, prompt, output_len: request.output_len, priority: 0 };
-        Next::Ask(Asking { arrival, index, turn, user })
+        Next::Ask(Asked { arrival, index, turn, user })
     }
 
     fn answered(&mut self, user: User, _: &Reply, now: Duration) {

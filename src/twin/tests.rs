@@ -14,18 +14,13 @@ pub(super) const STEP: Duration = Duration::from_millis(10);
 
 pub(super) fn settings() -> Settings {
     Settings {
-        policy: Policy::V1,
         max_model_len: 64,
         max_num_seqs: 4,
         max_num_batched_tokens: 16,
         block_size: 4,
         num_blocks: 64,
-        chunked_prefill: true,
         prefix_caching: false,
-        scheduler_delay_factor: 0.0,
-        eager: false,
-        cache_dtype_bytes: None,
-        scheduling: Scheduling::default(),
+        ..Settings::default()
     }
 }
 
@@ -218,10 +213,9 @@ prop_compose! {
             chunked_prefill,
             prefix_caching,
             scheduler_delay_factor,
-            eager: false,
-            cache_dtype_bytes: None,
             // V0 has none of these.
             scheduling: if v0 { Scheduling::default() } else { scheduling },
+            ..Settings::default()
         }
     }
 }

@@ -4,7 +4,7 @@ use setpoint::config::Config;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::rule::{self, Effective, Facts, memory_launch, predict_memory};
 use setpoint::space::SpaceFile;
-use setpoint::twin::{DevicePreset, Policy, Scheduling, Settings, StepTime, kv_blocks};
+use setpoint::twin::{DevicePreset, Settings, StepTime, kv_blocks};
 
 /// Expressions over every fact of a model.
 const SPACE: &str = r#"
@@ -55,18 +55,11 @@ pub(crate) fn everything(json: &serde_json::Value) {
         }
     }
     let settings = Settings {
-        policy: Policy::V1,
         max_model_len: 1024,
         max_num_seqs: 8,
         max_num_batched_tokens: 512,
-        block_size: 16,
         num_blocks: 128,
-        chunked_prefill: true,
-        prefix_caching: true,
-        scheduler_delay_factor: 0.0,
-        eager: false,
-        cache_dtype_bytes: None,
-        scheduling: Scheduling::default(),
+        ..Settings::default()
     };
     let _ = StepTime::new(&model, DevicePreset::find("h100").expect("a preset"), &settings);
     let document = setpoint::document::Document::from_text("space.toml", SPACE);

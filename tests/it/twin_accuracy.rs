@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use setpoint::facts::ModelShape;
 use setpoint::twin::{
-    Asked, Calibration, DevicePreset, Factor, LayerProfile, Observed, Policy, Run, Scheduling, Settings, StepTime,
-    Times, calibrate, replay,
+    Calibration, DevicePreset, Factor, LayerProfile, Load, Observed, Run, Scheduling, Settings, StepTime, Times,
+    Tokens, calibrate, replay,
 };
 
 use super::support::{root, say_skipped};
@@ -59,23 +59,18 @@ fn read(
     others: [f64; 3],
 ) -> Measured {
     let settings = Settings {
-        policy: Policy::V1,
         max_model_len,
         max_num_seqs,
         max_num_batched_tokens: 2048,
-        block_size: 16,
         num_blocks,
-        chunked_prefill: true,
-        prefix_caching: true,
-        scheduler_delay_factor: 0.0,
-        eager: false,
-        cache_dtype_bytes: None,
-        scheduling: Scheduling::default(),
+        // 0.19 schedules asynchronously by default.
+        scheduling: Scheduling { async_scheduling: true, ..Scheduling::default() },
+        ..Settings::default()
     };
     let folder = format!("{name}__Llama-3.1-8B");
     let profile = LayerProfile::read(&data.join("profile").join(&folder), 1, 32).unwrap();
-    // The times are the engine's own, and 0.19 schedules asynchronously by default.
-    let prior = profile.step_time(&settings).overlapped(true).without_frontend();
+    // The times are the engine's own.
+    let prior = profile.step_time(&settings).without_frontend();
     let text = std::fs::read_to_string(data.join("runs").join(&folder).join("requests.jsonl")).unwrap();
     let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let number = |row: &serde_json::Value, key: &str| row[key].as_f64().unwrap();
@@ -83,16 +78,16 @@ fn read(
     let offset = rows.iter().map(|row| number(row, "queued_ts") - number(row, "arrival_time")).fold(f64::MAX, f64::min);
     let begin = number(&rows[0], "arrival_time");
     let engine = |row, key| Duration::from_secs_f64(number(row, key) - offset - begin);
-    let requests = (0..).zip(&rows).map(|(index, row)| {
+    let requests = rows.iter().map(|row| {
         let length = |key: &str| u32::try_from(row[key].as_u64().unwrap()).unwrap();
         let at = Duration::from_secs_f64(number(row, "arrival_time") - begin);
-        let times = Times { first: engine(row, "first_token_ts"), last: engine(row, "last_token_ts") };
-        Observed {
-            arrival: Asked::of_its_own(index, at, length("input_toks"), length("output_toks")),
-            times: Some(times),
-        }
+        let since = |key| engine(row, key).saturating_sub(at);
+        let times = Times { ttft: since("first_token_ts"), latency: since("last_token_ts") };
+        let prompt = Tokens::Count(length("input_toks"));
+        Observed { at, prompt, output_len: length("output_toks"), times: Some(times) }
     });
-    let run = Run { settings, prior, requests: requests.collect() };
+    let requests = requests.collect();
+    let run = Run { settings, replicas: 1, prior, load: Load::Open, requests, counted: None };
     Measured { name, max_num_seqs, num_blocks, ttft_bound, others, run }
 }
 
@@ -102,16 +97,16 @@ fn means(requests: &[Observed], times: &[Times]) -> [f64; 3] {
         let count = u32::try_from(values.len()).unwrap();
         values.iter().sum::<Duration>().as_secs_f64() * 1e3 / f64::from(count)
     };
-    let pairs = || requests.iter().map(|request| &request.arrival).zip(times);
+    let tpot = |(request, times): (&Observed, &Times)| times.tpot(request.output_len);
     [
-        of(pairs().map(|(arrival, times)| times.ttft(arrival)).collect()),
-        of(pairs().filter_map(|(arrival, times)| times.tpot(arrival)).collect()),
-        of(pairs().map(|(arrival, times)| times.latency(arrival)).collect()),
+        of(times.iter().map(|times| times.ttft).collect()),
+        of(requests.iter().zip(times).filter_map(tpot).collect()),
+        of(times.iter().map(|times| times.latency).collect()),
     ]
 }
 
 fn simulate(run: &Run, step_time: &StepTime) -> Vec<Times> {
-    replay(&run.settings, step_time, run.requests.iter().map(|request| &request.arrival)).unwrap()
+    replay(run, step_time).unwrap().0
 }
 
 /// Prints a table and returns the relative errors of the three means.
@@ -203,7 +198,7 @@ fn instead_of_profiles_a_preset_and_the_first_half_of_a_run_will_do() {
     let model = ModelShape::read(&root().join("tests/fixtures/models/llama-3.1-8b")).unwrap();
     let device = DevicePreset::find(measured.name).unwrap();
     let prior = StepTime::new(&model, device, &measured.run.settings).unwrap();
-    let run = Run { prior: prior.overlapped(true).without_frontend(), ..measured.run.clone() };
+    let run = Run { prior: prior.without_frontend(), ..measured.run.clone() };
     compare("second half, preset alone", &measured, 150, &simulate(&run, &run.prior));
     assert_second_half("second half, calibrated from a preset", &measured, &run);
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use setpoint::facts::ModelShape;
-use setpoint::twin::{DevicePreset, Engine, Parallel, Policy, Reply, Scheduling, Settings, StepTime, drive};
+use setpoint::twin::{DevicePreset, Engine, Parallel, Reply, Scheduling, Settings, StepTime, drive};
 use setpoint::workload::Random;
 
 use super::support::{root, say_skipped};
@@ -24,22 +24,10 @@ fn number(row: &BTreeMap<String, String>, key: &str) -> f64 {
     row[key].parse().unwrap()
 }
 
-fn step_time(model: &str, device: &str, tensor: u32) -> (Settings, StepTime) {
+fn step_time(model: &str, device: &str, tensor: u32, async_scheduling: bool) -> (Settings, StepTime) {
     let model = ModelShape::read(&root().join("tests/fixtures/models").join(model)).unwrap();
-    let settings = Settings {
-        policy: Policy::V1,
-        max_model_len: 8192,
-        max_num_seqs: 256,
-        max_num_batched_tokens: 8192,
-        block_size: 16,
-        num_blocks: 100_000,
-        chunked_prefill: true,
-        prefix_caching: true,
-        scheduler_delay_factor: 0.0,
-        eager: false,
-        cache_dtype_bytes: None,
-        scheduling: Scheduling::default(),
-    };
+    let settings =
+        Settings { scheduling: Scheduling { async_scheduling, ..Scheduling::default() }, ..Settings::default() };
     let device = DevicePreset::find(device).unwrap();
     let step_time = StepTime::on_several(&model, device, &settings, Parallel { tensor, pipeline: 1 }).unwrap();
     (settings, step_time)
@@ -88,8 +76,7 @@ fn the_l40s_decodes_as_fast_as_was_measured() {
         }
     }
     // 0.24 schedules asynchronously by default.
-    let (settings, step_time) = step_time("llama-3.1-8b", "l40s", 1);
-    let engine = (settings, step_time.overlapped(true));
+    let engine = step_time("llama-3.1-8b", "l40s", 1, true);
     let row = |(clients, (measured, requests))| (clients, measured, tpot_ms(&engine, 256, clients, requests));
     let rows: Vec<_> = seen.into_iter().map(row).collect();
     assert_close("Llama 3.1 8B on an L40S", &rows, 0.1, 0.2);
@@ -106,7 +93,7 @@ fn two_h100s_decode_together_as_fast_as_was_measured() {
         }
     }
     // 0.12 does not schedule asynchronously by default.
-    let engine = step_time("qwen3-32b", "h100", 2);
+    let engine = step_time("qwen3-32b", "h100", 2, false);
     let row = |(clients, measured)| (clients, measured, tpot_ms(&engine, 1024, clients, 3 * clients));
     let rows: Vec<_> = seen.into_iter().map(row).collect();
     assert_close("Qwen3 32B on two H100", &rows, 0.1, 0.2);

@@ -9,7 +9,7 @@ use argmin::core::{CostFunction, Error, Executor, State};
 use argmin::solver::neldermead::NelderMead;
 
 use super::matrix::{Matrix, cholesky, inverse};
-use super::replay::replay_watched;
+use super::replay::{Observed, Times, replay};
 use super::residual::{Pair, Residuals};
 use super::{CalibrateError, Calibration, N, Run, prior_spread};
 use crate::twin::step_time::{Factor, Factors};
@@ -71,15 +71,13 @@ impl Problem<'_> {
     fn simulate(&self, number: usize, run: &Run, factors: &Factors) -> Result<Residuals, CalibrateError> {
         self.simulations.set(self.simulations.get() + 1);
         let step_time = run.prior.clone().scaled(*factors);
-        let arrivals = run.requests.iter().map(|request| (&request.arrival, request.times.is_some()));
-        let simulated = replay_watched(&run.settings, &step_time, arrivals)
-            .map_err(|source| CalibrateError::Replay { run: number, source })?;
-        let pairs = run
-            .requests
-            .iter()
-            .zip(&simulated)
-            .filter_map(|(request, simulated)| Some(Pair::new(&request.arrival, simulated, &request.times?)));
-        Ok(Residuals::new(&pairs.collect::<Vec<_>>()))
+        let (simulated, counted) =
+            replay(run, &step_time).map_err(|source| CalibrateError::Replay { run: number, source })?;
+        let pair =
+            |(request, simulated): (&Observed, &Times)| Some(Pair::new(request.output_len, simulated, &request.times?));
+        let pairs: Vec<_> = run.requests.iter().zip(&simulated).filter_map(pair).collect();
+        let steps = run.counted.map(|observed| [counted.steps, observed.steps]);
+        Ok(Residuals::new(&pairs, steps))
     }
 
     fn data_loss(&self, units: &Units) -> Result<f64, CalibrateError> {

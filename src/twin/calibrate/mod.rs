@@ -25,25 +25,33 @@ use rand_distr::{Distribution, StandardNormal};
 
 use super::settings::Settings;
 use super::step_time::{Factor, Factors, StepTime};
-pub use replay::{Asked, ReplayError, Times, replay};
+pub use replay::{Load, Observed, ReplayError, Times, replay};
 
 /// The number of factors.
 const N: usize = Factor::ALL.len();
 
-/// One load on an engine, and what its clients saw.
+/// One load on an engine, and what was seen of it.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub settings: Settings,
+    /// Data-parallel engines.
+    pub replicas: usize,
     /// What is expected of this engine before anything was seen of it, with all factors at 1.
     pub prior: StepTime,
+    pub load: Load,
     pub requests: Vec<Observed>,
+    /// By the server's own counters, where they are of exactly these requests.
+    pub counted: Option<Counted>,
 }
 
-/// A request without times is part of the load and not compared: one that failed, or that came at another time.
-#[derive(Clone, Debug)]
-pub struct Observed {
-    pub arrival: Asked,
-    pub times: Option<Times>,
+/// What an engine counts while it serves a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub steps: u64,
+    pub preemptions: u64,
+    /// Prompt tokens looked up in the cache, and found.
+    pub prefix_queries: u64,
+    pub prefix_hits: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! How far simulated times are from observed ones.
 
-use super::replay::{Asked, Times};
+use super::replay::Times;
 
 /// How many independent requests a run is worth: they wait for each other.
 const WORTH: f64 = 10.0;
@@ -8,6 +8,8 @@ const WORTH: f64 = 10.0;
 const REQUEST_SCALE: f64 = 0.05;
 /// The relative error of a mean that counts as one.
 const MEAN_SCALE: f64 = 0.01;
+/// The relative error of the number of steps that counts as one: a step more or less at the begin of each batch is chance.
+const STEPS_SCALE: f64 = 0.02;
 /// Beyond this many of them an error grows linearly.
 const HUBER: f64 = 2.0;
 /// Where in a step a request arrives is chance: a time is uncertain by this share of the mean TPOT.
@@ -26,21 +28,23 @@ pub(super) struct Residuals {
     /// Of single requests, and what each of them counts.
     requests: Vec<f64>,
     weight: f64,
-    means: [f64; 3],
+    /// And of the number of steps, where it is known.
+    means: Vec<f64>,
 }
 
 impl Pair {
-    pub(super) fn new(arrival: &Asked, simulated: &Times, observed: &Times) -> Self {
+    pub(super) fn new(output_len: u32, simulated: &Times, observed: &Times) -> Self {
         let numbers = |times: &Times| {
-            let tpot = times.tpot(arrival).unwrap_or_default();
-            [times.ttft(arrival), times.latency(arrival), tpot].map(|time| time.as_secs_f64())
+            let tpot = times.tpot(output_len).unwrap_or_default();
+            [times.ttft, times.latency, tpot].map(|time| time.as_secs_f64())
         };
         Self { simulated: numbers(simulated), observed: numbers(observed) }
     }
 }
 
 impl Residuals {
-    pub(super) fn new(pairs: &[Pair]) -> Self {
+    /// `steps` that were simulated and observed.
+    pub(super) fn new(pairs: &[Pair], steps: Option<[u64; 2]>) -> Self {
         let count = f64::from(u32::try_from(pairs.len()).unwrap_or(u32::MAX)).max(1.0);
         let simulated = |kind: usize| pairs.iter().map(|pair| pair.simulated[kind]).sum::<f64>() / count;
         let observed = |kind: usize| pairs.iter().map(|pair| pair.observed[kind]).sum::<f64>() / count;
@@ -62,7 +66,7 @@ impl Residuals {
         Self {
             requests: pairs.iter().flat_map(each).collect(),
             weight: WORTH / count,
-            means: std::array::from_fn(mean),
+            means: std::array::from_fn::<f64, 3, _>(mean).into_iter().chain(steps.map(by_steps)).collect(),
         }
     }
 
@@ -75,13 +79,25 @@ impl Residuals {
     /// Numbers whose squares, halved, add up to what is near the loss: of requests, and of means.
     pub(super) fn weighted(&self) -> [Vec<f64>; 2] {
         let soft = |x: &f64| x * (self.weight / (1.0 + (x / HUBER).powi(2)).sqrt()).sqrt();
-        [self.requests.iter().map(soft).collect(), self.means.to_vec()]
+        [self.requests.iter().map(soft).collect(), self.means.clone()]
     }
 
     /// How many independent numbers these are.
     pub(super) fn count(&self) -> f64 {
-        if self.requests.is_empty() { 0.0 } else { 3.0 * WORTH + 3.0 }
+        if self.requests.is_empty() { 0.0 } else { 3.0 * WORTH + float(self.means.len() as u64) }
     }
+}
+
+fn by_steps([simulated, observed]: [u64; 2]) -> f64 {
+    if simulated == 0 || observed == 0 {
+        return 0.0;
+    }
+    (float(simulated) / float(observed)).ln() / STEPS_SCALE
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers far below 2^53")]
+fn float(value: u64) -> f64 {
+    value as f64
 }
 
 #[cfg(test)]
@@ -91,12 +107,11 @@ mod tests {
 
     fn residuals(scale: f64) -> Residuals {
         let pairs = (1..=20).map(|number| {
-            let arrival = Asked::of_its_own(number, Duration::ZERO, 10, 11);
-            let observed = Times { first: Duration::from_secs(50), last: Duration::from_secs(70) };
-            let simulated = Times { first: observed.first.mul_f64(scale), last: observed.last.mul_f64(scale) };
-            Pair::new(&arrival, &simulated, &observed)
+            let observed = Times { ttft: Duration::from_secs(50 + number), latency: Duration::from_secs(70 + number) };
+            let simulated = Times { ttft: observed.ttft.mul_f64(scale), latency: observed.latency.mul_f64(scale) };
+            Pair::new(11, &simulated, &observed)
         });
-        Residuals::new(&pairs.collect::<Vec<_>>())
+        Residuals::new(&pairs.collect::<Vec<_>>(), None)
     }
 
     #[test]
@@ -104,6 +119,12 @@ mod tests {
         assert!(residuals(1.0).loss().abs() < 1e-9);
         let (faster, slower) = (residuals(1.0 / 1.1).loss(), residuals(1.1).loss());
         assert!(slower > 50.0 && (faster / slower - 1.0).abs() < 1e-6, "{faster} {slower}");
+    }
+
+    #[test]
+    fn steps_count_where_they_are_known() {
+        let loss = |simulated| Residuals::new(&[], Some([simulated, 1000])).loss();
+        assert!(loss(1000).abs() < 1e-9 && (loss(1020) - 0.5).abs() < 0.02 && loss(900) > 10.0);
     }
 
     #[test]

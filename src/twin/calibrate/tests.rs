@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::twin::{DevicePreset, test_model};
+use crate::twin::{DevicePreset, Tokens, test_model};
 
 fn settings(max_num_seqs: u32) -> Settings {
     Settings {
@@ -23,16 +23,25 @@ fn prior(settings: &Settings) -> StepTime {
 /// A load on a machine that is off from the prior by these factors.
 fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> Run {
     let settings = settings(max_num_seqs);
-    let prior = prior(&settings);
-    let arrivals: Vec<_> = (0..requests)
-        .map(|number| {
-            let at = Duration::from_millis(u64::from(number) * 250);
-            Asked::of_its_own(number, at, 100 + 37 * number % 700, 20 + 13 * number % 50)
-        })
-        .collect();
-    let times = replay(&settings, &prior.clone().scaled(truth), &arrivals).unwrap();
-    let requests = arrivals.into_iter().zip(times).map(|(arrival, times)| Observed { arrival, times: Some(times) });
-    Run { settings, prior, requests: requests.collect() }
+    let request = |number| Observed {
+        at: Duration::from_millis(u64::from(number) * 250),
+        prompt: Tokens::Count(100 + 37 * number % 700),
+        output_len: 20 + 13 * number % 50,
+        times: None,
+    };
+    let requests = (0..requests).map(request).collect();
+    let mut run = Run { prior: prior(&settings), settings, replicas: 1, load: Load::Open, requests, counted: None };
+    observe(&mut run, truth);
+    run
+}
+
+/// Writes down what is seen of the load on such a machine.
+fn observe(run: &mut Run, truth: Factors) {
+    let (times, counted) = replay(run, &run.prior.clone().scaled(truth)).unwrap();
+    for (request, times) in run.requests.iter_mut().zip(times) {
+        request.times = Some(times);
+    }
+    run.counted = Some(counted);
 }
 
 fn truth() -> Factors {
@@ -44,9 +53,8 @@ fn truth() -> Factors {
 }
 
 fn mean_latency(run: &Run, factors: Factors) -> f64 {
-    let arrivals: Vec<_> = run.requests.iter().map(|request| &request.arrival).collect();
-    let times = replay(&run.settings, &run.prior.clone().scaled(factors), arrivals.iter().copied()).unwrap();
-    let sum: Duration = times.iter().zip(arrivals).map(|(times, arrival)| times.latency(arrival)).sum();
+    let (times, _) = replay(run, &run.prior.clone().scaled(factors)).unwrap();
+    let sum: Duration = times.iter().map(|times| times.latency).sum();
     sum.as_secs_f64() / f64::from(u32::try_from(run.requests.len()).unwrap())
 }
 
@@ -60,6 +68,21 @@ fn one_run_is_enough_to_predict_another_configuration() {
         (mean_latency(&other, truth()), mean_latency(&other, Factors::ONE), mean_latency(&other, calibration.factors));
     assert!((before / real - 1.0).abs() > 0.05, "{before} {real}");
     assert!((after / real - 1.0).abs() < 0.02, "{after} {real}");
+}
+
+#[test]
+fn of_a_closed_load_the_steps_tell_the_host_from_the_front_end() {
+    let mut truth = Factors::ONE;
+    (truth[Factor::Host], truth[Factor::Frontend]) = (2.0, 3.0);
+    let mut seen = run(Factors::ONE, 32, 60);
+    seen.load = Load::Closed { users: 16 };
+    // On a device with short steps.
+    seen.prior = StepTime::new(&test_model(), DevicePreset::find("b200").unwrap(), &seen.settings).unwrap();
+    observe(&mut seen, truth);
+    let calibration = calibrate(&[seen]).unwrap();
+    for factor in [Factor::Host, Factor::Frontend] {
+        assert!((calibration.factors[factor] / truth[factor] - 1.0).abs() < 0.2, "{calibration:?}");
+    }
 }
 
 #[test]
@@ -102,5 +125,5 @@ fn a_run_that_the_settings_cannot_serve_is_named() {
     let mut broken = run(truth(), 32, 10);
     broken.settings.max_model_len = 200;
     let error = calibrate(&[run(truth(), 32, 10), broken]).unwrap_err().to_string();
-    assert!(error.starts_with("run 1: request "), "{error}");
+    assert!(error.starts_with("run 1: a request "), "{error}");
 }

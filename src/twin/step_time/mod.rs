@@ -25,7 +25,8 @@ mod parallel;
 use std::time::Duration;
 
 use super::batch::Work;
-use super::device::DevicePreset;
+use super::device::{DevicePreset, GPU};
+use super::frontend::Frontend;
 use super::memory::kv_bytes_per_token;
 use super::settings::{Policy, Settings};
 use crate::facts::ModelShape;
@@ -38,30 +39,16 @@ pub(crate) use grid::Grid;
 use parallel::Communication;
 pub use parallel::Parallel;
 
-/// Seconds of host work for each sequence of a step: sampling parameters, detokenization, output.
-const SEQUENCE_HOST_S: f64 = 6e-6;
-/// V0 prepares its batches in Python, sequence by sequence.
-const V0_SEQUENCE_HOST_S: f64 = 25e-6;
+/// V0 prepares its batches in Python, sequence by sequence: so many times as much.
+const V0_SEQUENCE: f64 = 4.0;
 /// Seconds of host work for each block in the block tables.
 const BLOCK_HOST_S: f64 = 4e-9;
 /// Seconds of host work to hash one prompt token for prefix caching.
 const HASH_HOST_S: f64 = 25e-9;
-/// Seconds of a step's host work where only a profile of the device is known.
-const STEP_HOST_S: f64 = 1.0e-3;
 /// Passes of the sampler over its 32-bit logits.
 const SAMPLER_PASSES: f64 = 6.0;
 /// How many times as long a layer's launch takes in eager mode, where Python calls every kernel, as compiled.
 const EAGER: f64 = 4.0;
-/// Seconds of a layer's launch where only a profile of the device is known: between those of the presets.
-const LAYER_LAUNCH_S: f64 = 75e-6;
-/// Seconds that the API server takes to parse, check and hand over a request.
-const REQUEST_S: f64 = 1.5e-3;
-/// Seconds to tokenise what makes one token.
-const TOKENISE_S: f64 = 1e-6;
-/// Seconds from the engine's token to the client's, and for each stream that has one at the same time.
-const DELIVER_S: f64 = 0.3e-3;
-const STREAM_S: f64 = 20e-6;
-
 /// The step-time model of one model on one device, or on several that hold it together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTime {
@@ -88,15 +75,6 @@ struct Host {
     block_s: f64,
     hash_s: f64,
     overlapped: bool,
-}
-
-/// Outside of the engine's loop, in seconds.
-#[derive(Clone, Debug, PartialEq)]
-struct Frontend {
-    request: f64,
-    prompt_token: f64,
-    delivery: f64,
-    stream: f64,
 }
 
 /// One step, term by term, in seconds.
@@ -186,10 +164,10 @@ impl StepTime {
             ),
             host: Host {
                 step_s: device.step_overhead_s * if v0 { 1.5 } else { 1.0 },
-                sequence_s: if v0 { V0_SEQUENCE_HOST_S } else { SEQUENCE_HOST_S },
+                sequence_s: device.sequence_overhead_s * if v0 { V0_SEQUENCE } else { 1.0 },
                 ..Host::new(settings)
             },
-            frontend: Frontend::USUAL,
+            frontend: device.frontend,
             factors: Factors::ONE,
         })
     }
@@ -208,32 +186,19 @@ impl StepTime {
             attention: Attention::Measured(Box::new(attention)),
             shares: 1.0,
             graphs: if settings.eager { Graphs::NONE } else { Graphs::of(settings.max_num_seqs) },
-            launch_s: layers * LAYER_LAUNCH_S,
-            eager_s: if settings.eager { layers * LAYER_LAUNCH_S * EAGER } else { 0.0 },
+            launch_s: layers * GPU.layer_launch_s,
+            eager_s: if settings.eager { layers * GPU.layer_launch_s * EAGER } else { 0.0 },
             communication: Communication::new(Parallel::NONE, layers, 0.0, 0.0, 1.0),
             host: Host::new(settings),
-            frontend: Frontend::USUAL,
+            frontend: GPU.frontend,
             factors: Factors::ONE,
         }
     }
 
-    /// Whether the host prepares a step while the device computes the one before (`--async-scheduling`).
-    #[must_use]
-    pub fn overlapped(mut self, overlapped: bool) -> Self {
-        self.host.overlapped = overlapped;
-        self
-    }
-
-    #[must_use]
-    pub fn is_overlapped(&self) -> bool {
-        self.host.overlapped
-    }
-
     /// As the engine itself sees its requests, without an API server before it.
     #[must_use]
-    pub fn without_frontend(mut self) -> Self {
-        self.frontend = Frontend { request: 0.0, prompt_token: 0.0, delivery: 0.0, stream: 0.0 };
-        self
+    pub fn without_frontend(self) -> Self {
+        Self { frontend: Frontend::default(), ..self }
     }
 
     /// The same with each group of terms so many times as long; what was there before is replaced.
@@ -276,27 +241,25 @@ impl StepTime {
         Parts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s }
     }
 
-    /// The time from the client's sending to the engine's having a request: parsing and tokenising.
+    /// What the API server's work costs.
     #[must_use]
-    pub fn before_engine(&self, prompt_len: u32) -> Duration {
-        let Frontend { request, prompt_token, .. } = &self.frontend;
-        duration((request + prompt_token * f64::from(prompt_len)) * self.factors[Factor::Frontend])
-    }
-
-    /// The time from a token to its client, when so many sequences have one.
-    #[must_use]
-    pub fn after_engine(&self, sequences: u32) -> Duration {
-        let Frontend { delivery, stream, .. } = &self.frontend;
-        // On average half of the others are served before.
-        duration((delivery + stream * f64::from(sequences) / 2.0) * self.factors[Factor::Frontend])
+    pub fn frontend(&self) -> Frontend {
+        let factor = self.factors[Factor::Frontend];
+        let Frontend { request_s, prompt_token_s, step_s, stream_s } = self.frontend;
+        Frontend {
+            request_s: request_s * factor,
+            prompt_token_s: prompt_token_s * factor,
+            step_s: step_s * factor,
+            stream_s: stream_s * factor,
+        }
     }
 }
 
 impl Host {
     fn new(settings: &Settings) -> Self {
         Self {
-            step_s: STEP_HOST_S,
-            sequence_s: SEQUENCE_HOST_S,
+            step_s: GPU.step_overhead_s,
+            sequence_s: GPU.sequence_overhead_s,
             block_s: BLOCK_HOST_S,
             hash_s: if settings.prefix_caching { HASH_HOST_S } else { 0.0 },
             overlapped: settings.scheduling.async_scheduling,
@@ -309,10 +272,6 @@ impl Host {
             + self.block_s * float(work.blocks)
             + self.hash_s * f64::from(work.prompt_tokens)
     }
-}
-
-impl Frontend {
-    const USUAL: Self = Self { request: REQUEST_S, prompt_token: TOKENISE_S, delivery: DELIVER_S, stream: STREAM_S };
 }
 
 fn duration(seconds: f64) -> Duration {

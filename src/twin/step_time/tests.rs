@@ -1,7 +1,7 @@
 //! Magnitudes that are known, and what holds for every batch.
 
 use super::*;
-use crate::twin::test_model;
+use crate::twin::{Scheduling, test_model};
 use proptest::prelude::*;
 
 fn settings() -> Settings {
@@ -95,7 +95,8 @@ fn eager_decoding_takes_as_long_as_python_needs_to_launch_it() {
 
 #[test]
 fn an_overlapped_host_costs_nothing_until_it_is_the_slower_one() {
-    let time = on("h100", &settings()).overlapped(true);
+    let scheduling = Scheduling { async_scheduling: true, ..Scheduling::default() };
+    let time = on("h100", &Settings { scheduling, ..settings() });
     let parts = time.parts(&decode(8, 100));
     let device = parts.linear_s + parts.attention_s + parts.sampling_s;
     assert!(parts.host_s < device && (parts.total_s - device).abs() < 1e-12);

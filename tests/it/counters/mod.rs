@@ -1,0 +1,264 @@
+//! The scheduler's counters on crafted requests: what the twin says against the pages of the real vLLM and of `sim serve`.
+//!
+//! A server is paused (`/pause`, which vLLM has in its development mode) while requests are handed over, so that all of
+//! them are there when the next step is scheduled, and again whenever its page is read. A step is then known by its
+//! number, and everything that the page counts is compared exactly, whatever the timing.
+
+mod server;
+mod twin;
+
+use std::time::Duration;
+
+use setpoint::facts::{Device, EngineVersion, ModelShape};
+use setpoint::flag::FlagTable;
+use setpoint::rule::{Effective, Facts};
+use setpoint::twin::{Policy, Scheduling, Settings};
+
+use server::{Page, Server};
+use twin::Twin;
+
+use crate::real_vllm::installation;
+use crate::support::Workplace;
+
+/// 24 blocks that requests can use, 4 requests at a time, 64 tokens a step. The key/value cache of a CPU is counted in
+/// blocks of a multiple of 32 tokens.
+const FLAGS: [&str; 13] = [
+    "--enforce-eager",
+    "--max-model-len",
+    "512",
+    "--block-size",
+    "32",
+    "--num-gpu-blocks-override",
+    "25",
+    "--max-num-seqs",
+    "4",
+    "--max-num-batched-tokens",
+    "64",
+    "--enable-prefix-caching",
+    "--disable-uvicorn-access-log",
+];
+
+/// What the scheduler works with, resolved from the flags.
+fn settings() -> Settings {
+    let version = EngineVersion::new(0, 32, 0);
+    let words: Vec<_> = FLAGS.iter().map(|word| (*word).to_owned()).collect();
+    let config = FlagTable::for_version(version).parse(&words).unwrap();
+    let model = ModelShape::from_json(&server::model());
+    let effective = Effective::resolve(&config, &Facts::new(&model, version, Device::Cpu));
+    let narrow = |number: u64| u32::try_from(number).unwrap();
+    let blocks = config.get_i64("num-gpu-blocks-override").and_then(|blocks| u32::try_from(blocks).ok()).unwrap();
+    Settings {
+        policy: if effective.v0 { Policy::V0 } else { Policy::V1 },
+        max_model_len: narrow(effective.max_model_len),
+        max_num_seqs: narrow(effective.max_num_seqs),
+        max_num_batched_tokens: narrow(effective.max_num_batched_tokens),
+        block_size: narrow(effective.block_size),
+        // One is vLLM's own (`null_block` of `v1/core/block_pool.py`).
+        num_blocks: blocks - 1,
+        chunked_prefill: effective.chunked_prefill,
+        prefix_caching: effective.prefix_caching,
+        scheduler_delay_factor: effective.scheduler_delay_factor,
+        eager: true,
+        cache_dtype_bytes: None,
+        scheduling: Scheduling::resolve(&config, version, true, None),
+    }
+}
+
+/// A prompt of so many tokens, of which no two names have a block in common.
+fn prompt(name: u32, len: u32) -> Vec<u32> {
+    (0..len).map(|at| 10 + (name * 977 + at * at * 13 + at * 7) % 4000).collect()
+}
+
+/// The first `shared` tokens of one name, and the others of another.
+fn prefixed(prefix: u32, shared: u32, name: u32, len: u32) -> Vec<u32> {
+    [prompt(prefix, shared), prompt(name, len - shared)].concat()
+}
+
+/// One server beside the twin of it, both of which have been asked the same since their start.
+struct Pair {
+    server: Server,
+    twin: Twin,
+    /// Twins with one rule or one size too many or too few, asked the same: what the pages must contradict.
+    wrong: Vec<(&'static str, Twin)>,
+}
+
+/// Real time between two looks at a page: short at first, so that no plateau is missed on a fast machine, then longer,
+/// because a look takes as long.
+const PACE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(80)];
+
+impl Pair {
+    fn new(server: Server) -> Self {
+        let right = settings();
+        let scheduling = Scheduling { reserve_full_isl: false, ..right.scheduling.clone() };
+        let wrong = [
+            ("prompts need not fit as a whole", Settings { scheduling, ..right.clone() }),
+            ("one block fewer", Settings { num_blocks: right.num_blocks - 1, ..right.clone() }),
+            ("one place more", Settings { max_num_seqs: right.max_num_seqs + 1, ..right.clone() }),
+            ("one token more in a step", Settings { max_num_batched_tokens: 65, ..right.clone() }),
+            ("no prefix caching", Settings { prefix_caching: false, ..right.clone() }),
+        ];
+        let wrong = wrong.into_iter().map(|(what, settings)| (what, Twin::new(settings))).collect();
+        let pair = Self { server, twin: Twin::new(right), wrong };
+        pair.server.pause();
+        let page = pair.server.page();
+        pair.twin.expect(&page, "before any request");
+        pair
+    }
+
+    /// Hands over requests that end after so many tokens, each of them once the one before has arrived.
+    fn ask(&mut self, asks: impl IntoIterator<Item = (Vec<u32>, u32)>) {
+        for (prompt, output) in asks {
+            self.ask_together(&[prompt], output);
+        }
+    }
+
+    fn ask_together(&mut self, prompts: &[Vec<u32>], output: u32) {
+        self.server.ask(prompts, output);
+        for prompt in prompts {
+            self.twin.add(prompt, output);
+            self.wrong.iter_mut().for_each(|(_, twin)| twin.add(prompt, output));
+        }
+    }
+
+    /// Lets the server go on for so long, and compares its page.
+    fn look(&mut self, after: Duration, what: &str) -> Page {
+        self.server.resume();
+        std::thread::sleep(after);
+        self.server.pause();
+        let page = self.server.page();
+        self.twin.meet(&page, what);
+        page
+    }
+
+    /// Lets the server go on and looks at its page now and then, until all requests have ended. Returns what was seen.
+    fn run(&mut self, what: &str) -> Vec<Page> {
+        let (mut seen, [mut pace, longest]) = (Vec::new(), PACE);
+        loop {
+            seen.push(self.look(pace, what));
+            pace = longest.min(pace * 5 / 4);
+            if self.twin.is_idle() {
+                break;
+            }
+        }
+        self.server.take_replies();
+        self.wrong.iter_mut().for_each(|(_, twin)| twin.run());
+        println!("{}: {what}: {} looks, {}", self.server.name, seen.len(), self.twin.summary());
+        seen
+    }
+
+    /// More requests than sequences: a plateau with all places taken and the others waiting.
+    fn more_requests_than_sequences(&mut self) {
+        self.ask((0..9).map(|name| (prompt(name, 20), 100)));
+        let seen = self.run("more requests than sequences");
+        let plateau = |page: &&Page| page["num_requests_running"] == 4.0 && page["num_requests_waiting"] == 5.0;
+        assert!(seen.iter().any(|page| plateau(&page)), "the plateau was never looked at");
+    }
+
+    /// Requests that grow until four of them need more blocks than there are, and two that wait.
+    fn a_cache_too_small(&mut self) {
+        let before = self.twin.preemptions();
+        let lengths = [(30, 300), (60, 250), (96, 220), (31, 310), (200, 150), (64, 200)];
+        self.ask((20..).zip(lengths).map(|(name, (input, output))| (prompt(name, input), output)));
+        let seen = self.run("a cache too small");
+        assert!(self.twin.preemptions() >= before + 4, "hardly anything was preempted");
+        let most = seen.iter().map(|page| page["kv_cache_usage_perc"]).fold(0.0, f64::max);
+        assert!(most > 0.9, "the cache was never seen full, {most} at most");
+    }
+
+    /// Beginnings that are still cached, that are partly pushed out by others, and that are gone; one request at a time.
+    fn prefixes_one_after_the_other(&mut self) {
+        let hits = |pair: &Self| pair.twin.counters().prefix_hits;
+        let mut found = Vec::new();
+        for (prompt, output) in [
+            (prompt(40, 136), 4),
+            (prefixed(40, 96, 41, 140), 4),
+            // All of it was asked before: the last token is computed anew, and with it the rest of its block.
+            (prompt(40, 136), 4),
+            (prompt(40, 128), 4),
+            // 16 blocks and 15: what was used least lately has to go, the ends of prompts before their beginnings.
+            (prompt(42, 500), 6),
+            (prompt(40, 136), 4),
+            (prompt(43, 470), 6),
+            (prompt(42, 500), 6),
+            (prompt(40, 96), 40),
+            (prefixed(42, 160, 44, 300), 33),
+            (prompt(43, 470), 6),
+        ] {
+            let before = hits(self);
+            self.ask([(prompt, output)]);
+            self.run("prefixes one after the other");
+            found.push(hits(self) - before);
+        }
+        println!("found in the cache: {found:?}");
+        assert!(found.contains(&0) && found.contains(&96) && found.contains(&128), "{found:?}");
+        let parts = found.iter().filter(|hits| **hits > 128);
+        assert!(parts.count() > 0, "nothing of the long prompts was found again: {found:?}");
+    }
+
+    /// Long prompts in pieces beside decodes; the last have to wait for blocks, though not for a place.
+    fn long_prompts_beside_decodes(&mut self) {
+        let asks = [
+            (prompt(60, 20), 60),
+            (prompt(61, 33), 60),
+            (prompt(62, 400), 8),
+            (prefixed(62, 256, 63, 390), 8),
+            (prompt(64, 300), 8),
+        ];
+        self.ask(asks);
+        let seen = self.run("long prompts beside decodes");
+        let short = |page: &&Page| page["num_requests_running"] < 4.0 && page["num_requests_waiting"] > 0.0;
+        assert!(seen.iter().any(|page| short(&page)), "nobody was seen to wait for blocks");
+    }
+
+    /// Prompts of one HTTP request arrive together; equal ones share their blocks while they are computed.
+    fn a_batch_in_one_request(&mut self) {
+        let prompts = [70, 71, 72, 70, 73, 70].map(|name| prompt(name, 130));
+        self.ask_together(&prompts, 12);
+        self.run("a batch in one request");
+    }
+
+    /// Clients that go away, one from the batch and one from the queue.
+    fn clients_that_go_away(&mut self) {
+        let first = self.server.requests();
+        self.ask((80..86).map(|name| (prompt(name, 40), 150)));
+        loop {
+            self.look(PACE[0], "before clients go away");
+            if self.twin.running() == 4 {
+                break;
+            }
+        }
+        for which in [1, 5] {
+            self.server.hang_up(first + which);
+            self.twin.abort(first + which);
+        }
+        let page = self.server.page_when(|page| page["num_requests_running"] + page["num_requests_waiting"] == 4.0);
+        self.twin.meet(&page, "after clients have gone away");
+        self.run("clients that go away");
+    }
+
+    fn all(mut self) {
+        self.more_requests_than_sequences();
+        self.a_cache_too_small();
+        self.prefixes_one_after_the_other();
+        self.long_prompts_beside_decodes();
+        self.a_batch_in_one_request();
+        let page = self.server.page();
+        for (what, twin) in &self.wrong {
+            assert!(!twin.differences(&page).is_empty(), "the pages do not tell {what}");
+        }
+        self.clients_that_go_away();
+    }
+}
+
+#[test]
+fn the_counters_of_the_simulated_server_are_the_twin_s() {
+    let workplace = Workplace::new();
+    Pair::new(Server::simulated(&workplace, &FLAGS)).all();
+}
+
+#[test]
+fn real_counters_are_the_twin_s_on_crafted_requests() {
+    let Some(directory) = installation() else { return };
+    let workplace = Workplace::new();
+    Pair::new(Server::real(&directory, &workplace, &FLAGS)).all();
+}

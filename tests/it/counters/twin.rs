@@ -1,0 +1,139 @@
+//! What the twin says that the page must show.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use setpoint::twin::{Counters, Engine, RequestId, Settings};
+
+use super::server::Page;
+
+/// Bounds of the buckets of `iteration_tokens_total` (`ITERATION_TOKENS_BUCKETS` of vLLM's `v1/metrics/buckets.py`).
+const BOUNDS: [u32; 13] = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384];
+
+pub(super) struct Twin {
+    engine: Engine,
+    /// Prompt and output of each request under way, by its number.
+    open: HashMap<u64, (u32, u32)>,
+    requests: u64,
+    /// Tokens of each step that has generated something: what its ended prompts had to compute, and what it generated.
+    steps: Vec<u64>,
+    /// Requests that have ended, with their prompts' and outputs' tokens.
+    finished: [u64; 3],
+}
+
+impl Twin {
+    pub(super) fn new(settings: Settings) -> Self {
+        let engine = Engine::new(settings).unwrap();
+        Self { engine, open: HashMap::new(), requests: 0, steps: Vec::new(), finished: [0; 3] }
+    }
+
+    pub(super) fn add(&mut self, prompt: &[u32], output: u32) {
+        self.engine.add(RequestId(self.requests), prompt, output, Duration::ZERO).unwrap();
+        self.open.insert(self.requests, (u32::try_from(prompt.len()).unwrap(), output));
+        self.requests += 1;
+    }
+
+    pub(super) fn abort(&mut self, number: usize) {
+        assert!(self.engine.abort(RequestId(number as u64)), "request {number} has ended already");
+        self.open.remove(&(number as u64));
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.engine.is_idle()
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.engine.running()
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+
+    pub(super) fn preemptions(&self) -> u64 {
+        self.counters().preemptions
+    }
+
+    pub(super) fn summary(&self) -> String {
+        let Counters { preemptions, prefix_hits, generated_tokens, .. } = self.counters();
+        let steps = self.steps.len();
+        format!("so far {steps} steps, {preemptions} preemptions, {prefix_hits} hits, {generated_tokens} tokens")
+    }
+
+    /// Steps on to the one that the page tells of, and compares all of it. A step in which only parts of prompts are
+    /// computed is not among those that are counted: after as many of them as there may be, the page must fit.
+    pub(super) fn meet(&mut self, page: &Page, what: &str) {
+        let counted = page["iteration_tokens_total_count"];
+        while !self.is_idle() && (self.steps.len() as f64) < counted {
+            self.step();
+        }
+        let (apart, steps) = (self.differences(page), self.steps.len());
+        let mut still_apart = !apart.is_empty();
+        while still_apart && !self.is_idle() && self.step() && self.steps.len() == steps {
+            still_apart = !self.differences(page).is_empty();
+        }
+        assert!(!still_apart, "{what}, step {steps}:\n{}", apart.join("\n"));
+    }
+
+    pub(super) fn expect(&self, page: &Page, what: &str) {
+        let apart = self.differences(page);
+        assert!(apart.is_empty(), "{what}:\n{}", apart.join("\n"));
+    }
+
+    pub(super) fn run(&mut self) {
+        while !self.is_idle() && self.step() {}
+        assert!(self.is_idle(), "requests that are never scheduled");
+    }
+
+    /// False where nothing could be scheduled.
+    fn step(&mut self) -> bool {
+        let before = self.counters();
+        let Some(batch) = self.engine.step(Duration::ZERO) else { return false };
+        let events = self.engine.finish(&batch);
+        for event in events.iter().filter(|event| event.last) {
+            let (prompt, output) = self.open.remove(&event.id.0).unwrap();
+            let ended = [1, prompt.into(), output.into()];
+            (0..3).for_each(|at| self.finished[at] += ended[at]);
+        }
+        if !events.is_empty() {
+            let Counters { prompt_tokens, cached_tokens, generated_tokens, .. } = self.counters();
+            let computed = (prompt_tokens - before.prompt_tokens) - (cached_tokens - before.cached_tokens);
+            self.steps.push(computed + generated_tokens - before.generated_tokens);
+        }
+        true
+    }
+
+    /// Where the page says something else.
+    pub(super) fn differences(&self, page: &Page) -> Vec<String> {
+        let counters = self.counters();
+        let [finished, prompts, outputs] = self.finished.map(|number| number as f64);
+        let mut expected = vec![
+            ("num_requests_running".to_owned(), self.engine.running() as f64),
+            ("num_requests_waiting".to_owned(), self.engine.waiting() as f64),
+            ("num_requests_waiting_by_reason{capacity}".to_owned(), self.engine.waiting() as f64),
+            ("kv_cache_usage_perc".to_owned(), self.engine.kv_usage()),
+            ("prefix_cache_queries_total".to_owned(), counters.prefix_queries as f64),
+            ("prefix_cache_hits_total".to_owned(), counters.prefix_hits as f64),
+            ("num_preemptions_total".to_owned(), counters.told_preemptions as f64),
+            ("prompt_tokens_total".to_owned(), counters.prompt_tokens as f64),
+            ("prompt_tokens_cached_total".to_owned(), counters.cached_tokens as f64),
+            ("generation_tokens_total".to_owned(), counters.generated_tokens as f64),
+            ("request_success_total{length}".to_owned(), finished),
+            ("request_prompt_tokens_count".to_owned(), finished),
+            ("request_prompt_tokens_sum".to_owned(), prompts),
+            ("request_generation_tokens_sum".to_owned(), outputs),
+            ("iteration_tokens_total_count".to_owned(), self.steps.len() as f64),
+            ("iteration_tokens_total_sum".to_owned(), self.steps.iter().sum::<u64>() as f64),
+        ];
+        for bound in BOUNDS {
+            let below = self.steps.iter().filter(|tokens| **tokens <= bound.into()).count();
+            expected.push((format!("iteration_tokens_total_bucket{{{bound}}}"), below as f64));
+        }
+        let apart = |(name, expected): &(String, f64)| {
+            let shown = page.get(name);
+            (shown.is_none_or(|shown| (shown - expected).abs() > 1e-9))
+                .then(|| format!("{name}: {expected} in the twin, {shown:?} on the page"))
+        };
+        expected.iter().filter_map(apart).collect()
+    }
+}
