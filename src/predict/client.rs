@@ -84,9 +84,14 @@ impl Ord for Ending {
     }
 }
 
+/// Whether both clocks go equally fast: then no time is rounded.
+fn is_even(pace: f64) -> bool {
+    (pace - 1.0).abs() < f64::EPSILON
+}
+
 /// A time of the clients' clock on the device's.
 fn faster(time: Duration, pace: f64) -> Duration {
-    if pace == 1.0 { time } else { Duration::try_from_secs_f64(time.as_secs_f64() * pace).unwrap_or(Duration::MAX) }
+    if is_even(pace) { time } else { Duration::try_from_secs_f64(time.as_secs_f64() * pace).unwrap_or(Duration::MAX) }
 }
 
 impl<'a> Client<'a> {
@@ -116,7 +121,7 @@ impl<'a> Client<'a> {
 
     /// A time of the device's clock on the clients'.
     fn slower(&self, time: Duration) -> Duration {
-        if self.pace == 1.0 { time } else { time.div_f64(self.pace) }
+        if is_even(self.pace) { time } else { time.div_f64(self.pace) }
     }
 
     fn record(&self, user: &User, reply: &Reply) -> Record {
@@ -227,5 +232,109 @@ impl Source for Client<'_> {
         self.records.push(self.record(&user, reply));
         self.number += 1;
         self.endings.push(Reverse(Ending { at: (now + self.wire.token, self.number), rest: user.rest }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::load::{Arrival as Arrivals, Plan, due, measured};
+    use crate::twin::{DevicePreset, Drive, Engine, Observer, Settings, StepTime, test_model};
+    use crate::workload::Random;
+
+    struct Blind;
+
+    impl Observer for Blind {}
+
+    /// What comes back of a plan, whose prompts have 20 and whose replies 6 tokens.
+    fn records(plan: &Plan, pace: f64, wire: Wire) -> Vec<Record> {
+        let workload = Random { input_len: 20, output_len: 6, vocab_size: 1000, seed: 7 };
+        let script = Script::new(Arc::new(workload));
+        let settings = Settings { max_num_seqs: 4, ..Settings::default() };
+        let step_time = StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &settings).unwrap();
+        let mut engine = Engine::new(settings).unwrap();
+        let timing = Timing {
+            pace,
+            wire,
+            instants: due(plan, &script.workload, None),
+            places: plan.concurrency,
+            length: plan.duration,
+            request_timeout: plan.request_timeout,
+        };
+        let mut client = Client::new(&script, measured(plan, None), true, timing);
+        let mut drive = Drive { engines: std::slice::from_mut(&mut engine), step_time: &step_time };
+        drive.run(&mut client, &mut Blind).unwrap();
+        client.records
+    }
+
+    fn arrivals() -> impl Strategy<Value = Arrivals> {
+        prop_oneof![
+            Just(Arrivals::Closed),
+            Just(Arrivals::AtOnce),
+            (1.0_f64..500.0, 0.3_f64..3.0).prop_map(|(per_s, burstiness)| Arrivals::Rate { per_s, burstiness }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn whatever_the_load_each_request_comes_once_and_no_more_at_a_time_than_may(
+            arrival in arrivals(), places in 1_usize..9, requests in 1_u64..40, pace in 0.1_f64..50.0,
+        ) {
+            let plan = Plan { arrival, ..Plan::closed(places, requests) };
+            let records = records(&plan, pace, Wire::default());
+            prop_assert_eq!(records.len() as u64, requests);
+            let mut sessions: Vec<_> = records.iter().map(|record| record.session).collect();
+            sessions.sort_unstable();
+            prop_assert!(sessions.into_iter().eq(0..requests));
+            for record in &records {
+                prop_assert!(record.result.is_ok() && record.due <= record.sent && record.sent < record.end);
+                prop_assert!(record.chunks.is_sorted() && record.chunks.len() == 6 && record.output_tokens == 6);
+                // Times of the device's clock are rounded to the clients' nanoseconds.
+                let later = record.sent + Duration::from_nanos(2);
+                let beside = records.iter().filter(|other| other.sent < later && other.end > later).count();
+                prop_assert!(beside <= places, "{beside} of {places} at {:?}", record.sent);
+            }
+        }
+
+        #[test]
+        fn a_clock_that_is_faster_only_makes_a_closed_loop_shorter(pace in 0.1_f64..50.0, users in 1_usize..9) {
+            let plan = Plan::closed(users, 20);
+            let (slow, fast) = (records(&plan, 1.0, Wire::default()), records(&plan, pace, Wire::default()));
+            for (slow, fast) in slow.iter().zip(&fast) {
+                prop_assert_eq!(slow.session, fast.session);
+                let (slow, fast) = (slow.end.as_secs_f64(), fast.end.as_secs_f64() * pace);
+                prop_assert!((slow - fast).abs() < 1e-6, "{slow} {fast}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_on_its_way_counts_for_the_client_and_holds_its_next_request_up() {
+        let ms = Duration::from_millis;
+        let wire = Wire { request: ms(20), token: ms(5) };
+        let plan = Plan::closed(1, 3);
+        let (near, far) = (records(&plan, 1.0, Wire::default()), records(&plan, 1.0, wire));
+        for (turn, (near, far)) in (1_u32..).zip(near.iter().zip(&far)) {
+            assert_eq!(far.ttft().unwrap(), near.ttft().unwrap() + ms(25), "{turn}");
+            assert_eq!(far.decode(), near.decode());
+            assert_eq!(far.end, near.end + ms(25) * turn);
+        }
+    }
+
+    #[test]
+    fn what_takes_too_long_has_failed_when_the_client_hangs_up() {
+        let plan = Plan { request_timeout: Duration::from_millis(40), ..Plan::closed(2, 4) };
+        let records = records(&plan, 1.0, Wire { request: Duration::from_millis(30), token: Duration::ZERO });
+        for record in records {
+            assert!(matches!(record.result, Err(Error::Timeout { limit_ms: 40, .. })), "{:?}", record.result);
+            assert_eq!(record.end, record.sent + Duration::from_millis(40));
+            assert!(record.chunks.iter().all(|chunk| *chunk <= 40_000) && record.chunks.len() < 6);
+        }
     }
 }

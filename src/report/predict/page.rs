@@ -35,17 +35,16 @@ fn section(rank: usize, predicted: &Predicted, page: &mut String) {
     let heading = escaped(&format!("{rank}. {} on {}", predicted.config, predicted.device.name));
     // Writing to a string cannot fail.
     let _ = writeln!(page, "<section>\n<h2>{heading}</h2>");
-    match &predicted.prediction.served {
-        Some(served) => {
-            let limits = &served.limits;
-            let limited = format!("Limited by {}: {}.", limits.main.name(), limits.advice);
-            let _ = writeln!(page, "<p>{} {}.</p>", escaped(&limited), escaped(predicted.basis()));
-            panels(&served.series).iter().for_each(|panel| page.push_str(&svg(panel)));
+    if let Some(served) = &predicted.prediction.served {
+        let limits = &served.limits;
+        let limited = format!("Limited by {}: {}.", limits.main.name(), limits.advice);
+        let _ = writeln!(page, "<p>{} {}.</p>", escaped(&limited), escaped(predicted.basis()));
+        for panel in &panels(&served.series) {
+            page.push_str(&svg(panel));
         }
-        None => {
-            let reason = predicted.prediction.outcome.reason().unwrap_or_default();
-            let _ = writeln!(page, "<p>{}: {}</p>", predicted.state(), escaped(&reason));
-        }
+    } else {
+        let reason = predicted.prediction.outcome.reason().unwrap_or_default();
+        let _ = writeln!(page, "<p>{}: {}</p>", predicted.state(), escaped(&reason));
     }
     page.push_str("</section>\n");
 }

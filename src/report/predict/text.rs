@@ -153,5 +153,9 @@ fn highest(predictions: &Predictions<'_>, served: &Served) -> String {
 
 /// A share as a person reads it.
 fn percent(share: f64) -> String {
-    if share > 0.0 && share < 0.01 { format!("{:.1} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
+    match share * 100.0 {
+        small if small > 0.0 && small < 0.1 => "less than 0.1 %".to_owned(),
+        small if small > 0.0 && small < 1.0 => format!("{small:.1} %"),
+        share => format!("{share:.0} %"),
+    }
 }
