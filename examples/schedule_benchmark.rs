@@ -30,6 +30,10 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use setpoint::facts::ModelShape;
 use setpoint::twin::{DevicePreset, Policy, Scheduling, Settings, StepTime, Work};
+use thread_priority::ThreadPriority;
+use thread_priority::unix::{
+    RealtimeThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -234,6 +238,9 @@ impl Stream {
 
 /// Asks for all streams and reads them to their end.
 fn load(port: u16, arguments: &Arguments) -> Result<Vec<Stream>> {
+    // As the load generator does. Not allowed, it reads late where other programs are busy, and more chunks are merged.
+    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
+    let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     let mut streams = Vec::new();
     for number in 0..arguments.streams {

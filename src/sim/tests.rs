@@ -43,7 +43,7 @@ pub(super) struct Server {
 }
 
 /// A small model, so that steps are short.
-fn write_model(directory: &Path) {
+pub(super) fn write_model(directory: &Path) {
     let config = json!({
         "architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
         "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 1000,
@@ -100,8 +100,19 @@ impl Server {
         self.client.get(self.url(path)).send().await.ok()?.text().await.ok()
     }
 
-    async fn post(&self, path: &str, ask: Json) -> (u16, String) {
-        let reply = self.client.post(self.url(path)).json(&ask).send().await.unwrap();
+    /// The head of the reply has come.
+    pub(super) async fn begin(&self, path: &str, ask: Json) -> reqwest::Response {
+        self.client.post(self.url(path)).json(&ask).send().await.unwrap()
+    }
+
+    /// Ends it in order.
+    pub(super) async fn end(self) {
+        self.stop.send(15).unwrap();
+        self.ended.await.unwrap().unwrap();
+    }
+
+    pub(super) async fn post(&self, path: &str, ask: Json) -> (u16, String) {
+        let reply = self.begin(path, ask).await;
         (reply.status().as_u16(), reply.text().await.unwrap())
     }
 
@@ -234,6 +245,38 @@ async fn many_streams_at_once_get_exactly_their_tokens() {
 }
 
 #[tokio::test]
+async fn replicas_share_the_requests_and_each_has_its_series() {
+    let server = ready("--data-parallel-size 2 --sim-devices 2").await;
+    let ask = |index: u32| json!({"prompt": [index], "max_tokens": 50, "ignore_eos": true, "stream": true});
+    futures_util::future::join_all((0..4).map(|index| server.stream(ask(index)))).await;
+    let page = server.get("/metrics").await.unwrap();
+    for engine in 0..2 {
+        let series = format!("vllm:generation_tokens_total{{engine=\"{engine}\",model_name=\"m\"}} 100\n");
+        assert!(page.contains(&series), "{page}");
+    }
+    assert_eq!(page.matches("# TYPE vllm:generation_tokens counter").count(), 1);
+    let log = server.log.text();
+    assert!(log.contains("(EngineCore_DP0 pid=") && log.contains("(EngineCore_DP1 pid="), "{log}");
+}
+
+#[tokio::test]
+async fn speculation_is_counted_as_vllm_counts_it() {
+    let server =
+        ready("--sim-acceptance-rate 1 --speculative-config {\"method\":\"ngram\",\"num_speculative_tokens\":3}").await;
+    let ask = json!({"prompt": [1, 2], "max_tokens": 9, "ignore_eos": true, "stream": true});
+    // The first token comes alone, and with each further one all three drafts.
+    let texts: Vec<_> = server.stream(ask).await.iter().map(|event| event.matches(" token").count()).collect();
+    assert_eq!(texts, [1, 4, 4, 0]);
+    for (name, expected) in [("num_drafts", 2.0), ("num_draft_tokens", 6.0), ("num_accepted_tokens", 6.0)] {
+        let value = server.metric(&format!("spec_decode_{name}_total")).await;
+        assert!((value - expected).abs() < 0.5, "{name} {value}");
+    }
+    let page = server.get("/metrics").await.unwrap();
+    let last = "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position=\"2\"} 2\n";
+    assert!(page.contains(last), "{page}");
+}
+
+#[tokio::test]
 async fn wrong_requests_get_the_status_and_form_of_the_release() {
     let server = ready("").await;
     let (status, text) = server.complete(json!({"model": "other", "prompt": [1]})).await;
@@ -322,6 +365,8 @@ async fn configurations_that_vllm_refuses_are_refused_in_its_words() {
         ("--gpu-memory-utilization 0.999", "on startup is less than desired GPU memory utilization (0.999, 79.11 GiB)"),
         ("--block-size 8", "No common block size for 8 (FLASH_ATTN: [MultipleOf(16)])"),
         ("--tensor-parallel-size 2", "World size (2) is larger than the number of available GPUs (1)"),
+        ("--sim-devices 2 --tensor-parallel-size 4", "World size (4) is larger than the number of available GPUs (2)"),
+        ("--sim-devices 2 --data-parallel-size 4", "DP adjusted local rank 3 is out of bounds: 4 engines of 1 workers"),
         ("--sim-device cpu --tensor-parallel-size 3", "1 validation error for VllmConfig\n  Value error, Total number"),
         ("--sim-vllm-version 0.8.5 --block-size 8", "ValueError: Block size must be a multiple of 16"),
         ("--sim-vllm-version 0.8.5 --max-num-seqs 0", "EngineCore failed to start.\nTraceback"),
