@@ -365,7 +365,7 @@ async fn configurations_that_vllm_refuses_are_refused_in_its_words() {
         ("--gpu-memory-utilization 0.999", "on startup is less than desired GPU memory utilization (0.999, 79.11 GiB)"),
         ("--block-size 8", "No common block size for 8 (FLASH_ATTN: [MultipleOf(16)])"),
         ("--tensor-parallel-size 2", "World size (2) is larger than the number of available GPUs (1)"),
-        ("--sim-devices 2 --tensor-parallel-size 4", "World size (4) is larger than the number of available GPUs (2)"),
+        ("--sim-devices 2 -tp 2 -pp 2", "World size (4) is larger than the number of available GPUs (2)"),
         ("--sim-devices 2 --data-parallel-size 4", "DP adjusted local rank 3 is out of bounds: 4 engines of 1 workers"),
         ("--sim-device cpu --tensor-parallel-size 3", "1 validation error for VllmConfig\n  Value error, Total number"),
         ("--sim-vllm-version 0.8.5 --block-size 8", "ValueError: Block size must be a multiple of 16"),
