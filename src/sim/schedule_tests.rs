@@ -1,4 +1,4 @@
-//! The server in real time and a load in virtual time have the same schedule.
+//! The server in real time and a load in virtual time have the same schedule; what replicas and speculation show of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -168,4 +168,36 @@ async fn real_and_virtual_time_have_the_same_schedule() {
         }
         assert_eq!((log.replies.len(), kept.pieces.len()), (asks.len(), asks.len()), "{flags}");
     }
+}
+
+#[tokio::test]
+async fn replicas_share_the_requests_and_each_has_its_series() {
+    let server = ready("--data-parallel-size 2 --sim-devices 2").await;
+    let ask = |index: u32| json!({"prompt": [index], "max_tokens": 50, "ignore_eos": true, "stream": true});
+    futures_util::future::join_all((0..4).map(|index| server.stream(ask(index)))).await;
+    let page = server.get("/metrics").await.unwrap();
+    for engine in 0..2 {
+        let series = format!("vllm:generation_tokens_total{{engine=\"{engine}\",model_name=\"m\"}} 100\n");
+        assert!(page.contains(&series), "{page}");
+    }
+    assert_eq!(page.matches("# TYPE vllm:generation_tokens counter").count(), 1);
+    let log = server.log.text();
+    assert!(log.contains("(EngineCore_DP0 pid=") && log.contains("(EngineCore_DP1 pid="), "{log}");
+}
+
+#[tokio::test]
+async fn speculation_is_counted_as_vllm_counts_it() {
+    let server =
+        ready("--sim-acceptance-rate 1 --speculative-config {\"method\":\"ngram\",\"num_speculative_tokens\":3}").await;
+    let ask = json!({"prompt": [1, 2], "max_tokens": 9, "ignore_eos": true, "stream": true});
+    // The first token comes alone, and with each further one all three drafts.
+    let texts: Vec<_> = server.stream(ask).await.iter().map(|event| event.matches(" token").count()).collect();
+    assert_eq!(texts, [1, 4, 4, 0]);
+    for (name, expected) in [("num_drafts", 2.0), ("num_draft_tokens", 6.0), ("num_accepted_tokens", 6.0)] {
+        let value = server.metric(&format!("spec_decode_{name}_total")).await;
+        assert!((value - expected).abs() < 0.5, "{name} {value}");
+    }
+    let page = server.get("/metrics").await.unwrap();
+    let last = "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position=\"2\"} 2\n";
+    assert!(page.contains(last), "{page}");
 }
