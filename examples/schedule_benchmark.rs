@@ -30,8 +30,12 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use setpoint::facts::ModelShape;
 use setpoint::twin::{DevicePreset, Policy, Scheduling, Settings, StepTime, Work};
+use thread_priority::ThreadPriority;
+use thread_priority::unix::{
+    RealtimeThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
+};
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const DEVICE: &str = "h100";
 const PROMPT_LEN: u32 = 8;
@@ -46,7 +50,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "20,50,100")]
     step_ms: Vec<f64>,
     /// Tokens of each stream.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 150)]
     tokens: u32,
     /// Runs of each length.
     #[arg(long, default_value_t = 3)]
@@ -234,6 +238,9 @@ impl Stream {
 
 /// Asks for all streams and reads them to their end.
 fn load(port: u16, arguments: &Arguments) -> Result<Vec<Stream>> {
+    // As the load generator does. Not allowed, it reads late where other programs are busy, and more chunks are merged.
+    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
+    let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     let mut streams = Vec::new();
     for number in 0..arguments.streams {
@@ -282,7 +289,9 @@ fn measure(program: &Path, arguments: &Arguments, step: Duration) -> Result<Outc
     let scale = alone(arguments)?.as_secs_f64() / step.as_secs_f64();
     let server = Server::start(program, arguments, scale, &file)?;
     let (begin, cpu) = (Instant::now(), server.cpu_s()?);
-    let streams = load(server.port, arguments)?;
+    // On a thread of its own: the next server must not inherit its priority.
+    let streams = std::thread::scope(|scope| scope.spawn(|| load(server.port, arguments)).join());
+    let streams = streams.map_err(|_| "the client panicked")??;
     let cpu = (server.cpu_s()? - cpu) / begin.elapsed().as_secs_f64();
     server.stop()?;
 

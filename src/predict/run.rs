@@ -41,8 +41,7 @@ pub(super) fn run(
     let plan = load.plan(seed);
     let sessions = check(&plan, &*script.workload)?;
     let step_time = setup.prior.clone().scaled(*factors);
-    let engines = (0..setup.replicas).map(|_| Engine::new(setup.settings.clone()));
-    let mut engines: Vec<Engine> = engines.collect::<Result<_, _>>()?;
+    let mut engines = setup.engines()?;
     let client = |range, instants, places, length| {
         let timing = Timing {
             pace: setup.pace,
@@ -112,6 +111,7 @@ fn since(now: Counters, before: Counters) -> Counters {
         prefix_hits: now.prefix_hits - before.prefix_hits,
         prefix_queries: now.prefix_queries - before.prefix_queries,
         generated_tokens: now.generated_tokens - before.generated_tokens,
+        drafts: now.drafts - before.drafts,
         draft_tokens: now.draft_tokens - before.draft_tokens,
         accepted_tokens: now.accepted_tokens - before.accepted_tokens,
         finished: now.finished - before.finished,

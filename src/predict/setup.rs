@@ -9,11 +9,14 @@ use super::simulated::Simulated;
 use crate::config::Config;
 use crate::rule::{self, Effective};
 use crate::trial::Rejection;
-use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, StepTime};
+use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, SettingsError, Speculation, StepTime};
 
 /// Between a client and what the simulated engine simulates, and back: its own HTTP server on the loopback interface.
 const SIMULATED_REQUEST: Duration = Duration::from_micros(200);
 const SIMULATED_TOKEN: Duration = Duration::from_micros(100);
+
+/// More are not simulated: they would be the same again.
+const MOST_REPLICAS: usize = 256;
 
 /// What is needed to run a load on the twin.
 #[derive(Clone, Debug)]
@@ -31,6 +34,19 @@ pub(super) struct Setup {
 }
 
 impl Setup {
+    /// The engines as they are after their start; each draws the drafts that are accepted for itself.
+    ///
+    /// # Errors
+    /// When some request within `max_model_len` could never run.
+    pub(super) fn engines(&self) -> Result<Vec<Engine>, SettingsError> {
+        let engine = |seed: u64| {
+            let speculation = self.settings.scheduling.speculation.map(|of| Speculation { seed, ..of });
+            let scheduling = Scheduling { speculation, ..self.settings.scheduling.clone() };
+            Engine::new(Settings { scheduling, ..self.settings.clone() })
+        };
+        (0..).take(self.replicas).map(engine).collect()
+    }
+
     /// Resolves a configuration.
     ///
     /// # Errors
@@ -45,20 +61,18 @@ impl Setup {
         let engine = |message: String| Rejection { rule: "ENGINE".to_owned(), message };
         let effective = Effective::resolve(config, &facts);
         let simulated = simulated(question);
-        let mut scheduling = Scheduling::resolve(config, *version, device.preset.cpu, question.acceptance);
-        if simulated.is_some() {
-            // As it does not simulate them.
-            scheduling = Scheduling { pipeline_stages: 1, stream_interval: 1, ..scheduling };
+        let acceptance = question.acceptance.or(simulated.map(|simulated| simulated.acceptance));
+        let mut scheduling = Scheduling::resolve(config, *version, device.preset.cpu, acceptance);
+        if effective.v0 {
+            // The twin knows neither pipelines nor speculation of the old engine.
+            scheduling = Scheduling { pipeline_stages: 1, speculation: None, ..scheduling };
         }
         let allocated = allocate(&effective, config, &facts, device.preset, scheduling);
         let (settings, memory) = allocated.map_err(|shortage| engine(shortage.to_string()))?;
         Engine::new(settings.clone()).map_err(|error| engine(error.to_string()))?;
-        let parallel = match simulated {
-            None => Parallel {
-                tensor: narrow(effective.tensor_parallel_size),
-                pipeline: narrow(effective.pipeline_parallel_size),
-            },
-            Some(_) => Parallel::NONE,
+        let parallel = Parallel {
+            tensor: narrow(effective.tensor_parallel_size),
+            pipeline: narrow(effective.pipeline_parallel_size),
         };
         let prior = StepTime::on_several(&job.model.shape, device.preset, &settings, parallel);
         let prior = prior.map_err(|error| engine(error.to_string()))?;
@@ -69,7 +83,7 @@ impl Setup {
             settings,
             memory,
             parallel,
-            replicas: replicas(config, simulated),
+            replicas: replicas(config, &effective),
             prior,
             wire: wire(simulated),
             pace,
@@ -83,9 +97,11 @@ fn simulated(question: &Question<'_>) -> Option<Simulated> {
     (engine.engine.kind() == "sim").then(|| Simulated::read(&engine.args)).flatten()
 }
 
-fn replicas(config: &Config, simulated: Option<Simulated>) -> usize {
+/// How many engines serve at once, each on devices of its own. The old engine has no replicas.
+fn replicas(config: &Config, effective: &Effective) -> usize {
     let asked = config.get_i64("data-parallel-size").and_then(|size| usize::try_from(size).ok());
-    if simulated.is_some() { 1 } else { asked.unwrap_or(1).max(1) }
+    let alone = effective.v0 || config.get("data-parallel-rank").is_some();
+    asked.filter(|_| !alone).unwrap_or(1).clamp(1, MOST_REPLICAS)
 }
 
 /// What the step time's front end does not hold.

@@ -196,7 +196,7 @@ impl FrontEnd {
                 output_len: order.output_len,
                 finish: order.finish,
                 most_output: order.most_output,
-                priority: 0,
+                priority: order.priority,
                 updates: sender.clone(),
                 direct,
             };

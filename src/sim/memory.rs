@@ -15,11 +15,13 @@ pub(super) fn allocate(
     config: &Config,
     facts: &Facts<'_>,
     device: &DevicePreset,
+    acceptance: f64,
 ) -> Result<(Settings, MemoryPlan), Refusal> {
     let version = facts.version;
-    // A client takes its tokens one by one, and the clock knows one device: neither is simulated yet.
+    let scheduling = Scheduling::resolve(config, version, device.cpu, Some(acceptance));
+    // The old engine's pipelines and speculation are not simulated.
     let scheduling =
-        Scheduling { pipeline_stages: 1, stream_interval: 1, ..Scheduling::resolve(config, version, device.cpu, None) };
+        if effective.v0 { Scheduling { pipeline_stages: 1, speculation: None, ..scheduling } } else { scheduling };
     predict::allocate(effective, config, facts, device, scheduling).map_err(|shortage| match &shortage {
         Shortage::Shape(error) => Refusal::traceback("config/model.py", &format!("KeyError: '{error}'")),
         Shortage::NotFree { utilization, wanted_gib, free_gib, total_gib } => {

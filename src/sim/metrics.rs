@@ -62,18 +62,21 @@ impl Finish {
 
 /// One scheduler as of the end of a step. vLLM's page and log tell of nothing later: a request that has just come is not
 /// waiting yet, and what is being scheduled does not count (`make_stats` of `v1/core/sched/scheduler.py`).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Report {
     pub(super) counters: Counters,
     pub(super) running: usize,
     pub(super) waiting: usize,
     pub(super) kv_usage: f64,
+    /// Accepted drafts by place; empty without speculation.
+    pub(super) accepted_at: Vec<u64>,
 }
 
 impl Report {
     pub(super) fn of(engine: &Engine) -> Self {
         let (running, waiting) = (engine.running(), engine.waiting());
-        Self { counters: engine.counters(), running, waiting, kv_usage: engine.kv_usage() }
+        let (counters, kv_usage, accepted_at) = (engine.counters(), engine.kv_usage(), engine.accepted_at().to_vec());
+        Self { counters, running, waiting, kv_usage, accepted_at }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
@@ -278,6 +281,18 @@ impl Metrics {
                 });
             }
             page.histogram("iteration_tokens_total", "Tokens of an engine step.", |meter| &meter.step_tokens);
+        }
+        // `v1/spec_decode/metrics.py`.
+        if page.engines.iter().any(|of| !of.report().accepted_at.is_empty()) {
+            let of = |of: &Engaged<'_>| of.report().counters;
+            page.counter("spec_decode_num_drafts", "Number of spec decoding drafts.", |it| of(it).drafts);
+            page.counter("spec_decode_num_draft_tokens", "Number of draft tokens.", |it| of(it).draft_tokens);
+            page.counter("spec_decode_num_accepted_tokens", "Number of accepted tokens.", |it| of(it).accepted_tokens);
+            let name = "spec_decode_num_accepted_tokens_per_pos";
+            page.labelled("counter", name, "Accepted tokens per draft position.", |it| {
+                let places = it.report().accepted_at.iter().enumerate();
+                places.map(|(at, count)| (format!("{},position=\"{at}\"", it.labels), *count)).collect()
+            });
         }
         page.header("gauge", "vllm:cache_config_info", "Information of the LLMEngine CacheConfig.");
         for at in 0..page.engines.len() {

@@ -20,6 +20,8 @@ mod outlet;
 mod refusal;
 mod reply;
 mod schedule;
+#[cfg(test)]
+mod schedule_tests;
 mod startup;
 mod stats;
 #[cfg(test)]
@@ -32,7 +34,7 @@ use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::facts::EngineVersion;
-use crate::twin::{Frontend, Settings};
+use crate::twin::{Frontend, Order, Policy, Settings};
 
 pub use fault::{Cause, End, Fault, FaultError, Phase, Plan, engine_core};
 pub use log::Log;
@@ -139,6 +141,8 @@ async fn run(
             vocab_size: started.model.vocab_size.unwrap_or(u64::MAX),
             root: options.model.clone(),
             multimodal: started.model.multimodal,
+            refuses_priority: started.settings.policy == Policy::V0
+                && started.settings.scheduling.order == Order::Arrival,
         },
         seed: options.seed,
         commands: commands.clone(),
@@ -147,7 +151,13 @@ async fn run(
         faults: Arc::clone(&faults),
     };
     let labels = cache_labels(&options, &started);
-    let mut metrics = metrics::Metrics::new(options.version, started.settings.block_size, &served_name, &labels, 1);
+    let mut metrics = metrics::Metrics::new(
+        options.version,
+        started.settings.block_size,
+        &served_name,
+        &labels,
+        started.engines.len(),
+    );
     let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
     metrics.silent = !log_stats;
     let stats = stats::StatsLine::new(log.clone(), options.version, options.device.cpu, log_stats);
@@ -155,8 +165,8 @@ async fn run(
     let schedule = options.schedule.as_deref().map(schedule::Schedule::create).transpose()?;
     let frontend = if options.frontend { started.step_time.frontend() } else { Frontend::default() };
     let desk = desk::Desk::new(metrics, schedule, frontend);
-    let engines = vec![started.engine];
-    let engine = engine::EngineLoop::new(engines, started.step_time, clock, desk, stats, options.realtime, inbox);
+    let engine =
+        engine::EngineLoop::new(started.engines, started.step_time, clock, desk, stats, options.realtime, inbox);
 
     let address = started.socket.local_addr()?;
     if !options.version.is_v0() {

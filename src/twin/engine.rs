@@ -45,7 +45,8 @@ pub struct Counters {
     /// Prompt tokens looked up when a request was first admitted.
     pub prefix_queries: u64,
     pub generated_tokens: u64,
-    /// Drafts that were verified.
+    /// Times that drafts of a request were verified, and how many those were.
+    pub drafts: u64,
     pub draft_tokens: u64,
     pub accepted_tokens: u64,
     pub finished: u64,
@@ -84,6 +85,8 @@ pub struct Engine {
     /// Steps that have not ended.
     pub(super) under_way: usize,
     pub(super) counters: Counters,
+    /// By their place among the drafts of a request and step.
+    pub(super) accepted_at: Vec<u64>,
     pub(super) delay: Delay,
     /// Found by the last step.
     pub(super) wait: Option<Wait>,
@@ -96,6 +99,7 @@ impl Engine {
     /// When some request within `max_model_len` could never run with these settings.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.check()?;
+        let drafts = settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens as usize);
         let order = if settings.policy == Policy::V0 { Order::Arrival } else { settings.scheduling.order };
         Ok(Self {
             pool: BlockPool::new(settings.num_blocks),
@@ -110,6 +114,7 @@ impl Engine {
             round: 0,
             under_way: 0,
             counters: Counters::default(),
+            accepted_at: vec![0; drafts],
             delay: Delay::default(),
             wait: None,
             found: Vec::new(),
@@ -243,6 +248,12 @@ impl Engine {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Accepted drafts, by their place among those of a request and step; empty without speculation.
+    #[must_use]
+    pub fn accepted_at(&self) -> &[u64] {
+        &self.accepted_at
     }
 
     #[must_use]

@@ -134,6 +134,9 @@ fn a_rejected_configuration_is_a_row_and_nothing_else_is_an_end_without_a_result
     let alone = predict(&workplace, &["--config", rejected]);
     assert_eq!(alone.code, Some(4), "{}", alone.stderr);
     assert!(alone.stdout.contains("rejected") && alone.stdout.contains("1000000"), "{}", alone.stdout);
+    // There is one simulated device.
+    let two = predict(&workplace, &["--config", r#"{"tensor-parallel-size": 2}"#]);
+    assert_eq!(two.code, Some(4), "{}", two.stdout);
     let both = json(&workplace, &["--config", rejected, "--config", KEEPS]);
     let states = both["predictions"].as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap());
     assert_eq!(states.collect::<Vec<_>>(), ["measured", "rejected"]);

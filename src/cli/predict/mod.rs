@@ -45,7 +45,8 @@ pub(super) struct Predict {
     /// Users of a closed loop, instead of the study's load.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
-    /// Share of speculative drafts that the model agrees with, 0 to 1; without it nothing is speculated.
+    /// Share of speculative drafts that the model agrees with, 0 to 1; without it nothing is speculated, except by the
+    /// simulated engine, which has one of its own.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     acceptance: Option<f64>,
     /// The engine's release; where this is absent the study's, else the newest known one.
@@ -112,7 +113,7 @@ impl Predict {
         }
         all.sort_by(|a, b| compare(&job.objective, &a.prediction, &b.prediction));
         let speculates = configs.iter().any(|config| config.get("speculative-config").is_some());
-        if speculates && self.acceptance.is_none() {
+        if speculates && self.acceptance.is_none() && simulated.is_none() {
             note(global, "nothing is speculated: say with --acceptance how many drafts the model agrees with");
         }
         let engine = match simulated {

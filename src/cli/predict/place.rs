@@ -26,7 +26,8 @@ pub(super) fn place(job: &Job, named: Option<&str>) -> Result<(On, HostLimits), 
     }
     if engine.engine.kind() == "sim" {
         let problem = || invalid(format!("engine.args name no simulated device; there are {}", names()));
-        return Ok((On::preset(Simulated::read(&engine.args).ok_or_else(problem)?.device), HostLimits::default()));
+        let simulated = Simulated::read(&engine.args).ok_or_else(problem)?;
+        return Ok((counted(On::preset(simulated.device), job), HostLimits::default()));
     }
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, None));
     let host = HostLimits::detect();
@@ -55,7 +56,10 @@ fn is_described(device: Device) -> bool {
 
 /// With as many devices as the study says.
 pub(super) fn counted(on: On, job: &Job) -> On {
-    let count = job.engine.device.and_then(Device::gpu).and_then(|gpu| gpu.count);
+    let engine = &job.engine;
+    let simulated = (engine.engine.kind() == "sim").then(|| Simulated::read(&engine.args)).flatten();
+    let described = engine.device.and_then(Device::gpu).and_then(|gpu| gpu.count);
+    let count = simulated.map(|simulated| simulated.devices).or(described);
     match (on.facts, count) {
         (Device::Cuda(gpu), Some(_)) => On { facts: Device::Cuda(Gpu { count, ..gpu }), ..on },
         _ => on,
