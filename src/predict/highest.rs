@@ -210,10 +210,11 @@ impl Search<'_> {
         let value = self.climb(self.begin(), 2.0, central)?;
         let mut found = Vec::new();
         let mut tried = 0;
-        if let Some(begin) = value.value() {
+        // Of a load that nothing has bounded there is nothing to say about how far it may be off.
+        if let Highness::At(begin) = value {
             for factors in draws.take(effort.searches) {
                 tried += 1;
-                found.extend(self.climb(begin, 1.4, &factors)?.value());
+                found.extend(self.climb(begin, 1.2, &factors)?.value());
             }
         }
         let interval = super::interval(found);

@@ -150,10 +150,11 @@ const SEARCHED: u64 = 200_000;
 const LEAST_REQUESTS: u64 = 200;
 
 impl Effort {
-    /// After a run of so many requests that has cost so much.
-    fn of(cost: u64, requests: u64) -> Self {
+    /// After a run that has cost so much. In a larger batch a request costs little more than its tokens.
+    fn of(cost: u64, measurement: Option<&Measurement>) -> Self {
         let (most, least) = DRAWS;
-        let each = (cost / requests.max(1)).max(1);
+        let tokens = measurement.map_or(cost, |run| run.total_output_tokens / run.completed.max(1));
+        let each = tokens.max(1) + 4;
         let draws = (DRAWN / cost.max(1)).clamp(least, most);
         let most_requests = (SEARCHED / each).max(LEAST_REQUESTS);
         let searches = if each * LEAST_REQUESTS > SEARCHED { 4 } else { 8 };
@@ -176,8 +177,7 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
     let script = Script::new(std::sync::Arc::clone(&job.workload.built));
     let central = question.knowledge.central();
     let ran = run::run(&setup, &script, (load, job.seed), &central)?;
-    let requests = ran.outcome.measurement().map_or(0, |measurement| measurement.completed);
-    let effort = Effort::of(ran.cost, requests);
+    let effort = Effort::of(ran.cost, ran.outcome.measurement());
     let mut drawn: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
     for number in 1..=effort.draws {
         let drawn_run = run::run(&setup, &script, (load, job.seed), &question.knowledge.draw(number))?;
