@@ -32,6 +32,7 @@ pub mod metrics;
 // Remember and drive.
 pub mod store;
 pub mod job;
+pub mod predict;
 pub mod tuner;
 
 // Tell.

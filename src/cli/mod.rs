@@ -6,6 +6,7 @@ mod doctor;
 mod export;
 mod failure;
 mod output;
+mod predict;
 mod progress;
 mod query;
 mod reap;
@@ -83,6 +84,8 @@ enum Command {
     Check(check::Check),
     /// Ask a running server and report throughput and latencies.
     Bench(Box<bench::Bench>),
+    /// Predict what configurations would give under a study's load; starts nothing.
+    Predict(predict::Predict),
     /// List the search spaces that ship with the program.
     Spaces(spaces::Spaces),
     /// List the studies of the database.
@@ -127,6 +130,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Tune(tune) => tune.run(&cli.global).await,
         Command::Check(check) => check.run(&cli.global).await,
         Command::Bench(bench) => bench.run(&cli.global).await,
+        Command::Predict(predict) => predict.run(&cli.global).await,
         Command::Spaces(spaces) => spaces.run(&cli.global),
         Command::Studies(studies) => studies.run(&cli.global).await,
         Command::Trials(trials) => trials.run(&cli.global).await,

@@ -11,11 +11,9 @@ use crate::sim::{Options, ServeError, engine_core, serve};
 #[derive(Debug, Subcommand)]
 pub(super) enum Sim {
     /// Serve a model that is not there: `sim serve MODEL [flags of vllm serve] [--sim-* options]`.
-    #[command(disable_help_flag = true, after_help = FAULTS)]
+    #[command(disable_help_flag = true, after_help = [OPTIONS, FAULTS].concat())]
     Serve {
-        /// The model's directory, flags as of `vllm serve`, and how the simulation behaves: --sim-vllm-version,
-        /// --sim-device, --sim-startup-s, --sim-time-scale, --sim-seed, --sim-noise; --sim-fault, --sim-fault-if and
-        /// --sim-fault-once.
+        /// The model's directory, flags as of `vllm serve`, and how the simulation behaves, as below.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "MODEL AND FLAGS")]
         arguments: Vec<String>,
     },
@@ -23,6 +21,24 @@ pub(super) enum Sim {
     #[command(hide = true)]
     EngineCore,
 }
+
+/// How the simulation behaves, beside its faults.
+const OPTIONS: &str = "\
+Simulation:
+  --sim-vllm-version V        the release that is simulated (the newest known)
+  --sim-device NAME           the device: a100, h100, h200, b200, l40s, l4, a10, rtx4090, rtxpro6000, cpu
+  --sim-devices N             how many of it there are, for tensor, pipeline and data parallelism (1)
+  --sim-acceptance-rate P     share of drafts that the model agrees with, 0 to 1 (0.7), where --speculative-config is given
+  --sim-startup-s S           time from the start until requests are served (0.5)
+  --sim-time-scale X          how many times faster than the device the steps go by (1)
+  --sim-seed N                of noise, of accepted drafts and of the lengths of replies (0)
+  --sim-noise S               spread of step times: standard deviation of their logarithm (0.02)
+  --sim-frontend none|vllm    whether requests and tokens take as long as in vLLM's API server, one after the other (vllm)
+  --sim-schedule FILE         write a line of JSON for each step: when its tokens were due, and when each was written
+  --sim-priority normal|realtime
+                              whether the engine's thread asks for a real-time priority; it takes CAP_SYS_NICE (normal)
+
+";
 
 /// How the engine is told to misbehave; `src/sim/fault/mod.rs` has the same as a table.
 const FAULTS: &str = "\

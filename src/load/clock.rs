@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::sys::time::TimeSpec;
 
 /// Nanoseconds on a [`Clock`].
-pub(super) type Nanos = u64;
+pub(crate) type Nanos = u64;
 
 const MICROSECOND: Nanos = 1_000;
 
@@ -72,7 +72,7 @@ fn offset(mut read: impl FnMut() -> [Duration; 3]) -> Duration {
 }
 
 /// Saturates after 584 years.
-pub(super) fn nanos(duration: Duration) -> Nanos {
+pub(crate) fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::LoadError;
 use super::endpoint::Endpoint;
 use super::protocol::Protocol;
+use super::schedule::Turn;
 use super::signal::Signal;
 use crate::workload::Workload;
 
@@ -19,20 +20,26 @@ const MOMENT: Duration = Duration::from_millis(10);
 
 /// A request that only has to be written to a socket.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     /// Head and body.
     pub(super) request: Vec<u8>,
     pub(super) asked: u32,
     pub(super) think: Duration,
 }
 
+impl Turn for Prepared {
+    fn think(&self) -> Duration {
+        self.think
+    }
+}
+
 /// What one user is doing: the session, and what is left of it.
 #[derive(Debug)]
-pub(super) struct Progress {
-    pub(super) session: u64,
+pub(crate) struct Progress<T = Prepared> {
+    pub(crate) session: u64,
     /// The turn that comes next.
-    pub(super) turn: u32,
-    pub(super) turns: VecDeque<Prepared>,
+    pub(crate) turn: u32,
+    pub(crate) turns: VecDeque<T>,
 }
 
 /// Which sessions to make ready.
@@ -40,16 +47,16 @@ pub(super) struct Progress {
 pub(crate) struct Range {
     pub(crate) first: u64,
     /// The last session is cut where it would reach beyond.
-    pub(super) requests: Option<u64>,
-    pub(super) sessions: Option<u64>,
+    pub(crate) requests: Option<u64>,
+    pub(crate) sessions: Option<u64>,
 }
 
 /// What is ready.
 #[derive(Debug)]
-pub(super) enum Taken {
-    Ready(Progress),
+pub(crate) enum Taken<T = Prepared> {
+    Ready(Progress<T>),
     /// No other comes behind it.
-    Last(Progress),
+    Last(Progress<T>),
     /// The thread is still at it; the signal is raised when it has one.
     NotYet,
     /// There are no more.

@@ -47,11 +47,17 @@ use crate::workload::Workload;
 
 pub use arrival::{ArrivalError, instants};
 pub use plan::{Api, ApiKey, Arrival, Plan, Target};
+pub(crate) use processor::prefer;
 pub use protocol::Dialect;
 #[doc(hidden)]
 pub use protocol::read;
 pub use record::{Client, End, Error, Record, Run, Warmup};
-pub(crate) use run::warmup;
+
+// The same decisions for a load that is only computed.
+pub(crate) use clock::nanos;
+pub(crate) use feed::{Progress, Range, Taken};
+pub(crate) use run::{check, due, measured, warmup, warmup_places};
+pub(crate) use schedule::{Instants, Next, Schedule, Turn};
 
 use signal::Signal;
 

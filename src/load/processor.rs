@@ -28,7 +28,7 @@ pub(super) struct Usage {
 /// Asks for the lowest real-time priority, which is before every thread without one. `false` where that is not allowed: it
 /// takes `CAP_SYS_NICE` or a limit of real-time priorities (`ulimit -r`) above zero. Threads that are started later inherit
 /// it.
-pub(super) fn prefer() -> bool {
+pub(crate) fn prefer() -> bool {
     let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
     set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).is_ok()
 }

@@ -29,6 +29,16 @@ pub(crate) fn warmup(plan: &Plan) -> Range {
     Range { first: plan.first + plan.requests.unwrap_or(FAR), requests: Some(plan.warmup), sessions: None }
 }
 
+/// How many of them are under way at once.
+pub(crate) fn warmup_places(plan: &Plan) -> usize {
+    plan.concurrency.unwrap_or(AHEAD)
+}
+
+/// Those of the window; `sessions` is what [`check`] gives.
+pub(crate) fn measured(plan: &Plan, sessions: Option<u64>) -> Range {
+    Range { first: plan.first, requests: plan.requests, sessions }
+}
+
 pub(super) fn run(
     target: &Target,
     workload: &Arc<dyn Workload>,
@@ -48,9 +58,8 @@ pub(super) fn run(
         let (workload, protocol, endpoint) = (Arc::clone(workload), Arc::clone(&protocol), Arc::clone(&endpoint));
         Feed::start(workload, protocol, endpoint, range, Arc::clone(signal))
     };
-    let measured = feed(Range { first: plan.first, requests: plan.requests, sessions })?;
-    let warm = (plan.warmup > 0 && !warmed.ended).then(|| feed(warmup(plan)));
-    let warm = warm.transpose()?;
+    let measured = feed(measured(plan, sessions))?;
+    let warm = (plan.warmup > 0 && !warmed.ended).then(|| feed(warmup(plan))).transpose()?;
     // After the threads that make requests ready were started: they are nothing that anybody waits for.
     let realtime = prefer();
     let ahead = ahead(plan, sessions);
@@ -60,7 +69,7 @@ pub(super) fn run(
     reactor.open(ahead).map_err(LoadError::System)?;
 
     if let Some(warm) = warm {
-        let places = plan.concurrency.unwrap_or(AHEAD);
+        let places = warmup_places(plan);
         warm.wait(places.min(usize::try_from(plan.warmup).unwrap_or(usize::MAX)));
         let zero = reactor.desk.clock.now();
         let window = Window {
@@ -129,7 +138,7 @@ pub(super) fn run(
 
 /// Refuses a plan that cannot be carried out. Gives the number of sessions, where that and not the number of requests
 /// ends the run.
-fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>, LoadError> {
+pub(crate) fn check(plan: &Plan, workload: &dyn Workload) -> Result<Option<u64>, LoadError> {
     let concurrency = plan.concurrency.map(|places| places as u64);
     for (name, value) in [("concurrency", concurrency), ("requests", plan.requests)] {
         if value == Some(0) {
@@ -176,7 +185,7 @@ fn ahead(plan: &Plan, sessions: Option<u64>) -> usize {
 }
 
 /// When sessions are due; nothing in a closed loop.
-fn due(plan: &Plan, workload: &Arc<dyn Workload>, sessions: Option<u64>) -> Option<Instants> {
+pub(crate) fn due(plan: &Plan, workload: &Arc<dyn Workload>, sessions: Option<u64>) -> Option<Instants> {
     match plan.arrival {
         Arrival::Closed | Arrival::AtOnce => None,
         Arrival::Rate { .. } | Arrival::Ramp { .. } => {

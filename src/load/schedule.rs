@@ -8,9 +8,15 @@ use super::clock::{Nanos, nanos};
 use super::feed::{Prepared, Progress, Taken};
 
 /// The instants at which sessions are due, counted from the window's start; never descending.
-pub(super) type Instants = Box<dyn Iterator<Item = Duration>>;
+pub(crate) type Instants = Box<dyn Iterator<Item = Duration>>;
 
-pub(super) struct Schedule {
+/// One request of a session, however it is carried out.
+pub(crate) trait Turn {
+    /// How long its user waits before it, after the reply to the turn before.
+    fn think(&self) -> Duration;
+}
+
+pub(crate) struct Schedule<T = Prepared> {
     /// Zero of the instants.
     zero: Nanos,
     /// Absent where a session is due as soon as there is a place for it.
@@ -20,11 +26,11 @@ pub(super) struct Schedule {
     /// Due and not begun; nobody begins what the feed does not have.
     due: VecDeque<Nanos>,
     /// Later turns, until their users have thought.
-    thinking: BinaryHeap<Reverse<Thinking>>,
+    thinking: BinaryHeap<Reverse<Thinking<T>>>,
     places: usize,
     /// Sessions that have begun and not ended.
     sessions: usize,
-    pub(super) in_flight: usize,
+    pub(crate) in_flight: usize,
     /// When a place became free where there had been none.
     freed: Nanos,
     /// Nothing is sent from here on.
@@ -36,17 +42,17 @@ pub(super) struct Schedule {
     starving: bool,
 }
 
-struct Thinking {
+struct Thinking<T> {
     due: Nanos,
-    progress: Progress,
+    progress: Progress<T>,
 }
 
 /// What there is to do.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(crate) enum Next<T = Prepared> {
     Send {
-        turn: Prepared,
-        rest: Progress,
+        turn: T,
+        rest: Progress<T>,
         due: Option<Nanos>,
         queued: bool,
     },
@@ -58,10 +64,10 @@ pub(super) enum Next {
     Over,
 }
 
-impl Schedule {
+impl<T: Turn> Schedule<T> {
     /// A phase that begins at `zero`, with `places` at the same time at most: for users in a closed loop (no
     /// `instants`), otherwise for requests.
-    pub(super) fn new(
+    pub(crate) fn new(
         zero: Nanos,
         instants: Option<Instants>,
         places: Option<usize>,
@@ -101,12 +107,12 @@ impl Schedule {
     }
 
     /// Sessions that are due and have not begun.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.due.len()
     }
 
     /// What to do now; `take` gives the next session.
-    pub(super) fn next(&mut self, now: Nanos, take: impl FnMut() -> Taken) -> Next {
+    pub(crate) fn next(&mut self, now: Nanos, take: impl FnMut() -> Taken<T>) -> Next<T> {
         if self.end.is_some_and(|end| now >= end) {
             self.over = true;
             self.thinking.clear();
@@ -142,7 +148,7 @@ impl Schedule {
     }
 
     /// Begins a session, where one is due and there is a place for it.
-    fn begin(&mut self, has_place: bool, mut take: impl FnMut() -> Taken) -> Option<Next> {
+    fn begin(&mut self, has_place: bool, mut take: impl FnMut() -> Taken<T>) -> Option<Next<T>> {
         let due = if self.instants.is_some() { Some(*self.due.front()?) } else { None };
         let held = if self.instants.is_some() { !has_place } else { self.sessions >= self.places };
         if self.over || held {
@@ -172,7 +178,7 @@ impl Schedule {
         self.send(progress, due, due.is_some_and(|due| due < self.freed))
     }
 
-    fn send(&mut self, mut progress: Progress, due: Option<Nanos>, queued: bool) -> Option<Next> {
+    fn send(&mut self, mut progress: Progress<T>, due: Option<Nanos>, queued: bool) -> Option<Next<T>> {
         let Some(turn) = progress.turns.pop_front() else {
             // A session without a turn is nothing to send.
             self.sessions -= 1;
@@ -184,14 +190,14 @@ impl Schedule {
     }
 
     /// An exchange has ended; a user whose request failed goes on all the same.
-    pub(super) fn ended(&mut self, rest: Progress, now: Nanos) {
+    pub(crate) fn ended(&mut self, rest: Progress<T>, now: Nanos) {
         if self.in_flight >= self.places {
             self.freed = now;
         }
         self.in_flight -= 1;
         match rest.turns.front() {
             Some(next) if self.end.is_none_or(|end| now < end) => {
-                let due = now.saturating_add(nanos(next.think));
+                let due = now.saturating_add(nanos(next.think()));
                 self.thinking.push(Reverse(Thinking { due, progress: rest }));
             }
             _ => self.sessions -= 1,
@@ -199,21 +205,21 @@ impl Schedule {
     }
 }
 
-impl Ord for Thinking {
+impl<T> Ord for Thinking<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.due, self.progress.session).cmp(&(other.due, other.progress.session))
     }
 }
 
-impl PartialOrd for Thinking {
+impl<T> PartialOrd for Thinking<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Eq for Thinking {}
+impl<T> Eq for Thinking<T> {}
 
-impl PartialEq for Thinking {
+impl<T> PartialEq for Thinking<T> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
@@ -332,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_feed_that_is_behind_is_noticed_once_and_waited_for() {
-        let mut schedule = Schedule::new(0, None, Some(1), None);
+        let mut schedule: Schedule = Schedule::new(0, None, Some(1), None);
         assert!(matches!(schedule.next(0, || Taken::NotYet), Next::Wait));
         assert!(matches!(schedule.next(MS, || Taken::NotYet), Next::Wait));
         assert_eq!(schedule.starved, 1);

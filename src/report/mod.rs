@@ -1,4 +1,4 @@
-//! Studies, trials and benchmarks as tables, JSON and CSV.
+//! Studies, trials, benchmarks and predictions as tables, JSON, CSV and pages.
 
 mod bench;
 mod csv;
@@ -6,6 +6,7 @@ mod json;
 mod startup;
 mod leftover;
 mod placement;
+mod predict;
 mod table;
 mod telemetry;
 
@@ -14,6 +15,7 @@ pub use csv::trials_csv;
 pub use json::{incident_json, ranked_json, study_json, trial_json};
 pub use leftover::{leftovers_json, leftovers_table};
 pub use placement::placement_text;
+pub use predict::{Predicted, Predictions, predictions_json, predictions_page, predictions_text};
 pub use startup::startup_text;
 pub use table::{best_table, incidents_text, number, show_text, spaces_table, studies_table, trials_table};
 pub use telemetry::{telemetry_json, telemetry_text};

@@ -37,6 +37,9 @@ pub(super) struct Ask {
     #[serde(default)]
     pub(super) stream: bool,
     stream_options: Option<StreamOptions>,
+    /// Smaller is served earlier.
+    #[serde(default)]
+    priority: i32,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -74,6 +77,8 @@ pub(super) struct Limits {
     pub(super) vocab_size: u64,
     /// Whether the model takes images.
     pub(super) multimodal: bool,
+    /// Whether a priority is an error, as in the old engine without that policy; the new one takes no notice then.
+    pub(super) refuses_priority: bool,
 }
 
 /// An answer with an error status.
@@ -100,6 +105,9 @@ pub(super) struct Order {
     pub(super) prompt: Vec<u32>,
     pub(super) output_len: u32,
     pub(super) finish: Finish,
+    /// The request's own limit, which may be beyond `output_len`.
+    pub(super) most_output: u32,
+    pub(super) priority: i32,
 }
 
 impl Ask {
@@ -132,6 +140,11 @@ impl Ask {
         if self.stream_options.is_some() && !self.stream {
             return Err(Complaint::bad("Stream options can only be defined when `stream=True`."));
         }
+        if limits.refuses_priority && self.priority != 0 {
+            // `LLMEngine.add_request` of `vllm/engine/llm_engine.py`.
+            let priority = self.priority;
+            return Err(Complaint::bad(format!("Got priority {priority} but Priority scheduling is not enabled.")));
+        }
         // Without a number a completion has vLLM's own default, and a chat all that the model length leaves.
         let asked = match api {
             Api::Completions => Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
@@ -160,7 +173,7 @@ impl Ask {
             let most = u32::try_from(most).unwrap_or(u32::MAX);
             let natural = if self.ignore_eos { u32::MAX } else { natural_length(draw(), self.min_tokens) };
             let finish = if natural < most { Finish::Stop } else { Finish::Length };
-            Ok(Order { prompt, output_len: most.min(natural), finish })
+            Ok(Order { prompt, output_len: most.min(natural), finish, most_output: most, priority: self.priority })
         });
         orders.collect()
     }
@@ -234,6 +247,7 @@ mod tests {
             max_model_len: 1024,
             vocab_size: 1000,
             multimodal: false,
+            refuses_priority: version == "0.6.3",
         };
         let api = if ask.get("messages").is_some() { Api::Chat } else { Api::Completions };
         Ask::parse(ask.to_string().as_bytes())?.orders(api, &limits, || 0.5)
@@ -292,6 +306,17 @@ mod tests {
         assert_eq!(orders("0.32.0", &ask).unwrap()[0].output_len, 4);
         assert!(orders("0.32.0", &json!({"prompt": [1], "max_tokens": 1025})).is_err());
         assert!(orders("0.32.0", &json!({"prompt": vec![1; 1024]})).is_err());
+    }
+
+    #[test]
+    fn a_priority_is_an_error_only_where_the_old_engine_has_no_such_policy() {
+        let ask = json!({"prompt": [1], "priority": -3, "ignore_eos": true});
+        assert_eq!(orders("0.32.0", &ask).unwrap()[0].priority, -3);
+        let complaint = orders("0.6.3", &ask).unwrap_err();
+        assert_eq!(
+            (complaint.status.as_u16(), complaint.message.as_str()),
+            (400, "Got priority -3 but Priority scheduling is not enabled.")
+        );
     }
 
     #[test]

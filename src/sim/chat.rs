@@ -149,6 +149,7 @@ mod tests {
             max_model_len: 1024,
             vocab_size: 1000,
             multimodal,
+            refuses_priority: false,
         };
         prompt(&serde_json::from_value::<Vec<Message>>(messages).unwrap(), &limits)
     }

@@ -1,54 +1,67 @@
 //! Between virtual time, in which the scheduler decides, and real time, in which clients wait.
+//!
+//! Instants are absolute: what is due at a virtual time is due at one real instant, however late anything before it was.
 
 use std::f64::consts::TAU;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tokio::time::Instant;
 
 /// Falling further behind than this is not caught up: the process was stopped or starved.
 const MOST_LAG: Duration = Duration::from_secs(1);
 
-/// The timeline of steps. Each step begins where the last one was due to end, so that late wake-ups do not add up.
 #[derive(Debug)]
 pub(super) struct Clock {
+    /// The real instant of virtual time zero.
     origin: Instant,
     scale: f64,
-    due: Instant,
     rng: ChaCha8Rng,
     noise: f64,
+    /// An instant, and what `CLOCK_MONOTONIC` said then.
+    reference: (Instant, Duration),
 }
 
 impl Clock {
     /// `scale` virtual seconds pass in one real second; `noise` is the log-normal spread of step times.
     pub(super) fn new(scale: f64, seed: u64, noise: f64) -> Self {
         let origin = Instant::now();
-        Self { origin, scale, due: origin, rng: ChaCha8Rng::seed_from_u64(seed), noise }
-    }
-
-    /// Virtual time of the step that is next.
-    pub(super) fn now(&self) -> Duration {
-        self.virtual_of(self.due)
+        let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+        Self { origin, scale, rng: ChaCha8Rng::seed_from_u64(seed), noise, reference: (origin, monotonic) }
     }
 
     pub(super) fn virtual_of(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.origin).mul_f64(self.scale)
     }
 
-    /// After an idle time, or one much too late: go on from now.
-    pub(super) fn catch_up(&mut self, idle: bool) {
-        let now = Instant::now();
-        if (idle && self.due < now) || now.saturating_duration_since(self.due) > MOST_LAG {
-            self.due = now;
+    /// When this virtual time comes; never, where that is beyond all reckoning.
+    pub(super) fn real_of(&self, time: Duration) -> Option<Instant> {
+        let since = Duration::try_from_secs_f64(time.as_secs_f64() / self.scale).ok()?;
+        self.origin.checked_add(since)
+    }
+
+    /// Nanoseconds of `CLOCK_MONOTONIC`, which all processes of the machine have in common.
+    pub(super) fn monotonic_ns(&self, instant: Instant) -> u64 {
+        let (known, monotonic) = self.reference;
+        let at = match instant.checked_duration_since(known) {
+            Some(after) => monotonic + after,
+            None => monotonic.saturating_sub(known - instant),
+        };
+        u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Told how late the present event is: where that is much too late, time stands still for as long.
+    pub(super) fn catch_up(&mut self, lag: Duration) {
+        if lag > MOST_LAG {
+            self.origin += lag;
         }
     }
 
-    /// When a step of this virtual length ends.
-    pub(super) fn schedule(&mut self, step: Duration) -> Instant {
-        let real = step.as_secs_f64() / self.scale * self.factor();
-        self.due += Duration::from_secs_f64(real.clamp(0.0, 86_400.0));
-        self.due
+    /// The virtual length of a step that should take so long.
+    pub(super) fn length(&mut self, step: Duration) -> Duration {
+        let length = step.as_secs_f64() * self.factor();
+        Duration::try_from_secs_f64(length).unwrap_or(step)
     }
 
     /// Log-normal with mean 1.
@@ -78,5 +91,19 @@ mod tests {
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         assert!(first.iter().zip(samples(1)).all(|(a, b)| (a - b).abs() < 1e-12));
         assert!(first.iter().zip(samples(2)).any(|(a, b)| (a - b).abs() > 1e-3));
+    }
+
+    #[test]
+    fn a_late_event_moves_no_other_unless_it_is_much_too_late() {
+        let mut clock = Clock::new(20.0, 1, 0.0);
+        let due = |clock: &Clock| clock.real_of(Duration::from_secs(40)).unwrap();
+        let before = due(&clock);
+        assert_eq!(before, clock.origin + Duration::from_secs(2));
+        assert_eq!(clock.virtual_of(before), Duration::from_secs(40));
+        clock.catch_up(Duration::from_millis(900));
+        assert_eq!(due(&clock), before);
+        clock.catch_up(Duration::from_secs(3));
+        assert_eq!(due(&clock), before + Duration::from_secs(3));
+        assert_eq!(Clock::new(1e-3, 1, 0.0).real_of(Duration::MAX), None);
     }
 }

@@ -1,19 +1,35 @@
-//! The engine's loop: one task that owns the scheduler, lets each step take its time and hands out the tokens.
+//! The engines' thread: it owns the schedulers, lets each step take its time, and hands out the tokens.
+//!
+//! It waits for the absolute instant at which the next step ends; however late it comes to one, the next is due when it
+//! was. A request takes part in what is scheduled from the virtual time on at which it arrived.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use super::clock::Clock;
-use super::metrics::{Finish, Metrics, Report};
+use super::desk::{Desk, Direct};
+use super::metrics::Finish;
 use super::stats::StatsLine;
-use crate::twin::{Batch, Engine, RequestId, StepTime};
+use crate::load::prefer;
+use crate::twin::{Ask, Engine, Fleet, RequestId, StepTime, Tokens};
+
+/// How long before an instant the thread stops to sleep: a sleeping thread is woken some 50 microseconds late.
+const SPIN: Duration = Duration::from_micros(60);
+
+/// A step that ends later than this by the clock takes in whoever has arrived by then: requests must not wait for an engine
+/// that runs behind its schedule.
+const BEHIND: Duration = Duration::from_millis(1);
 
 /// What happens to one request. `choice` is the sender's own number for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Update {
     pub(super) choice: u32,
+    /// Tokens that the client gets now, and all that it has by then.
+    pub(super) sent: u32,
+    pub(super) tokens: u32,
     /// Set with the last token, or without one when the engine gave up.
     pub(super) finish: Option<Finish>,
 }
@@ -22,240 +38,211 @@ pub(super) struct Update {
 pub(super) struct Job {
     pub(super) id: RequestId,
     pub(super) choice: u32,
+    pub(super) arrived: Instant,
     pub(super) prompt: Vec<u32>,
     /// Tokens to generate, and how the request is said to end.
     pub(super) output_len: u32,
     pub(super) finish: Finish,
+    /// The most tokens that it might have generated.
+    pub(super) most_output: u32,
+    pub(super) priority: i32,
     pub(super) updates: mpsc::UnboundedSender<Update>,
+    pub(super) direct: Option<Direct>,
 }
 
 #[derive(Debug)]
 pub(super) enum Command {
-    Add(Job),
+    Add(Box<Job>),
     Abort(RequestId),
     Metrics(oneshot::Sender<String>),
     ResetPrefixCache,
     /// Whether nothing is to be scheduled until told otherwise; answered once that holds and no step is under way.
     Pause(bool, oneshot::Sender<()>),
+    /// Ends all streams as aborted.
     Stop,
-}
-
-#[derive(Debug)]
-struct Flight {
-    choice: u32,
-    finish: Finish,
-    updates: mpsc::UnboundedSender<Update>,
-    prompt_len: u32,
-    arrived: Instant,
-    admitted: Option<Instant>,
-    first_token: Option<Instant>,
-    last_token: Instant,
-    generated: u32,
+    /// Ends without a word.
+    Die,
 }
 
 #[derive(Debug)]
 pub(super) struct EngineLoop {
-    engine: Engine,
+    fleet: Fleet<Engine>,
     step_time: StepTime,
     clock: Clock,
-    metrics: Metrics,
-    /// As of the last step's end.
-    report: Report,
+    desk: Desk,
+    stats: StatsLine,
+    /// Arrived, and not yet in a scheduler.
+    pending: VecDeque<Job>,
+    /// The virtual time of the last event.
+    now: Duration,
+    commands: Receiver<Command>,
+    written: Instant,
     paused: bool,
     /// Who waits for the steps under way to end.
     pausing: Vec<oneshot::Sender<()>>,
-    stats: StatsLine,
-    flights: HashMap<RequestId, Flight>,
-    commands: mpsc::UnboundedReceiver<Command>,
-    ticker: Interval,
+    /// Whether the thread is to run before all that have no real-time priority.
+    realtime: bool,
 }
 
 impl EngineLoop {
     pub(super) fn new(
-        engine: Engine,
+        engines: Vec<Engine>,
         step_time: StepTime,
         clock: Clock,
-        metrics: Metrics,
+        desk: Desk,
         stats: StatsLine,
-        commands: mpsc::UnboundedReceiver<Command>,
+        realtime: bool,
+        commands: Receiver<Command>,
     ) -> Self {
-        let mut ticker = interval_at(Instant::now() + StatsLine::PERIOD, StatsLine::PERIOD);
-        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
-            engine,
+            fleet: Fleet::new(engines),
             step_time,
             clock,
-            metrics,
-            report: Report::default(),
+            desk,
+            stats,
+            pending: VecDeque::new(),
+            now: Duration::ZERO,
+            commands,
+            written: Instant::now(),
             paused: false,
             pausing: Vec::new(),
-            stats,
-            flights: HashMap::new(),
-            commands,
-            ticker,
+            realtime,
         }
     }
 
     /// Runs until told to stop or until nobody can send commands any more.
-    pub(super) async fn run(mut self) {
-        let most = self.engine.settings().scheduling.concurrent_steps();
-        // Steps under way, and when they end.
-        let mut flights = VecDeque::with_capacity(most);
-        loop {
-            while !self.paused
-                && flights.len() < most
-                && let Some(batch) = self.engine.step(self.clock.now())
-            {
-                self.admit(&batch);
-                let end = self.clock.schedule(self.step_time.of(&batch.work));
-                flights.push_back((batch, end));
-            }
-            if !self.wait(flights.front().map(|(_, end)| *end)).await {
-                return;
-            }
-            let ended = flights.pop_front();
-            if let Some((batch, _)) = &ended {
-                self.finish(batch);
-            }
-            if flights.is_empty() {
-                self.settle();
-            }
-            self.clock.catch_up(ended.is_none());
+    pub(super) fn run(mut self) {
+        // Where this is not allowed, the thread is woken some 50 microseconds later.
+        let _ = nix::sys::prctl::set_timerslack(1);
+        if self.realtime && !prefer() {
+            self.stats.warn("The engine's thread gets no real-time priority: it takes CAP_SYS_NICE or `ulimit -r`.");
         }
-    }
-
-    /// Serves commands until `end`, or until there is one. A step that is already over only lets other tasks run.
-    /// Returns false when the loop is to end.
-    async fn wait(&mut self, end: Option<Instant>) -> bool {
         loop {
-            let timer = async {
-                match end {
-                    Some(end) if end > Instant::now() => sleep_until(end).await,
-                    Some(_) => tokio::task::yield_now().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                command = self.commands.recv() => match command {
-                    Some(command) => if !self.obey(command, end.is_none()) { return false },
-                    None => return false,
+            match self.commands.try_recv() {
+                Ok(command) => match self.obey(command) {
+                    true => continue,
+                    false => return,
                 },
-                () = timer => return true,
-                _ = self.ticker.tick() => self.stats.write(&self.report),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return,
             }
-            if end.is_none() && !self.paused && !self.engine.is_idle() {
-                return true;
+            let event = self.next();
+            let due = event.and_then(|event| self.clock.real_of(event));
+            let stats = self.written + StatsLine::PERIOD;
+            let until = due.map_or(stats, |due| due.min(stats));
+            let left = until.saturating_duration_since(Instant::now());
+            // Short waits are slept whole: an engine that is many times as fast as its device would only spin.
+            let sleep = left.saturating_sub(SPIN.min(left / 8));
+            if !sleep.is_zero() {
+                match self.commands.recv_timeout(sleep) {
+                    Ok(command) => match self.obey(command) {
+                        true => continue,
+                        false => return,
+                    },
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            match (event, due) {
+                (Some(event), Some(due)) if due <= until => self.reach(event, due),
+                _ => {
+                    self.written = Instant::now();
+                    self.stats.write(self.desk.reports(), self.desk.late);
+                }
             }
         }
     }
 
-    /// Returns false when the loop is to end. `idle`: no step is under way.
-    fn obey(&mut self, command: Command, idle: bool) -> bool {
+    /// The virtual time at which something happens next.
+    fn next(&self) -> Option<Duration> {
+        let asked = self.pending.front().map(|job| self.clock.virtual_of(job.arrived));
+        let next = [asked, self.fleet.due(), self.desk.due()].into_iter().flatten().min();
+        next.map(|next| next.max(self.now))
+    }
+
+    /// Ends and begins what is due at a virtual time, which should have been at `due`.
+    fn reach(&mut self, event: Duration, due: Instant) {
+        self.now = event;
+        let (desk, clock, fleet) = (&mut self.desk, &mut self.clock, &mut self.fleet);
+        fleet.ended(event, |flight, engine, events| desk.ended(clock, flight, engine, events));
+        desk.send(event, clock);
+        let lag = due.elapsed();
+        let taken = if lag > BEHIND { clock.virtual_of(Instant::now()) } else { event };
+        while let Some(job) = self.pending.pop_front_if(|job| clock.virtual_of(job.arrived) <= taken) {
+            desk.receive(clock.virtual_of(job.arrived).min(event), job);
+        }
+        while let Some(job) = desk.read(event) {
+            let ask = Ask {
+                id: job.id,
+                prompt: Tokens::Ids(job.prompt.as_slice().into()),
+                output_len: job.output_len,
+                most_output: Some(job.most_output),
+                priority: job.priority,
+            };
+            match fleet.ask(&ask, event) {
+                Ok(engine) => desk.open(job, engine),
+                // The front end checks lengths before; a client learns of an engine's refusal as of an abort.
+                Err(_) => Desk::refuse(&job),
+            }
+        }
+        if !self.paused {
+            let step_time = &self.step_time;
+            fleet.fill(event, |work| clock.length(step_time.of(work)), |flight| desk.scheduled(flight));
+        }
+        clock.catch_up(lag);
+        self.settle();
+    }
+
+    /// False when the loop is to end.
+    fn obey(&mut self, command: Command) -> bool {
         match command {
-            Command::Add(job) => self.add(job),
+            Command::Add(job) => self.pending.push_back(*job),
             Command::Abort(id) => {
-                self.engine.abort(id);
-                self.drop_flight(id, Finish::Abort);
-                // Where none is under way, the engine takes an empty step to tell its worker of it.
-                if idle {
-                    self.report = Report::of(&self.engine);
+                self.pending.retain(|job| job.id != id);
+                if let Some(at) = self.desk.abort(id) {
+                    self.fleet.abort(at, id);
+                    // Where no step is under way, the engine takes an empty one to tell its worker of it.
+                    if self.fleet.due().is_none()
+                        && let Some(engine) = self.fleet.engines().nth(at)
+                    {
+                        self.desk.report(at, engine);
+                    }
                 }
             }
             Command::Metrics(reply) => {
                 // The asker may be gone.
-                let _ = reply.send(self.metrics.render(&self.report));
+                let _ = reply.send(self.desk.page());
             }
-            Command::ResetPrefixCache => self.engine.reset_prefix_cache(),
+            Command::ResetPrefixCache => self.fleet.reset_prefix_caches(),
             Command::Pause(paused, done) => {
                 self.paused = paused;
                 self.pausing.push(done);
-                if idle || !paused {
-                    self.settle();
+                self.settle();
+                if !paused {
+                    let now = Instant::now();
+                    self.reach(self.clock.virtual_of(now).max(self.now), now);
                 }
             }
             Command::Stop => {
-                for flight in self.flights.values() {
-                    let _ = flight.updates.send(Update { choice: flight.choice, finish: Some(Finish::Abort) });
-                }
+                self.pending.iter().for_each(Desk::refuse);
+                self.desk.stop();
                 return false;
             }
+            Command::Die => return false,
         }
         true
     }
 
+    /// Tells those who wait for the steps under way to end, once they have.
     fn settle(&mut self) {
-        for done in self.pausing.drain(..) {
-            // The asker may be gone.
-            let _ = done.send(());
-        }
-    }
-
-    fn add(&mut self, job: Job) {
-        let now = Instant::now();
-        if self.engine.add(job.id, &job.prompt, job.output_len, self.clock.virtual_of(now)).is_err() {
-            // The front end checks lengths before; a client learns of an engine's refusal as of an abort.
-            let _ = job.updates.send(Update { choice: job.choice, finish: Some(Finish::Abort) });
-            return;
-        }
-        let flight = Flight {
-            choice: job.choice,
-            finish: job.finish,
-            updates: job.updates,
-            prompt_len: u32::try_from(job.prompt.len()).unwrap_or(u32::MAX),
-            arrived: now,
-            admitted: None,
-            first_token: None,
-            last_token: now,
-            generated: 0,
-        };
-        self.flights.insert(job.id, flight);
-    }
-
-    /// Notes when requests leave the queue for the first time.
-    fn admit(&mut self, batch: &Batch) {
-        for item in batch.items.iter().filter(|item| item.context == 0 || item.tokens > 1) {
-            if let Some(flight) = self.flights.get_mut(&item.id) {
-                flight.admitted.get_or_insert_with(Instant::now);
+        if !self.paused || self.fleet.due().is_none() {
+            for done in self.pausing.drain(..) {
+                // The asker may be gone.
+                let _ = done.send(());
             }
-        }
-    }
-
-    fn finish(&mut self, batch: &Batch) {
-        let now = Instant::now();
-        let before = self.engine.counters();
-        for event in self.engine.finish(batch) {
-            let Some(flight) = self.flights.get_mut(&event.id) else { continue };
-            let gap = now - flight.last_token;
-            if flight.generated == 0 {
-                flight.first_token = Some(now);
-                self.metrics.first_token(gap);
-            } else {
-                self.metrics.next_token(gap);
-            }
-            flight.last_token = now;
-            flight.generated += event.tokens;
-            let finish = event.last.then_some(flight.finish);
-            // A client that went away is noticed by its abort.
-            for _ in 1..event.tokens {
-                let _ = flight.updates.send(Update { choice: flight.choice, finish: None });
-            }
-            let _ = flight.updates.send(Update { choice: flight.choice, finish });
-            if let Some(finish) = finish {
-                self.drop_flight(event.id, finish);
-            }
-        }
-        self.report = Report::of(&self.engine);
-        self.metrics.step(&before, &self.report.counters);
-    }
-
-    fn drop_flight(&mut self, id: RequestId, finish: Finish) {
-        if let Some(flight) = self.flights.remove(&id) {
-            let admitted = flight.admitted.unwrap_or(flight.arrived);
-            let first = flight.first_token.unwrap_or(admitted);
-            let phases =
-                [admitted - flight.arrived, first - admitted, flight.last_token.saturating_duration_since(first)];
-            self.metrics.finish(finish, phases, flight.prompt_len, flight.generated);
         }
     }
 }

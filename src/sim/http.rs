@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{StatusCode, Uri};
+use axum::http::{StatusCode, Uri, Version};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -17,8 +19,10 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 use super::ask::{Api, Ask, Complaint, Limits, Usage};
+use super::desk::Direct;
 use super::engine::{Command, Job};
 use super::fault::Faults;
+use super::outlet::{Line, Outlet};
 use super::reply::Reply;
 use crate::facts::EngineVersion;
 use crate::twin::RequestId;
@@ -30,7 +34,9 @@ const LARGEST_BODY: usize = 256 << 20;
 pub(super) struct FrontEnd {
     pub(super) limits: Limits,
     pub(super) seed: u64,
-    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) commands: Sender<Command>,
+    /// The most tokens of one request that come at once.
+    pub(super) most_at_once: usize,
     pub(super) next_id: AtomicU64,
     pub(super) faults: Arc<Faults>,
 }
@@ -98,12 +104,22 @@ async fn resume(State(front_end): State<Arc<FrontEnd>>) -> Response {
     front_end.pause(false, "resumed").await
 }
 
-async fn completions(State(front_end): State<Arc<FrontEnd>>, body: Bytes) -> Response {
-    front_end.answer(Api::Completions, &body).await
+async fn completions(
+    State(front_end): State<Arc<FrontEnd>>,
+    ConnectInfo(line): ConnectInfo<Line>,
+    version: Version,
+    body: Bytes,
+) -> Response {
+    front_end.answer(Api::Completions, (version, line), &body).await
 }
 
-async fn chat(State(front_end): State<Arc<FrontEnd>>, body: Bytes) -> Response {
-    front_end.answer(Api::Chat, &body).await
+async fn chat(
+    State(front_end): State<Arc<FrontEnd>>,
+    ConnectInfo(line): ConnectInfo<Line>,
+    version: Version,
+    body: Bytes,
+) -> Response {
+    front_end.answer(Api::Chat, (version, line), &body).await
 }
 
 impl FrontEnd {
@@ -116,12 +132,14 @@ impl FrontEnd {
         StatusCode::SERVICE_UNAVAILABLE.into_response()
     }
 
-    async fn answer(&self, api: Api, body: &[u8]) -> Response {
+    async fn answer(&self, api: Api, (version, line): (Version, Line), body: &[u8]) -> Response {
         let fault = match self.faults.request().await {
             Ok(fault) => fault,
             Err(complaint) => return self.complain(&complaint),
         };
-        match self.complete(api, body) {
+        // Only what a chunked body is may be written by two; what misbehaves is left to the web server.
+        let outlet = (version == Version::HTTP_11 && fault.is_none()).then_some(line.0);
+        match self.complete(api, outlet, body) {
             Ok((reply, Some(usage))) => reply.stream(usage, fault),
             Ok((reply, None)) => reply.whole().await,
             Err(complaint) => self.complain(&complaint),
@@ -129,13 +147,24 @@ impl FrontEnd {
     }
 
     /// Hands the request to the engine. The second value is `None` without streaming.
-    fn complete(&self, api: Api, body: &[u8]) -> Result<(Reply, Option<Usage>), Complaint> {
+    fn complete(
+        &self,
+        api: Api,
+        outlet: Option<Arc<Outlet>>,
+        body: &[u8],
+    ) -> Result<(Reply, Option<Usage>), Complaint> {
+        let arrived = Instant::now();
         let ask = Ask::parse(body)?;
         let stream = ask.stream.then(|| ask.usage(self.limits.version));
         let first = self.next_id.load(Ordering::Relaxed);
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(first);
         let orders = ask.orders(api, &self.limits, || rng.random())?;
+        let outlet = outlet.filter(|_| stream.is_some_and(|usage| !usage.every));
+        if let Some(outlet) = &outlet {
+            // A chat is opened by a piece without a token.
+            outlet.begin(if api == Api::Chat { 2 } else { 1 });
+        }
         let (sender, updates) = mpsc::unbounded_channel();
         let mut reply = Reply {
             api,
@@ -146,6 +175,7 @@ impl FrontEnd {
             open: Vec::with_capacity(orders.len()),
             updates,
             commands: self.commands.clone(),
+            outlet,
         };
         for (choice, order) in (0..).zip(orders) {
             let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
@@ -154,15 +184,23 @@ impl FrontEnd {
                 reply.id = format!("{prefix}-{:032x}", id.0);
             }
             reply.open.push(Some(id));
+            let direct = reply
+                .outlet
+                .as_ref()
+                .map(|outlet| Direct { outlet: Arc::clone(outlet), pieces: reply.pieces(choice, self.most_at_once) });
             let job = Job {
                 id,
                 choice,
+                arrived,
                 prompt: order.prompt,
                 output_len: order.output_len,
                 finish: order.finish,
+                most_output: order.most_output,
+                priority: order.priority,
                 updates: sender.clone(),
+                direct,
             };
-            self.commands.send(Command::Add(job)).map_err(|_| Complaint {
+            self.commands.send(Command::Add(Box::new(job))).map_err(|_| Complaint {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 kind: "ServiceUnavailableError",
                 message: "EngineCore encountered an issue. See stack trace (above) for the root cause.".to_owned(),

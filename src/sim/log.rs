@@ -1,5 +1,6 @@
 //! Log lines in vLLM's form: its own on standard output, the web server's and tracebacks on standard error.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ type Sink = Box<dyn Write + Send>;
 pub struct Log {
     /// Since 0.10 every line begins with the process that wrote it.
     names_process: bool,
-    core_name: &'static str,
+    core_name: Cow<'static, str>,
     sinks: Arc<Mutex<(Sink, Sink)>>,
     /// Whether they are the process's own streams.
     own: bool,
@@ -38,10 +39,15 @@ impl Log {
     pub fn new(version: EngineVersion, out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
         Self {
             names_process: version >= EngineVersion::new(0, 10, 0),
-            core_name: if version >= EngineVersion::new(0, 20, 0) { "EngineCore" } else { "EngineCore_DP0" },
+            core_name: if version >= EngineVersion::new(0, 20, 0) { "EngineCore" } else { "EngineCore_DP0" }.into(),
             sinks: Arc::new(Mutex::new((out, err))),
             own: false,
         }
+    }
+
+    /// The same for the process of one of several engines.
+    pub(super) fn of_engine(&self, number: usize) -> Self {
+        Self { core_name: format!("EngineCore_DP{number}").into(), ..self.clone() }
     }
 
     /// A line of the process that serves HTTP.
@@ -56,7 +62,7 @@ impl Log {
 
     /// A line of the engine's process.
     pub(super) fn core(&self, file: &str, message: impl fmt::Display) {
-        self.vllm("INFO", self.core_name, file, &message);
+        self.vllm("INFO", &self.core_name, file, &message);
     }
 
     /// Errors of the process that serves HTTP; each line of the message becomes one of the log.
@@ -66,7 +72,7 @@ impl Log {
 
     /// The same of the engine's process.
     pub(super) fn core_error(&self, file: &str, message: &str) {
-        message.lines().for_each(|line| self.vllm("ERROR", self.core_name, file, &line));
+        message.lines().for_each(|line| self.vllm("ERROR", &self.core_name, file, &line));
     }
 
     /// A line of uvicorn, the web server.
@@ -81,7 +87,7 @@ impl Log {
 
     /// The same of the engine's process.
     pub(super) fn of_core(&self, text: &str) -> String {
-        self.of(self.core_name, text)
+        self.of(&self.core_name, text)
     }
 
     fn of(&self, process: &str, text: &str) -> String {

@@ -3,8 +3,9 @@
 use super::refusal::Refusal;
 use crate::config::Config;
 use crate::facts::EngineVersion;
-use crate::rule::{Effective, Facts, memory_launch};
-use crate::twin::{DevicePreset, MemoryPlan, Policy, Scheduling, Settings, kv_blocks};
+use crate::predict::{self, Shortage};
+use crate::rule::{Effective, Facts};
+use crate::twin::{DevicePreset, MemoryPlan, Policy, Scheduling, Settings};
 
 const GIB: u64 = 1 << 30;
 
@@ -14,68 +15,30 @@ pub(super) fn allocate(
     config: &Config,
     facts: &Facts<'_>,
     device: &DevicePreset,
+    acceptance: f64,
 ) -> Result<(Settings, MemoryPlan), Refusal> {
     let version = facts.version;
-    check_free_memory(effective.gpu_memory_utilization, version, device)?;
-    let fp8 = config.get_str("kv-cache-dtype").is_some_and(|dtype| dtype.starts_with("fp8"));
-    let mut settings = Settings {
-        policy: if effective.v0 { Policy::V0 } else { Policy::V1 },
-        max_model_len: narrow(effective.max_model_len),
-        max_num_seqs: narrow(effective.max_num_seqs),
-        max_num_batched_tokens: narrow(effective.max_num_batched_tokens),
-        block_size: narrow(effective.block_size),
-        num_blocks: 0,
-        chunked_prefill: effective.chunked_prefill,
-        prefix_caching: effective.prefix_caching,
-        scheduler_delay_factor: effective.scheduler_delay_factor,
-        eager: config.get_bool("enforce-eager").unwrap_or(false),
-        cache_dtype_bytes: fp8.then_some(1),
-        // A client takes its tokens one by one, and the clock knows one device: neither is simulated yet.
-        scheduling: Scheduling {
-            pipeline_stages: 1,
-            stream_interval: 1,
-            ..Scheduling::resolve(config, version, device.cpu, None)
-        },
-    };
-    let launch = memory_launch(config, facts, effective);
-    let plan = kv_blocks(facts.model, device, &launch)
-        .map_err(|error| Refusal::traceback("config/model.py", &format!("KeyError: '{error}'")))?;
-    if plan.blocks == 0 && launch.blocks.is_none() {
-        let cause = "ValueError: No available memory for the cache blocks. Try increasing \
-                     `gpu_memory_utilization` when initializing the engine.";
-        return Err(Refusal::engine(version, cause));
-    }
-    // V1 keeps one block for itself.
-    settings.num_blocks = if effective.v0 { plan.blocks } else { plan.blocks.saturating_sub(1) };
-    if !plan.layout.holds(plan.blocks.into(), effective.max_model_len) {
-        return Err(Refusal::engine(version, &too_small(version, &plan, &settings)));
-    }
-    Ok((settings, plan))
-}
-
-/// No simulated device has room for more than this.
-fn narrow(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-/// Since 0.10 the share that is asked for must be free before anything is loaded.
-#[expect(clippy::cast_precision_loss, reason = "memory sizes as shares and for display")]
-fn check_free_memory(utilization: f64, version: EngineVersion, device: &DevicePreset) -> Result<(), Refusal> {
-    let total = device.memory as f64;
-    let (free, wanted) = ((device.memory - device.context) as f64, total * utilization);
-    if version < EngineVersion::new(0, 10, 0) || wanted <= free {
-        return Ok(());
-    }
-    let gib = |bytes: f64| format!("{:.2}", bytes / GIB as f64);
-    let cause = format!(
-        "ValueError: Free memory on device cuda:0 ({}/{} GiB) on startup is less than desired GPU memory \
-         utilization ({utilization}, {} GiB). Decrease GPU memory utilization or reduce GPU memory used by other \
-         processes.",
-        gib(free),
-        gib(total),
-        gib(wanted)
-    );
-    Err(Refusal::engine(version, &cause))
+    let scheduling = Scheduling::resolve(config, version, device.cpu, Some(acceptance));
+    // The old engine's pipelines and speculation are not simulated.
+    let scheduling =
+        if effective.v0 { Scheduling { pipeline_stages: 1, speculation: None, ..scheduling } } else { scheduling };
+    predict::allocate(effective, config, facts, device, scheduling).map_err(|shortage| match &shortage {
+        Shortage::Shape(error) => Refusal::traceback("config/model.py", &format!("KeyError: '{error}'")),
+        Shortage::NotFree { utilization, wanted_gib, free_gib, total_gib } => {
+            let cause = format!(
+                "ValueError: Free memory on device cuda:0 ({free_gib:.2}/{total_gib:.2} GiB) on startup is less than \
+                 desired GPU memory utilization ({utilization}, {wanted_gib:.2} GiB). Decrease GPU memory utilization \
+                 or reduce GPU memory used by other processes."
+            );
+            Refusal::engine(version, &cause)
+        }
+        Shortage::NoCache => {
+            let cause = "ValueError: No available memory for the cache blocks. Try increasing \
+                         `gpu_memory_utilization` when initializing the engine.";
+            Refusal::engine(version, cause)
+        }
+        Shortage::Small { plan, settings } => Refusal::engine(version, &too_small(version, plan, settings)),
+    })
 }
 
 fn too_small(version: EngineVersion, plan: &MemoryPlan, settings: &Settings) -> String {

@@ -60,20 +60,23 @@ impl Finish {
     }
 }
 
-/// The scheduler as of the end of a step. vLLM's page and log tell of nothing later: a request that has just come is not
+/// One scheduler as of the end of a step. vLLM's page and log tell of nothing later: a request that has just come is not
 /// waiting yet, and what is being scheduled does not count (`make_stats` of `v1/core/sched/scheduler.py`).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Report {
     pub(super) counters: Counters,
     pub(super) running: usize,
     pub(super) waiting: usize,
     pub(super) kv_usage: f64,
+    /// Accepted drafts by place; empty without speculation.
+    pub(super) accepted_at: Vec<u64>,
 }
 
 impl Report {
     pub(super) fn of(engine: &Engine) -> Self {
         let (running, waiting) = (engine.running(), engine.waiting());
-        Self { counters: engine.counters(), running, waiting, kv_usage: engine.kv_usage() }
+        let (counters, kv_usage, accepted_at) = (engine.counters(), engine.kv_usage(), engine.accepted_at().to_vec());
+        Self { counters, running, waiting, kv_usage, accepted_at }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
@@ -83,14 +86,13 @@ impl Report {
     }
 }
 
-/// What the scheduler does not count itself. Times are real, as a client would measure them.
+/// What one engine's scheduler does not count itself. Times are real, as a client would measure them.
 #[derive(Debug)]
-pub(super) struct Metrics {
-    version: EngineVersion,
-    /// Tokens in a block, by which releases before 0.10 count.
-    block_size: u64,
-    model_name: String,
-    cache_labels: String,
+pub(super) struct Meter {
+    /// Its scheduler as of the last step's end.
+    pub(super) report: Report,
+    /// Whether cached tokens are left out of a step's size, as since 0.20.
+    spares_cached: bool,
     ttft: Histogram,
     gap: Histogram,
     latency: Histogram,
@@ -100,27 +102,13 @@ pub(super) struct Metrics {
     prompt: Histogram,
     generation: Histogram,
     finished: [u64; 3],
-    /// Whether the engine was told to keep its numbers to itself (`--disable-log-stats`): then the page has none of them.
-    pub(super) silent: bool,
 }
 
-impl Metrics {
-    /// `cache_labels` are the labels of `cache_config_info`, name and value.
-    pub(super) fn new(
-        version: EngineVersion,
-        block_size: u32,
-        model_name: &str,
-        cache_labels: &[(&str, String)],
-    ) -> Self {
-        let mut labels = String::new();
-        for (name, value) in cache_labels {
-            let _ = write!(labels, ",{name}=\"{value}\"");
-        }
+impl Meter {
+    fn new(version: EngineVersion) -> Self {
         Self {
-            version,
-            block_size: block_size.into(),
-            model_name: model_name.replace('\\', "\\\\").replace('"', "\\\""),
-            cache_labels: labels,
+            report: Report::default(),
+            spares_cached: version >= EngineVersion::V0_20,
             ttft: Histogram::new(TTFT),
             gap: Histogram::new(GAP),
             latency: Histogram::new(LATENCY),
@@ -129,7 +117,6 @@ impl Metrics {
             prompt: Histogram::new(TOKENS),
             generation: Histogram::new(TOKENS),
             finished: [0; 3],
-            silent: false,
         }
     }
 
@@ -141,16 +128,18 @@ impl Metrics {
         self.gap.observe(after.as_secs_f64());
     }
 
-    /// A step has ended, between these counters. As in vLLM, a step that generates nothing is no observation, and a prompt
-    /// counts as a whole in the step that ends it, less what was cached: that since 0.20 (`v1/metrics/stats.py`).
+    /// A step has ended. As in vLLM, a step that generates nothing is no observation, and a prompt counts as a whole in the
+    /// step that ends it, less what was cached: that since 0.20 (`v1/metrics/stats.py`).
     #[expect(clippy::cast_precision_loss, reason = "tokens of one step")]
-    pub(super) fn step(&mut self, before: &Counters, after: &Counters) {
+    pub(super) fn step(&mut self, engine: &Engine) {
+        let before = std::mem::replace(&mut self.report, Report::of(engine)).counters;
+        let after = &self.report.counters;
         let generated = after.generated_tokens - before.generated_tokens;
         if generated == 0 {
             return;
         }
         let cached = after.cached_tokens - before.cached_tokens;
-        let spared = if self.version >= EngineVersion::new(0, 20, 0) { cached } else { 0 };
+        let spared = if self.spares_cached { cached } else { 0 };
         let tokens = generated + after.prompt_tokens - before.prompt_tokens - spared;
         self.step_tokens.observe(tokens as f64);
     }
@@ -167,110 +156,218 @@ impl Metrics {
             self.generation.observe(f64::from(generated));
         }
     }
+}
 
-    /// The whole page.
-    pub(super) fn render(&self, report: &Report) -> String {
+/// All engines' numbers, and what they are called.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    version: EngineVersion,
+    /// Tokens in a block, by which releases before 0.10 count.
+    block_size: u64,
+    model_name: String,
+    cache_labels: String,
+    meters: Vec<Meter>,
+    /// Whether the engine was told to keep its numbers to itself (`--disable-log-stats`): then the page has none of them.
+    pub(super) silent: bool,
+}
+
+impl Metrics {
+    /// `cache_labels` are the labels of `cache_config_info`, name and value.
+    pub(super) fn new(
+        version: EngineVersion,
+        block_size: u32,
+        model_name: &str,
+        cache_labels: &[(&str, String)],
+        engines: usize,
+    ) -> Self {
+        let mut labels = String::new();
+        for (name, value) in cache_labels {
+            let _ = write!(labels, ",{name}=\"{value}\"");
+        }
+        Self {
+            version,
+            block_size: block_size.into(),
+            model_name: model_name.replace('\\', "\\\\").replace('"', "\\\""),
+            cache_labels: labels,
+            meters: (0..engines).map(|_| Meter::new(version)).collect(),
+            silent: false,
+        }
+    }
+
+    /// The numbers of one engine.
+    ///
+    /// # Panics
+    /// When there is no such engine.
+    pub(super) fn of(&mut self, engine: usize) -> &mut Meter {
+        &mut self.meters[engine]
+    }
+
+    /// The schedulers, each as of the last step's end.
+    pub(super) fn reports(&self) -> impl Iterator<Item = &Report> {
+        self.meters.iter().map(|meter| &meter.report)
+    }
+
+    /// The whole page. `late` counts the steps that ended late by more than their own length: the simulation's own fault,
+    /// under a name of its own.
+    pub(super) fn render(&self, late: u64) -> String {
         if self.silent {
             return String::new();
         }
         let v0 = self.version.is_v0();
-        let mut page = Page {
-            text: String::with_capacity(16 << 10),
-            labels: format!("{}model_name=\"{}\"", if v0 { "" } else { "engine=\"0\"," }, self.model_name),
+        let labels = |at: usize| {
+            format!(
+                "{}model_name=\"{}\"",
+                if v0 { String::new() } else { format!("engine=\"{at}\",") },
+                self.model_name
+            )
         };
+        let engines = self.meters.iter().enumerate();
+        let engines = engines.map(|(at, meter)| Engaged { meter, labels: labels(at) }).collect();
+        let mut page = Page { text: String::with_capacity(16 << 10), engines };
         let since = |minor| self.version >= EngineVersion::new(0, minor, 0);
-        let counters = report.counters;
-        page.number("gauge", "num_requests_running", "Requests in execution.", report.running);
-        page.number("gauge", "num_requests_waiting", "Requests waiting.", report.waiting);
+        page.number("gauge", "num_requests_running", "Requests in execution.", |of| of.report().running);
+        page.number("gauge", "num_requests_waiting", "Requests waiting.", |of| of.report().waiting);
         if since(20) {
-            page.header("gauge", "num_requests_waiting_by_reason", "Requests waiting, by reason.");
-            for (reason, count) in [("capacity", report.waiting), ("deferred", 0)] {
-                let labels = &page.labels;
-                let _ =
-                    writeln!(page.text, "vllm:num_requests_waiting_by_reason{{{labels},reason=\"{reason}\"}} {count}");
-            }
+            let reasons = |of: &Engaged<'_>| [("capacity", of.report().waiting), ("deferred", 0)];
+            page.labelled("gauge", "num_requests_waiting_by_reason", "Requests waiting, by reason.", |of| {
+                reasons(of).map(|(reason, count)| (format!("{},reason=\"{reason}\"", of.labels), count)).to_vec()
+            });
         }
         if !since(12) {
-            page.number("gauge", "gpu_cache_usage_perc", "KV-cache usage, 1 is full.", report.kv_usage);
+            page.number("gauge", "gpu_cache_usage_perc", "KV-cache usage, 1 is full.", |of| of.report().kv_usage);
         }
         if since(10) {
-            page.number("gauge", "kv_cache_usage_perc", "KV-cache usage, 1 is full.", report.kv_usage);
+            page.number("gauge", "kv_cache_usage_perc", "KV-cache usage, 1 is full.", |of| of.report().kv_usage);
         }
         if v0 {
-            page.number("gauge", "num_requests_swapped", "Requests swapped out.", 0);
-            page.number("gauge", "gpu_prefix_cache_hit_rate", "Prefix cache hit rate.", report.hit_rate());
+            page.number("gauge", "num_requests_swapped", "Requests swapped out.", |_| 0);
+            page.number("gauge", "gpu_prefix_cache_hit_rate", "Prefix cache hit rate.", |of| of.report().hit_rate());
         } else {
             let name = if since(10) { "prefix_cache" } else { "gpu_prefix_cache" };
             // Before 0.10 these counted blocks.
             let unit = if since(10) { 1 } else { self.block_size };
-            page.counter(&format!("{name}_queries"), "Prefix cache queries.", counters.prefix_queries / unit);
-            page.counter(&format!("{name}_hits"), "Prefix cache hits.", counters.prefix_hits / unit);
+            let (queries, hits) = (format!("{name}_queries"), format!("{name}_hits"));
+            page.counter(&queries, "Prefix cache queries.", |of| of.report().counters.prefix_queries / unit);
+            page.counter(&hits, "Prefix cache hits.", |of| of.report().counters.prefix_hits / unit);
         }
-        let preemptions = if v0 { counters.preemptions } else { counters.told_preemptions };
-        page.counter("num_preemptions", "Preemptions.", preemptions);
-        page.counter("prompt_tokens", "Prompt tokens processed.", counters.prompt_tokens);
+        page.counter("num_preemptions", "Preemptions.", |of| {
+            let counters = &of.report().counters;
+            if v0 { counters.preemptions } else { counters.told_preemptions }
+        });
+        page.counter("prompt_tokens", "Prompt tokens processed.", |of| of.report().counters.prompt_tokens);
         if since(20) {
-            page.counter("prompt_tokens_cached", "Prompt tokens found in the cache.", counters.cached_tokens);
+            let help = "Prompt tokens found in the cache.";
+            page.counter("prompt_tokens_cached", help, |of| of.report().counters.cached_tokens);
         }
-        page.counter("generation_tokens", "Tokens generated.", counters.generated_tokens);
-        page.header("counter", "request_success", "Requests that finished.");
-        for finish in [Finish::Stop, Finish::Length, Finish::Abort] {
-            let labels = format!("finished_reason=\"{}\",{}", finish.name(), page.labels);
-            let _ = writeln!(page.text, "vllm:request_success_total{{{labels}}} {}", self.finished[finish as usize]);
-        }
-        page.histogram("time_to_first_token_seconds", "Time to first token.", &self.ttft);
+        page.counter("generation_tokens", "Tokens generated.", |of| of.report().counters.generated_tokens);
+        page.labelled("counter", "request_success", "Requests that finished.", |of| {
+            let ends = [Finish::Stop, Finish::Length, Finish::Abort];
+            let labels = |finish: Finish| format!("finished_reason=\"{}\",{}", finish.name(), of.labels);
+            ends.map(|finish| (labels(finish), of.meter.finished[finish as usize])).to_vec()
+        });
+        page.histogram("time_to_first_token_seconds", "Time to first token.", |meter| &meter.ttft);
         let gap = if since(12) { "inter_token_latency_seconds" } else { "time_per_output_token_seconds" };
-        page.histogram(gap, "Time between tokens.", &self.gap);
+        page.histogram(gap, "Time between tokens.", |meter| &meter.gap);
         if since(10) && !since(12) {
-            page.histogram("inter_token_latency_seconds", "Time between tokens.", &self.gap);
+            page.histogram("inter_token_latency_seconds", "Time between tokens.", |meter| &meter.gap);
         }
-        page.histogram("e2e_request_latency_seconds", "Request latency.", &self.latency);
-        page.histogram("request_prompt_tokens", "Prompt tokens of a request.", &self.prompt);
-        page.histogram("request_generation_tokens", "Generated tokens of a request.", &self.generation);
+        page.histogram("e2e_request_latency_seconds", "Request latency.", |meter| &meter.latency);
+        page.histogram("request_prompt_tokens", "Prompt tokens of a request.", |meter| &meter.prompt);
+        page.histogram("request_generation_tokens", "Generated tokens of a request.", |meter| &meter.generation);
         if !v0 {
-            for (phase, histogram) in ["queue", "prefill", "decode"].into_iter().zip(&self.phases) {
-                page.histogram(&format!("request_{phase}_time_seconds"), "Time in this phase.", histogram);
+            for (at, phase) in ["queue", "prefill", "decode"].into_iter().enumerate() {
+                page.histogram(&format!("request_{phase}_time_seconds"), "Time in this phase.", |meter| {
+                    &meter.phases[at]
+                });
             }
-            page.histogram("iteration_tokens_total", "Tokens of an engine step.", &self.step_tokens);
+            page.histogram("iteration_tokens_total", "Tokens of an engine step.", |meter| &meter.step_tokens);
         }
-        page.header("gauge", "cache_config_info", "Information of the LLMEngine CacheConfig.");
-        let engine_label = if v0 { "" } else { "engine=\"0\"" };
-        let labels = format!("{engine_label}{}", self.cache_labels);
-        let _ = writeln!(page.text, "vllm:cache_config_info{{{}}} 1.0", labels.trim_start_matches(','));
+        // `v1/spec_decode/metrics.py`.
+        if page.engines.iter().any(|of| !of.report().accepted_at.is_empty()) {
+            let of = |of: &Engaged<'_>| of.report().counters;
+            page.counter("spec_decode_num_drafts", "Number of spec decoding drafts.", |it| of(it).drafts);
+            page.counter("spec_decode_num_draft_tokens", "Number of draft tokens.", |it| of(it).draft_tokens);
+            page.counter("spec_decode_num_accepted_tokens", "Number of accepted tokens.", |it| of(it).accepted_tokens);
+            let name = "spec_decode_num_accepted_tokens_per_pos";
+            page.labelled("counter", name, "Accepted tokens per draft position.", |it| {
+                let places = it.report().accepted_at.iter().enumerate();
+                places.map(|(at, count)| (format!("{},position=\"{at}\"", it.labels), *count)).collect()
+            });
+        }
+        page.header("gauge", "vllm:cache_config_info", "Information of the LLMEngine CacheConfig.");
+        for at in 0..page.engines.len() {
+            let engine_label = if v0 { String::new() } else { format!("engine=\"{at}\"") };
+            let labels = format!("{engine_label}{}", self.cache_labels);
+            let _ = writeln!(page.text, "vllm:cache_config_info{{{}}} 1.0", labels.trim_start_matches(','));
+        }
+        page.header("counter", "sim:late_steps", "Steps that the simulation ended late by more than their length.");
+        let _ = writeln!(page.text, "sim:late_steps_total {late}");
         page.text
     }
 }
 
-struct Page {
-    text: String,
+/// One engine on the page.
+struct Engaged<'a> {
+    meter: &'a Meter,
     labels: String,
 }
 
-impl Page {
+impl Engaged<'_> {
+    fn report(&self) -> &Report {
+        &self.meter.report
+    }
+}
+
+struct Page<'a> {
+    text: String,
+    engines: Vec<Engaged<'a>>,
+}
+
+impl Page<'_> {
     fn header(&mut self, kind: &str, name: &str, help: &str) {
-        let _ = writeln!(self.text, "# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}");
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn number(&mut self, kind: &str, name: &str, help: &str, value: impl std::fmt::Display) {
-        self.header(kind, name, help);
-        let _ = writeln!(self.text, "vllm:{name}{{{}}} {value}", self.labels);
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.header("counter", name, help);
-        let _ = writeln!(self.text, "vllm:{name}_total{{{}}} {value}", self.labels);
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.header("histogram", name, help);
-        let labels = &self.labels;
-        let mut below = 0;
-        for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {
-            below += count;
-            let _ = writeln!(self.text, "vllm:{name}_bucket{{{labels},le=\"{bound:?}\"}} {below}");
+    fn number<T: std::fmt::Display>(&mut self, kind: &str, name: &str, help: &str, of: impl Fn(&Engaged<'_>) -> T) {
+        self.header(kind, &format!("vllm:{name}"), help);
+        for engaged in &self.engines {
+            let _ = writeln!(self.text, "vllm:{name}{{{}}} {}", engaged.labels, of(engaged));
         }
-        let (count, sum) = (histogram.count, histogram.sum);
-        let _ = writeln!(self.text, "vllm:{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
-        let _ = writeln!(self.text, "vllm:{name}_sum{{{labels}}} {sum}\nvllm:{name}_count{{{labels}}} {count}");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, of: impl Fn(&Engaged<'_>) -> u64) {
+        self.labelled("counter", name, help, |engaged| vec![(engaged.labels.clone(), of(engaged))]);
+    }
+
+    /// Series with labels of their own, of each engine. Counters get their `_total`.
+    fn labelled<T: std::fmt::Display>(
+        &mut self,
+        kind: &str,
+        name: &str,
+        help: &str,
+        of: impl Fn(&Engaged<'_>) -> Vec<(String, T)>,
+    ) {
+        self.header(kind, &format!("vllm:{name}"), help);
+        let total = if kind == "counter" { "_total" } else { "" };
+        for engaged in &self.engines {
+            for (labels, value) in of(engaged) {
+                let _ = writeln!(self.text, "vllm:{name}{total}{{{labels}}} {value}");
+            }
+        }
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, of: impl Fn(&Meter) -> &Histogram) {
+        self.header("histogram", &format!("vllm:{name}"), help);
+        for Engaged { meter, labels, .. } in &self.engines {
+            let histogram = of(meter);
+            let mut below = 0;
+            for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {
+                below += count;
+                let _ = writeln!(self.text, "vllm:{name}_bucket{{{labels},le=\"{bound:?}\"}} {below}");
+            }
+            let (count, sum) = (histogram.count, histogram.sum);
+            let _ = writeln!(self.text, "vllm:{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+            let _ = writeln!(self.text, "vllm:{name}_sum{{{labels}}} {sum}\nvllm:{name}_count{{{labels}}} {count}");
+        }
     }
 }

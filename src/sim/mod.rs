@@ -8,6 +8,7 @@ mod chat;
 #[cfg(test)]
 mod chat_tests;
 mod clock;
+mod desk;
 mod engine;
 mod fault;
 mod http;
@@ -15,8 +16,12 @@ mod log;
 mod memory;
 mod metrics;
 mod options;
+mod outlet;
 mod refusal;
 mod reply;
+mod schedule;
+#[cfg(test)]
+mod schedule_tests;
 mod startup;
 mod stats;
 #[cfg(test)]
@@ -25,12 +30,11 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use axum::serve::ListenerExt;
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 
 use crate::facts::EngineVersion;
+use crate::twin::{Frontend, Order, Policy, Settings};
 
 pub use fault::{Cause, End, Fault, FaultError, Phase, Plan, engine_core};
 pub use log::Log;
@@ -128,7 +132,7 @@ async fn run(
         }
     };
     let served_name = faults.served_name(options.served_name()).to_owned();
-    let (commands, inbox) = mpsc::unbounded_channel();
+    let (commands, inbox) = std::sync::mpsc::channel();
     let front_end = http::FrontEnd {
         limits: ask::Limits {
             version: options.version,
@@ -137,19 +141,32 @@ async fn run(
             vocab_size: started.model.vocab_size.unwrap_or(u64::MAX),
             root: options.model.clone(),
             multimodal: started.model.multimodal,
+            refuses_priority: started.settings.policy == Policy::V0
+                && started.settings.scheduling.order == Order::Arrival,
         },
         seed: options.seed,
         commands: commands.clone(),
+        most_at_once: most_at_once(&started.settings),
         next_id: AtomicU64::new(0),
         faults: Arc::clone(&faults),
     };
     let labels = cache_labels(&options, &started);
-    let mut metrics = metrics::Metrics::new(options.version, started.settings.block_size, &served_name, &labels);
+    let mut metrics = metrics::Metrics::new(
+        options.version,
+        started.settings.block_size,
+        &served_name,
+        &labels,
+        started.engines.len(),
+    );
     let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
     metrics.silent = !log_stats;
     let stats = stats::StatsLine::new(log.clone(), options.version, options.device.cpu, log_stats);
     let clock = clock::Clock::new(options.time_scale, options.seed, options.noise);
-    let engine = engine::EngineLoop::new(started.engine, started.step_time, clock, metrics, stats, inbox);
+    let schedule = options.schedule.as_deref().map(schedule::Schedule::create).transpose()?;
+    let frontend = if options.frontend { started.step_time.frontend() } else { Frontend::default() };
+    let desk = desk::Desk::new(metrics, schedule, frontend);
+    let engine =
+        engine::EngineLoop::new(started.engines, started.step_time, clock, desk, stats, options.realtime, inbox);
 
     let address = started.socket.local_addr()?;
     if !options.version.is_v0() {
@@ -172,17 +189,15 @@ async fn run(
             return Err(ServeError::Interrupted(signal));
         }
     }
-    // Tokens must not wait for each other in the socket.
-    let listener = started.socket.listen(BACKLOG)?.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-    });
+    let door = outlet::Door(started.socket.listen(BACKLOG)?);
     faults.ready();
-    let engine = tokio::spawn(engine.run());
+    let engine = std::thread::Builder::new().name("engine".to_owned()).spawn(move || engine.run())?;
     let (shut_down, shutting_down) = tokio::sync::oneshot::channel::<()>();
     let graceful = async {
         let _ = shutting_down.await;
     };
-    let server = axum::serve(listener, http::router(front_end)).with_graceful_shutdown(graceful).into_future();
+    let service = http::router(front_end).into_make_service_with_connect_info::<outlet::Line>();
+    let server = axum::serve(door, service).with_graceful_shutdown(graceful).into_future();
     tokio::pin!(server);
     tokio::select! {
         ended = &mut server => return Ok(ended?),
@@ -190,7 +205,7 @@ async fn run(
         refusal = faults.end() => return Err(refusal.into()),
         () = faults.core_death() => {
             // Streams in flight get an error, further requests as well.
-            engine.abort();
+            let _ = commands.send(engine::Command::Die);
             tokio::select! {
                 ended = &mut server => return Ok(ended?),
                 () = faults.outlive_core() => {}
@@ -206,12 +221,21 @@ async fn run(
     let _ = commands.send(engine::Command::Stop);
     let _ = shut_down.send(());
     let _ = tokio::time::timeout(startup::GRACE, server).await;
-    engine.abort();
+    // It has been told to end; what it writes about its schedule is then complete.
+    let _ = tokio::task::spawn_blocking(move || engine.join()).await;
     faults.stop_core().await;
     log.uvicorn("Waiting for application shutdown.");
     log.uvicorn("Application shutdown complete.");
     log.uvicorn(format_args!("Finished server process [{}]", std::process::id()));
     Ok(())
+}
+
+/// Tokens of one request that a stream may get at once: what its interval holds back, and what a step adds with all its
+/// drafts accepted. Beyond some the web server writes them.
+fn most_at_once(settings: &Settings) -> usize {
+    let scheduling = &settings.scheduling;
+    let drafts = scheduling.speculation.map_or(0, |speculation| speculation.tokens);
+    (scheduling.stream_interval.saturating_add(drafts) as usize).min(16)
 }
 
 fn server_line(version: EngineVersion) -> &'static str {

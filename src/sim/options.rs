@@ -1,12 +1,13 @@
 //! The command line of the simulated engine: `vllm serve`'s own flags, and `--sim-*` for what is simulated.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::fault::{Fault, Plan};
 use super::refusal::Refusal;
 use crate::config::Config;
-use crate::facts::EngineVersion;
+use crate::facts::{Device, EngineVersion, Gpu};
 use crate::flag::FlagTable;
 use crate::twin::DevicePreset;
 
@@ -22,6 +23,10 @@ pub struct Options {
     /// The release that is simulated: flags, defaults, refusals, scheduler, log lines, metric names.
     pub version: EngineVersion,
     pub device: &'static DevicePreset,
+    /// How many of it there are.
+    pub devices: u32,
+    /// Share of drafts, 0 to 1, that the model agrees with where it decodes speculatively.
+    pub acceptance: f64,
     /// Real time from the start until requests are served.
     pub startup: Duration,
     /// How many times faster than the simulated device the steps go by.
@@ -29,14 +34,20 @@ pub struct Options {
     pub seed: u64,
     /// Standard deviation of the logarithm of a step's time; 0 for none.
     pub noise: f64,
+    /// Where to write, step by step, when tokens were due and when they came.
+    pub schedule: Option<PathBuf>,
+    /// Whether the engine's thread asks for a real-time priority, so that a busy machine does not hold it up.
+    pub realtime: bool,
+    /// Whether requests and tokens take as long as in vLLM's front end, tokens going out one after the other.
+    pub frontend: bool,
     /// How it misbehaves.
     pub faults: Plan,
 }
 
 impl Options {
     /// Reads what follows `sim serve`: the model, flags of the simulated release, and
-    /// `--sim-vllm-version`, `--sim-device`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`, `--sim-noise`,
-    /// `--sim-fault`, `--sim-fault-if`, `--sim-fault-once`.
+    /// `--sim-vllm-version`, `--sim-device`, `--sim-devices`, `--sim-acceptance-rate`, `--sim-startup-s`, `--sim-time-scale`, `--sim-seed`, `--sim-noise`,
+    /// `--sim-schedule`, `--sim-priority`, `--sim-frontend`, `--sim-fault`, `--sim-fault-if`, `--sim-fault-once`.
     ///
     /// # Errors
     /// What argparse would refuse, with its exit code 2.
@@ -50,10 +61,15 @@ impl Options {
             env: BTreeMap::new(),
             version: FlagTable::newest_release(),
             device: preset(DevicePreset::DEFAULT)?,
+            devices: 1,
+            acceptance: 0.7,
             startup: Duration::from_millis(500),
             time_scale: 1.0,
             seed: 0,
             noise: 0.02,
+            schedule: None,
+            realtime: false,
+            frontend: true,
             faults: Plan::default(),
         };
         let mut flags = Vec::new();
@@ -84,6 +100,8 @@ impl Options {
         match name {
             "vllm-version" => self.version = value.parse().map_err(Refusal::usage)?,
             "device" => self.device = preset(value)?,
+            "devices" => self.devices = whole(name, value, 1, 1024)?,
+            "acceptance-rate" => self.acceptance = number(name, value, 0.0, 1.0)?,
             "startup-s" => self.startup = Duration::from_secs_f64(number(name, value, 0.0, 3600.0)?),
             "time-scale" => self.time_scale = number(name, value, 1e-3, 1e6)?,
             "noise" => self.noise = number(name, value, 0.0, 2.0)?,
@@ -92,6 +110,9 @@ impl Options {
                     .parse()
                     .map_err(|_| Refusal::usage(format!("argument --sim-seed: invalid int value: '{value}'")))?;
             }
+            "schedule" => self.schedule = Some(value.into()),
+            "priority" => self.realtime = choice(name, value, ["normal", "realtime"])?,
+            "frontend" => self.frontend = choice(name, value, ["none", "vllm"])?,
             "fault" => {
                 let fault: Fault =
                     value.parse().map_err(|error| Refusal::usage(format!("argument --sim-fault: {error}")))?;
@@ -109,6 +130,15 @@ impl Options {
         Ok(())
     }
 
+    /// The device as rules and defaults see it, with as many as there are.
+    #[must_use]
+    pub fn facts_device(&self) -> Device {
+        match self.device.device() {
+            Device::Cuda(gpu) => Device::Cuda(Gpu { count: Some(self.devices), ..gpu }),
+            Device::Cpu => Device::Cpu,
+        }
+    }
+
     /// The names that requests may use, the first of which replies carry.
     #[must_use]
     pub fn served_name(&self) -> &str {
@@ -121,6 +151,26 @@ fn preset(name: &str) -> Result<&'static DevicePreset, Refusal> {
         let names = DevicePreset::names().collect::<Vec<_>>().join(", ");
         Refusal::usage(format!("argument --sim-device: invalid choice: '{name}' (choose from {names})"))
     })
+}
+
+fn whole(name: &str, value: &str, least: u32, most: u32) -> Result<u32, Refusal> {
+    let number = value
+        .parse::<u32>()
+        .map_err(|_| Refusal::usage(format!("argument --sim-{name}: invalid int value: '{value}'")))?;
+    if (least..=most).contains(&number) {
+        Ok(number)
+    } else {
+        Err(Refusal::usage(format!("argument --sim-{name}: {value} is not between {least} and {most}")))
+    }
+}
+
+/// Whether it is the second of two.
+fn choice(name: &str, value: &str, [first, second]: [&str; 2]) -> Result<bool, Refusal> {
+    if value != first && value != second {
+        let choices = format!("(choose from {first}, {second})");
+        return Err(Refusal::usage(format!("argument --sim-{name}: invalid choice: '{value}' {choices}")));
+    }
+    Ok(value == second)
 }
 
 fn number(name: &str, value: &str, least: f64, most: f64) -> Result<f64, Refusal> {

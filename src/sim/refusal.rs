@@ -93,6 +93,7 @@ fn class(subject: &str) -> &'static str {
         "R5" | "block_size" | "gpu_memory_utilization" | "swap_space" | "cpu_offload_gb" => "CacheConfig",
         "R11" | "max_model_len" => "ModelConfig",
         "R8" => "VllmConfig",
+        "R10" => "ParallelConfig",
         subject if subject.ends_with("_parallel_size") => "ParallelConfig",
         _ => "SchedulerConfig",
     }

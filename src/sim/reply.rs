@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes};
@@ -15,6 +17,7 @@ use super::ask::{Api, Usage};
 use super::engine::{Command, Update};
 use super::fault::{ENGINE_DEAD, StreamFault};
 use super::metrics::Finish;
+use super::outlet::Outlet;
 use crate::twin::RequestId;
 
 /// The text of every token: the simulated model has nothing to say.
@@ -32,7 +35,9 @@ pub(super) struct Reply {
     /// The engine's id of each choice; `None` once it is finished.
     pub(super) open: Vec<Option<RequestId>>,
     pub(super) updates: mpsc::UnboundedReceiver<Update>,
-    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) commands: Sender<Command>,
+    /// Where the engine's thread writes the tokens of a stream itself.
+    pub(super) outlet: Option<Arc<Outlet>>,
 }
 
 impl Drop for Reply {
@@ -90,6 +95,19 @@ impl Reply {
         Bytes::from(format!("data: {}\n\n", self.document(choices, usage, false)))
     }
 
+    /// What the engine's thread is to write of a stream for one token, two, and so on, framed as a chunk of HTTP/1.1.
+    pub(super) fn pieces(&self, choice: u32, most: usize) -> Arc<[Bytes]> {
+        let null = serde_json::Value::Null;
+        let piece = |sent: usize| {
+            let event = self.event(&[self.choice(choice, &TOKEN_TEXT.repeat(sent), None, false)], &null);
+            let mut piece = format!("{:x}\r\n", event.len()).into_bytes();
+            piece.extend_from_slice(&event);
+            piece.extend_from_slice(b"\r\n");
+            Bytes::from(piece)
+        };
+        (1..=most).map(piece).collect()
+    }
+
     fn close(&mut self, choice: u32) {
         if let Some(open) = self.open.get_mut(choice as usize) {
             *open = None;
@@ -103,9 +121,7 @@ impl Reply {
         while self.open.iter().any(Option::is_some) {
             let Some(update) = self.updates.recv().await else { break };
             let index = update.choice as usize;
-            if update.finish != Some(Finish::Abort) {
-                lengths[index] += 1;
-            }
+            lengths[index] = u64::from(update.tokens);
             if let Some(finish) = update.finish {
                 finishes[index] = finish;
                 self.close(update.choice);
@@ -129,7 +145,8 @@ impl Reply {
             (0..count).map(|choice| self.event(&[self.choice(choice, TOKEN_TEXT, None, false)], &null)).collect();
         let tokens = vec![0; self.open.len()];
         let opened = self.api == Api::Completions;
-        let stream = Events { reply: self, chunks, tokens, usage, stage: Stage::Tokens, opened, held: None, fault };
+        let stage = Stage::Head;
+        let stream = Events { reply: self, chunks, tokens, usage, stage, opened, held: None, fault };
         let headers = [(CONTENT_TYPE, "text/event-stream; charset=utf-8"), (CACHE_CONTROL, "no-cache")];
         (headers, Body::from_stream(stream)).into_response()
     }
@@ -137,6 +154,8 @@ impl Reply {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
+    /// The web server has the head, and nothing of the body.
+    Head,
     Tokens,
     Usage,
     Done,
@@ -164,6 +183,10 @@ impl Stream for Events {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        if matches!(this.stage, Stage::Head) {
+            this.stage = Stage::Tokens;
+            this.handed();
+        }
         match this.due() {
             // Nothing wakes this task any more; the connection ends it when the client goes.
             Some(StreamFault::Stall { .. }) => return Poll::Pending,
@@ -175,7 +198,7 @@ impl Stream for Events {
             None => {}
         }
         let bytes = match this.stage {
-            Stage::Tokens => {
+            Stage::Head | Stage::Tokens => {
                 let next = match this.held.take() {
                     Some(update) => Some(update),
                     None => ready!(this.reply.updates.poll_recv(context)),
@@ -231,6 +254,7 @@ impl Events {
 
     /// The chunks that open a chat, one for each choice.
     fn roles(&self) -> Bytes {
+        self.handed();
         let usage =
             if self.usage.every { Reply::usage(&self.reply.prompt_tokens, &[]) } else { serde_json::Value::Null };
         let opening = json!({"role": "assistant", "content": ""});
@@ -240,13 +264,21 @@ impl Events {
         chunks.collect::<Vec<_>>().concat().into()
     }
 
+    /// The web server gets a piece that the engine's thread counts.
+    fn handed(&self) {
+        if let Some(outlet) = &self.reply.outlet {
+            outlet.handed();
+        }
+    }
+
     fn token(&mut self, update: Update) -> Bytes {
+        self.handed();
         let index = update.choice as usize;
         let aborted = update.finish == Some(Finish::Abort);
-        if let Some(tokens) = self.tokens.get_mut(index).filter(|_| !aborted) {
-            *tokens += 1;
+        if let Some(tokens) = self.tokens.get_mut(index) {
+            *tokens = u64::from(update.tokens);
         }
-        if update.finish.is_none() && !self.usage.every {
+        if update.finish.is_none() && !self.usage.every && update.sent == 1 {
             return self.chunks.get(index).cloned().unwrap_or_default();
         }
         if update.finish.is_some() {
@@ -255,8 +287,8 @@ impl Events {
         if self.reply.open.iter().all(Option::is_none) {
             self.stage = if self.usage.last && !aborted { Stage::Usage } else { Stage::Done };
         }
-        let text = if aborted { "" } else { TOKEN_TEXT };
-        let choice = self.reply.choice(update.choice, text, update.finish, false);
+        let text = TOKEN_TEXT.repeat(update.sent as usize);
+        let choice = self.reply.choice(update.choice, &text, update.finish, false);
         let usage = if self.usage.every {
             Reply::usage(&self.reply.prompt_tokens[index..=index], &self.tokens[index..=index])
         } else {

@@ -10,10 +10,10 @@ use super::log::Log;
 use super::memory::{allocate, gib};
 use super::options::Options;
 use super::refusal::Refusal;
-use crate::config::Value;
-use crate::facts::{Device, EngineVersion, ModelError, ModelShape};
+use crate::config::{Config, Value};
+use crate::facts::{EngineVersion, ModelError, ModelShape};
 use crate::rule::{self, Effective, Facts, Severity};
-use crate::twin::{Engine, MemoryPlan, Policy, Settings, StepTime};
+use crate::twin::{Engine, MemoryPlan, Parallel, Policy, Scheduling, Settings, Speculation, StepTime};
 
 /// Shares of the start-up time after which the configuration is checked, the weights are loaded and the memory is
 /// divided, as in live runs of 0.32.0.
@@ -21,13 +21,17 @@ const CONFIGURED: f64 = 0.25;
 const LOADED: f64 = 0.5;
 const PROFILED: f64 = 0.7;
 
+/// More replicas than this are not simulated: they would be the same again.
+const MOST_ENGINES: usize = 256;
+
 /// A started engine that nobody talks to yet.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) model: ModelShape,
     pub(super) settings: Settings,
     pub(super) plan: MemoryPlan,
-    pub(super) engine: Engine,
+    /// One, or as many as there are data-parallel replicas.
+    pub(super) engines: Vec<Engine>,
     pub(super) step_time: StepTime,
     pub(super) socket: TcpSocket,
     pub(super) utilization: f64,
@@ -57,10 +61,9 @@ pub(super) async fn start(
     until(CONFIGURED).await;
     faults.at(Phase::Config).await?;
     let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
-    let device = options.device.device();
+    let device = options.facts_device();
     let facts = Facts { env: &options.env, ..Facts::new(&model, version, device) };
     let effective = Effective::resolve(&options.config, &facts);
-    check_devices(&effective, version, device)?;
     let findings = rule::check(&options.config, &facts);
     for finding in &findings {
         match finding.severity {
@@ -108,7 +111,8 @@ pub(super) async fn start(
     if let Some(finding) = findings.iter().find(|finding| finding.severity.rejects()) {
         return Err(Refusal::found(version, finding));
     }
-    let (settings, plan) = allocate(&effective, &options.config, &facts, options.device)?;
+    let (settings, plan) = allocate(&effective, &options.config, &facts, options.device, options.acceptance)?;
+    let count = engines(&options.config, &effective);
     let memory = if since(20) { " memory" } else { "" };
     let took = options.startup.mul_f64(LOADED - CONFIGURED).as_secs_f64();
     if version.is_v0() {
@@ -121,11 +125,11 @@ pub(super) async fn start(
     }
     faults.at(Phase::Profile).await?;
     faults.at(Phase::Kv).await?;
-    log_cache(log, options, &settings, &plan);
-    let engine =
-        Engine::new(settings.clone()).map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
-    let step_time = StepTime::new(&model, options.device, &settings)
-        .map_err(|error| Refusal::engine(version, &format!("KeyError: '{error}'")))?;
+    for number in 0..count {
+        let log = if count > 1 { &log.of_engine(number) } else { log };
+        log_cache(log, options, &settings, &plan);
+    }
+    let (engines, step_time) = build(options, &model, &effective, &settings)?;
     faults.at(Phase::Graphs).await?;
     until(1.0).await;
     let socket = match socket {
@@ -137,7 +141,7 @@ pub(super) async fn start(
         let unit = if since(32) { "s" } else { "seconds" };
         log.core("core.py", format_args!("init engine (profile, create kv cache, warmup model) took {took:.2} {unit}"));
     }
-    Ok(Started { model, settings, plan, engine, step_time, socket, utilization: effective.gpu_memory_utilization })
+    Ok(Started { model, settings, plan, engines, step_time, socket, utilization: effective.gpu_memory_utilization })
 }
 
 fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPlan) {
@@ -168,21 +172,35 @@ fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPla
     }
 }
 
-/// One device is simulated.
-fn check_devices(effective: &Effective, version: EngineVersion, device: Device) -> Result<(), Refusal> {
-    let workers = effective.tensor_parallel_size.saturating_mul(effective.pipeline_parallel_size);
-    if workers <= 1 || device == Device::Cpu {
-        return Ok(());
-    }
-    let message = if version >= EngineVersion::new(0, 20, 0) {
-        format!("World size ({workers}) is larger than the number of available GPUs (1) in this node.")
-    } else if version >= EngineVersion::new(0, 12, 0) {
-        format!("Tensor parallel size ({workers}) cannot be larger than the number of available GPUs (1).")
-    } else {
-        "Unable to load Ray which is required for multi-node inference, please install Ray with `pip install ray`."
-            .to_owned()
+/// How many engines serve at once, each on devices of its own. The old engine has no replicas.
+fn engines(config: &Config, effective: &Effective) -> usize {
+    let asked = config.get_i64("data-parallel-size").and_then(|engines| usize::try_from(engines).ok());
+    let alone = effective.v0 || config.get("data-parallel-rank").is_some();
+    asked.filter(|_| !alone).unwrap_or(1).clamp(1, MOST_ENGINES)
+}
+
+/// The schedulers, and how long their steps take.
+pub(super) fn build(
+    options: &Options,
+    model: &ModelShape,
+    effective: &Effective,
+    settings: &Settings,
+) -> Result<(Vec<Engine>, StepTime), Refusal> {
+    let version = options.version;
+    let seeded = |number: u64| {
+        let speculation = settings.scheduling.speculation;
+        let speculation = speculation.map(|of| Speculation { seed: options.seed.wrapping_add(number), ..of });
+        let scheduling = Scheduling { speculation, ..settings.scheduling.clone() };
+        Engine::new(Settings { scheduling, ..settings.clone() })
     };
-    Err(Refusal::value(version, "ParallelConfig", &message))
+    let engines = (0..).take(engines(&options.config, effective)).map(seeded).collect::<Result<Vec<_>, _>>();
+    let engines = engines.map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
+    let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+    let parallel =
+        Parallel { tensor: narrow(effective.tensor_parallel_size), pipeline: narrow(effective.pipeline_parallel_size) };
+    let step_time = StepTime::on_several(model, options.device, settings, parallel)
+        .map_err(|error| Refusal::engine(version, &format!("KeyError: '{error}'")))?;
+    Ok((engines, step_time))
 }
 
 /// Reserves the address without listening: until the engine is ready, connections are refused.

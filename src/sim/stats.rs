@@ -1,13 +1,10 @@
 //! The line about throughput and queues that the engine logs from time to time while it has work.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::log::Log;
 use super::metrics::Report;
 use crate::facts::EngineVersion;
-use crate::twin::Counters;
 
 #[derive(Debug)]
 pub(super) struct StatsLine {
@@ -15,34 +12,57 @@ pub(super) struct StatsLine {
     version: EngineVersion,
     cpu: bool,
     enabled: bool,
-    last: Counters,
+    /// Of each engine.
+    last: Vec<Report>,
     written: Instant,
+    late: u64,
 }
 
 impl StatsLine {
     pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
     pub(super) fn new(log: Log, version: EngineVersion, cpu: bool, enabled: bool) -> Self {
-        Self { log, version, cpu, enabled, last: Counters::default(), written: Instant::now() }
+        Self { log, version, cpu, enabled, last: Vec::new(), written: Instant::now(), late: 0 }
     }
 
-    /// Writes the line unless the engine was idle since the last one.
-    pub(super) fn write(&mut self, report: &Report) {
-        let now = report.counters;
+    /// Writes a line for each engine that was not idle since the last one. `late`: steps that the simulation itself has
+    /// ended late by more than their own length.
+    pub(super) fn write<'a>(&mut self, reports: impl Iterator<Item = &'a Report>, late: u64) {
         let passed = self.written.elapsed().as_secs_f64().max(1e-9);
+        self.written = Instant::now();
+        for (at, report) in reports.enumerate() {
+            if self.last.len() <= at {
+                self.last.push(Report::default());
+            }
+            let last = std::mem::replace(&mut self.last[at], report.clone());
+            if self.enabled && report.counters.steps > last.counters.steps {
+                self.line(at, report, &last, passed);
+            }
+        }
+        let behind = late - std::mem::replace(&mut self.late, late);
+        if behind > 0 {
+            let what = format_args!(
+                "The simulation does not keep its schedule: {behind} steps ended late by more than their length."
+            );
+            self.log.warning("engine.py", what);
+        }
+    }
+
+    /// A line about the simulation itself.
+    pub(super) fn warn(&self, what: &str) {
+        self.log.warning("engine.py", what);
+    }
+
+    fn line(&self, at: usize, report: &Report, last: &Report, passed: f64) {
+        let (now, before) = (&report.counters, &last.counters);
         let rate = |now: u64, before: u64| {
             #[expect(clippy::cast_precision_loss, reason = "printed with one decimal")]
             let tokens = (now - before) as f64;
             tokens / passed
         };
-        let prompt = rate(now.prompt_tokens, self.last.prompt_tokens);
-        let generated = rate(now.generated_tokens, self.last.generated_tokens);
-        let preempted = now.told_preemptions - self.last.told_preemptions;
-        let idle = now.steps == self.last.steps;
-        (self.last, self.written) = (now, Instant::now());
-        if idle || !self.enabled {
-            return;
-        }
+        let prompt = rate(now.prompt_tokens, before.prompt_tokens);
+        let generated = rate(now.generated_tokens, before.generated_tokens);
+        let preempted = now.told_preemptions - before.told_preemptions;
         let usage = 100.0 * report.kv_usage;
         let throughput = format!(
             "Avg prompt throughput: {prompt:.1} tokens/s, Avg generation throughput: {generated:.1} tokens/s, \
@@ -68,8 +88,37 @@ impl StatsLine {
         self.log.api(
             "loggers.py",
             format_args!(
-                "Engine 000: {throughput}, Waiting: {waiting} reqs{preemptions}, {device} KV cache usage: \
+                "Engine {at:03}: {throughput}, Waiting: {waiting} reqs{preemptions}, {device} KV cache usage: \
                  {usage:.1}%, Prefix cache hit rate: {hits:.1}%"
+            ),
+        );
+        self.speculation(report, last, passed);
+    }
+
+    /// `SpecDecodingLogging.log` of `v1/spec_decode/metrics.py`.
+    #[expect(clippy::cast_precision_loss, reason = "ratios for display")]
+    fn speculation(&self, report: &Report, last: &Report, passed: f64) {
+        let (now, before) = (&report.counters, &last.counters);
+        let drafts = now.drafts - before.drafts;
+        if drafts == 0 {
+            return;
+        }
+        let drafted = now.draft_tokens - before.draft_tokens;
+        let accepted = now.accepted_tokens - before.accepted_tokens;
+        let before_at = last.accepted_at.iter().copied().chain(std::iter::repeat(0));
+        let rates = report.accepted_at.iter().zip(before_at);
+        let rates = rates.map(|(now, before)| format!("{:.3}", (now - before) as f64 / drafts as f64));
+        let rates = rates.collect::<Vec<_>>().join(", ");
+        self.log.api(
+            "metrics.py",
+            format_args!(
+                "SpecDecoding metrics: Mean acceptance length: {:.2}, Accepted throughput: {:.2} tokens/s, Drafted \
+                 throughput: {:.2} tokens/s, Accepted: {accepted} tokens, Drafted: {drafted} tokens, Per-position \
+                 acceptance rate: {rates}, Avg Draft acceptance rate: {:.1}%",
+                1.0 + accepted as f64 / drafts as f64,
+                accepted as f64 / passed,
+                drafted as f64 / passed,
+                100.0 * accepted as f64 / drafted as f64,
             ),
         );
     }
@@ -93,15 +142,36 @@ mod tests {
         let (version, capture) = (version.parse().unwrap(), Capture::default());
         let log = Log::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
         let mut stats = StatsLine::new(log, version, cpu, true);
-        stats.write(&Report::of(&engine));
+        stats.write([Report::of(&engine)].iter(), 0);
         assert_eq!(capture.text(), "", "idle");
         for id in 0..2 {
             engine.add(RequestId(id), &[1; 16], 4, Duration::ZERO).unwrap();
         }
         let batch = engine.step(Duration::ZERO).unwrap();
         engine.finish(&batch);
-        stats.write(&Report::of(&engine));
+        stats.write([Report::of(&engine)].iter(), 0);
         capture.text()
+    }
+
+    #[test]
+    fn each_engine_has_its_line_and_speculation_another() {
+        let (version, capture) = ("0.32.0".parse().unwrap(), Capture::default());
+        let log = Log::new(version, Box::new(capture.clone()), Box::new(capture.clone()));
+        let mut stats = StatsLine::new(log, version, false, true);
+        let mut reports = vec![Report::default(); 2];
+        reports[1].counters.steps = 8;
+        reports[1].accepted_at = vec![3, 1];
+        let counters = &mut reports[1].counters;
+        (counters.drafts, counters.draft_tokens, counters.accepted_tokens) = (4, 8, 4);
+        stats.write(reports.iter(), 0);
+        let text = capture.text();
+        assert!(text.contains("Engine 001: Avg prompt") && !text.contains("Engine 000:"), "{text}");
+        assert!(text.contains("SpecDecoding metrics: Mean acceptance length: 2.00, Accepted throughput: "), "{text}");
+        let end = "Accepted: 4 tokens, Drafted: 8 tokens, Per-position acceptance rate: 0.750, 0.250, Avg Draft acceptance \
+                   rate: 50.0%\n";
+        assert!(text.ends_with(end), "{text}");
+        stats.write(reports.iter(), 5);
+        assert!(capture.text().ends_with("5 steps ended late by more than their length.\n"), "{}", capture.text());
     }
 
     #[test]

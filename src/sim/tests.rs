@@ -43,7 +43,7 @@ pub(super) struct Server {
 }
 
 /// A small model, so that steps are short.
-fn write_model(directory: &Path) {
+pub(super) fn write_model(directory: &Path) {
     let config = json!({
         "architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
         "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 1000,
@@ -100,8 +100,19 @@ impl Server {
         self.client.get(self.url(path)).send().await.ok()?.text().await.ok()
     }
 
-    async fn post(&self, path: &str, ask: Json) -> (u16, String) {
-        let reply = self.client.post(self.url(path)).json(&ask).send().await.unwrap();
+    /// The head of the reply has come.
+    pub(super) async fn begin(&self, path: &str, ask: Json) -> reqwest::Response {
+        self.client.post(self.url(path)).json(&ask).send().await.unwrap()
+    }
+
+    /// Ends it in order.
+    pub(super) async fn end(self) {
+        self.stop.send(15).unwrap();
+        self.ended.await.unwrap().unwrap();
+    }
+
+    pub(super) async fn post(&self, path: &str, ask: Json) -> (u16, String) {
+        let reply = self.begin(path, ask).await;
         (reply.status().as_u16(), reply.text().await.unwrap())
     }
 
@@ -114,14 +125,14 @@ impl Server {
     }
 
     /// The events' data, in order.
-    async fn stream(&self, ask: Json) -> Vec<String> {
+    pub(super) async fn stream(&self, ask: Json) -> Vec<String> {
         let (status, text) = self.complete(ask).await;
         assert_eq!(status, 200, "{text}");
         events(&text)
     }
 
     /// The value of the only series of this name.
-    async fn metric(&self, name: &str) -> f64 {
+    pub(super) async fn metric(&self, name: &str) -> f64 {
         let page = self.get("/metrics").await.unwrap();
         let line = page.lines().find(|line| line.starts_with(&format!("vllm:{name}{{"))).unwrap_or_else(|| {
             panic!("{name} is not in {page}");
@@ -322,6 +333,8 @@ async fn configurations_that_vllm_refuses_are_refused_in_its_words() {
         ("--gpu-memory-utilization 0.999", "on startup is less than desired GPU memory utilization (0.999, 79.11 GiB)"),
         ("--block-size 8", "No common block size for 8 (FLASH_ATTN: [MultipleOf(16)])"),
         ("--tensor-parallel-size 2", "World size (2) is larger than the number of available GPUs (1)"),
+        ("--sim-devices 2 -tp 2 -pp 2", "World size (4) is larger than the number of available GPUs (2)"),
+        ("--sim-devices 2 --data-parallel-size 4", "DP adjusted local rank 3 is out of bounds: 4 engines of 1 workers"),
         ("--sim-device cpu --tensor-parallel-size 3", "1 validation error for VllmConfig\n  Value error, Total number"),
         ("--sim-vllm-version 0.8.5 --block-size 8", "ValueError: Block size must be a multiple of 16"),
         ("--sim-vllm-version 0.8.5 --max-num-seqs 0", "EngineCore failed to start.\nTraceback"),

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::ask::{AddError, Ask};
-use super::batch::Work;
 use super::engine::{Engine, Event};
+use super::fleet::Fleet;
 use super::frontend::Desk;
-use super::replica::{Balancer, Flight, Replica};
+use super::replica::Seen;
 use super::sequence::RequestId;
-use super::source::{Arrival, Arrivals, Asked, Source, User, Users};
+use super::source::{Arrival, Arrivals, Asked, Next, Source, Users};
 use super::step_time::StepTime;
 use crate::workload::Workload;
 
@@ -45,20 +45,6 @@ impl Reply {
     pub fn output_len(&self) -> u64 {
         self.tokens.into()
     }
-}
-
-/// One step, as it was scheduled.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
-    pub replica: usize,
-    /// When the device begins with it, and when its tokens are there.
-    pub start: Duration,
-    pub end: Duration,
-    pub running: usize,
-    pub waiting: usize,
-    /// Share of the cache's blocks in use, 0 to 1.
-    pub kv_usage: f64,
-    pub work: Work,
 }
 
 /// Sees a load go by.
@@ -121,53 +107,48 @@ impl Drive<'_> {
         self.run(&mut Arrivals::new(arrivals), observer)
     }
 
-    pub(super) fn run(&mut self, source: &mut dyn Source, observer: &mut dyn Observer) -> Result<(), AddError> {
+    /// Whatever a source asks, until it has nothing more and all replies have ended, or until the observer has seen enough.
+    ///
+    /// # Errors
+    /// When one of the requests cannot be served with these settings.
+    pub fn run<S: Source>(&mut self, source: &mut S, observer: &mut dyn Observer) -> Result<(), AddError> {
         let step_time = self.step_time;
-        let mut replicas: Vec<_> = self.engines.iter_mut().map(Replica::new).collect();
-        if replicas.is_empty() {
+        let mut fleet = Fleet::new(self.engines.iter_mut());
+        if fleet.is_empty() {
             return Ok(());
         }
-        let mut balancer = Balancer::new(replicas.len());
         let mut desk = Desk::new(step_time.frontend());
         let mut received = VecDeque::new();
         let mut open = Open::default();
-        let mut events = Vec::new();
         let mut now = Duration::ZERO;
         loop {
-            while source.due().is_some_and(|due| due <= now) {
-                let Some(asked) = source.ask() else { break };
-                received.push_back((desk.receive(asked.arrival.at, asked.prompt_len()), asked));
-            }
+            let due = loop {
+                match source.next(now) {
+                    Next::Ask(asked) => {
+                        received.push_back((desk.receive(asked.arrival.at, asked.prompt_len()), asked));
+                    }
+                    Next::At(at) => break Some(at),
+                    Next::Wait => break None,
+                }
+            };
             while let Some((_, asked)) = received.pop_front_if(|(known, _)| *known <= now) {
-                let at = balancer.choose();
-                open.ask(asked, at, now, replicas[at].engine)?;
-                replicas[at].wake();
+                open.ask(asked, now, &mut fleet)?;
             }
-            for (at, replica) in replicas.iter_mut().enumerate() {
-                let time = |work: &Work| step_time.of(work);
-                replica.fill(now, time, |engine, flight| observer.step(&seen(at, engine, flight)));
-            }
-            let ends = replicas.iter().filter_map(Replica::due).min();
+            fleet.fill(now, |work| step_time.of(work), |flight| observer.step(&flight.seen));
             let known = received.front().map(|(known, _)| *known);
-            let next = [ends, known, source.due()].into_iter().flatten().min();
+            let next = [fleet.due(), known, due].into_iter().flatten().min();
             let Some(next) = next.filter(|_| !observer.is_done()) else { return Ok(()) };
             now = now.max(next);
-            balancer.publish(now, &replicas);
-            for (at, replica) in replicas.iter_mut().enumerate() {
-                while let Some(flight) = replica.ended(now) {
-                    replica.engine.finish_into(&flight.batch, &mut events);
-                    replica.report();
-                    desk.take(now);
-                    for event in events.iter().filter(|event| event.sent > 0) {
-                        let delivered = desk.write();
-                        if let Some((reply, user)) = open.see(event, delivered) {
-                            balancer.ended(at);
-                            observer.reply(reply);
-                            source.answered(user, delivered);
-                        }
+            fleet.ended(now, |_, _, events| {
+                desk.take(now);
+                for event in events.iter().filter(|event| event.sent > 0) {
+                    let delivered = desk.write();
+                    if let Some((reply, user)) = open.see(event, delivered) {
+                        source.answered(user, &reply, delivered);
+                        observer.reply(reply);
                     }
                 }
-            }
+            });
         }
     }
 }
@@ -190,34 +171,28 @@ pub fn drive(
     Ok(replies)
 }
 
-fn seen(replica: usize, engine: &Engine, flight: &Flight) -> Seen {
-    Seen {
-        replica,
-        start: flight.start,
-        end: flight.end,
-        running: engine.running(),
-        waiting: engine.waiting(),
-        kv_usage: engine.kv_usage(),
-        work: flight.batch.work,
-    }
-}
-
 /// The requests under way; a request's id is its place here.
-#[derive(Debug, Default)]
-struct Open {
-    requests: Vec<Option<Request>>,
+#[derive(Debug)]
+struct Open<U> {
+    requests: Vec<Option<Request<U>>>,
     vacant: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct Request<U> {
     reply: Reply,
     last: Duration,
-    user: Option<User>,
+    user: U,
 }
 
-impl Open {
-    fn ask(&mut self, asked: Asked, replica: usize, now: Duration, engine: &mut Engine) -> Result<(), AddError> {
+impl<U> Default for Open<U> {
+    fn default() -> Self {
+        Self { requests: Vec::new(), vacant: Vec::new() }
+    }
+}
+
+impl<U> Open<U> {
+    fn ask(&mut self, asked: Asked<U>, now: Duration, fleet: &mut Fleet<&mut Engine>) -> Result<(), AddError> {
         let prompt_len = asked.prompt_len();
         let Asked { arrival, index, turn, user } = asked;
         let place = self.vacant.pop().unwrap_or(self.requests.len());
@@ -228,7 +203,7 @@ impl Open {
             most_output: None,
             priority: arrival.priority,
         };
-        engine.enqueue(&ask, now)?;
+        let replica = fleet.ask(&ask, now)?;
         let (asked, ttft, gaps) = (arrival.at, Duration::ZERO, Vec::new());
         let reply = Reply { index, turn, replica, asked, ttft, gaps, prompt_len, tokens: 0 };
         let request = Some(Request { reply, last: asked, user });
@@ -240,7 +215,7 @@ impl Open {
     }
 
     /// Notes what the client has got; the whole reply after the last token.
-    fn see(&mut self, event: &Event, now: Duration) -> Option<(Reply, Option<User>)> {
+    fn see(&mut self, event: &Event, now: Duration) -> Option<(Reply, U)> {
         let place = usize::try_from(event.id.0).ok()?;
         let request = self.requests.get_mut(place)?.as_mut()?;
         let gap = now.saturating_sub(request.last);

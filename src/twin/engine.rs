@@ -45,11 +45,25 @@ pub struct Counters {
     /// Prompt tokens looked up when a request was first admitted.
     pub prefix_queries: u64,
     pub generated_tokens: u64,
-    /// Drafts that were verified.
+    /// Times that drafts of a request were verified, and how many those were.
+    pub drafts: u64,
     pub draft_tokens: u64,
     pub accepted_tokens: u64,
     pub finished: u64,
     pub aborted: u64,
+}
+
+/// What keeps the first of those who wait out of the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// As many requests run as may (`max-num-seqs`).
+    Sequences,
+    /// Too few blocks of the cache are free, or somebody has just been preempted for want of them.
+    Blocks,
+    /// The step's tokens are used up (`max-num-batched-tokens`).
+    Budget,
+    /// V0 lets decodes go first for a while (`scheduler-delay-factor`), or a token of its own is still to come.
+    Turn,
 }
 
 /// The scheduler and the paged cache, without a clock and without a device.
@@ -71,7 +85,11 @@ pub struct Engine {
     /// Steps that have not ended.
     pub(super) under_way: usize,
     pub(super) counters: Counters,
+    /// By their place among the drafts of a request and step.
+    pub(super) accepted_at: Vec<u64>,
     pub(super) delay: Delay,
+    /// Found by the last step.
+    pub(super) wait: Option<Wait>,
     /// Of an admission, kept for its memory.
     found: Vec<BlockId>,
 }
@@ -81,6 +99,7 @@ impl Engine {
     /// When some request within `max_model_len` could never run with these settings.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.check()?;
+        let drafts = settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens as usize);
         let order = if settings.policy == Policy::V0 { Order::Arrival } else { settings.scheduling.order };
         Ok(Self {
             pool: BlockPool::new(settings.num_blocks),
@@ -95,7 +114,9 @@ impl Engine {
             round: 0,
             under_way: 0,
             counters: Counters::default(),
+            accepted_at: vec![0; drafts],
             delay: Delay::default(),
+            wait: None,
             found: Vec::new(),
         })
     }
@@ -169,6 +190,7 @@ impl Engine {
         }
         loop {
             self.round += 1;
+            self.wait = None;
             let before = self.counters.preemptions;
             let batch = match self.settings.policy {
                 Policy::V1 => self.step_v1(),
@@ -228,6 +250,12 @@ impl Engine {
         self.counters
     }
 
+    /// Accepted drafts, by their place among those of a request and step; empty without speculation.
+    #[must_use]
+    pub fn accepted_at(&self) -> &[u64] {
+        &self.accepted_at
+    }
+
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.len() - self.gone
@@ -242,6 +270,12 @@ impl Engine {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Why the first of those who wait was not let in by the last step; `None` when nobody waits.
+    #[must_use]
+    pub fn why_waiting(&self) -> Option<Wait> {
+        self.wait.filter(|_| self.waiting() > 0)
     }
 
     /// Share of the blocks that are in use, 0 to 1.

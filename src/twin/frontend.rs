@@ -26,29 +26,29 @@ impl Frontend {
 
 /// One such process at work.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(crate) struct Desk {
     costs: Frontend,
     free: Duration,
 }
 
 impl Desk {
-    pub(super) fn new(costs: Frontend) -> Self {
+    pub(crate) fn new(costs: Frontend) -> Self {
         Self { costs, free: Duration::ZERO }
     }
 
     /// A request that comes at `at`: when the engine has it.
-    pub(super) fn receive(&mut self, at: Duration, prompt_len: u32) -> Duration {
+    pub(crate) fn receive(&mut self, at: Duration, prompt_len: u32) -> Duration {
         self.free = self.free.max(at) + self.costs.request(prompt_len);
         self.free
     }
 
     /// The output of a step that ended at `at`; each token of it is then [written](Self::write).
-    pub(super) fn take(&mut self, at: Duration) {
+    pub(crate) fn take(&mut self, at: Duration) {
         self.free = self.free.max(at) + seconds(self.costs.step_s);
     }
 
     /// The next token: when the client has it.
-    pub(super) fn write(&mut self) -> Duration {
+    pub(crate) fn write(&mut self) -> Duration {
         self.free += seconds(self.costs.stream_s);
         self.free
     }

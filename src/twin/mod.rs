@@ -11,6 +11,7 @@ mod drive;
 #[cfg(test)]
 mod drive_tests;
 mod engine;
+mod fleet;
 mod frontend;
 mod memory;
 mod output;
@@ -40,14 +41,18 @@ pub use calibrate::{
     CalibrateError, Calibration, Load, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
 };
 pub use device::DevicePreset;
-pub use drive::{Drive, Observer, Reply, Seen, drive};
-pub use engine::{Counters, Engine, Event};
+pub use drive::{Drive, Observer, Reply, drive};
+pub use engine::{Counters, Engine, Event, Wait};
+pub(crate) use fleet::Fleet;
+pub(crate) use frontend::Desk;
 pub use frontend::Frontend;
 pub use memory::{MemoryPlan, kv_blocks};
 pub use profile::{LayerProfile, ProfileError};
+pub(crate) use replica::Flight;
+pub use replica::Seen;
 pub use sequence::RequestId;
 pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
-pub use source::{Arrival, tokens};
+pub use source::{Arrival, Asked, Next, Source, tokens};
 pub use startup::{Forecast, Part, Start, StartupModel, Warm};
 pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
 

@@ -39,6 +39,8 @@ impl Engine {
             let drafts = if item.padded { 0 } else { item.drafts };
             let accepted = speculation.map_or(0, |speculation| accepted(&speculation, sequence, drafts));
             if item.drafts > 0 {
+                self.counters.drafts += 1;
+                self.accepted_at.iter_mut().take(accepted as usize).for_each(|count| *count += 1);
                 self.counters.draft_tokens += u64::from(item.drafts);
                 self.counters.accepted_tokens += u64::from(accepted);
                 if !stale {

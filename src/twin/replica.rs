@@ -1,10 +1,27 @@
 //! One engine on its devices in virtual time, and the choice between several of them.
 
+use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::batch::{Batch, Work};
-use super::engine::Engine;
+use super::engine::{Engine, Wait};
+
+/// One step, as it was scheduled.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    pub replica: usize,
+    /// When the device begins with it, and when its tokens are there.
+    pub start: Duration,
+    pub end: Duration,
+    pub running: usize,
+    pub waiting: usize,
+    /// Share of the cache's blocks in use, 0 to 1.
+    pub kv_usage: f64,
+    /// Why those who wait were not let in.
+    pub wait: Option<Wait>,
+    pub work: Work,
+}
 
 /// What the front end knows of one engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,16 +40,17 @@ impl Load {
 
 /// A step under way.
 #[derive(Debug)]
-pub(super) struct Flight {
-    pub(super) batch: Batch,
-    pub(super) start: Duration,
-    pub(super) end: Duration,
+pub(crate) struct Flight {
+    pub(crate) batch: Batch,
+    pub(crate) seen: Seen,
 }
 
-/// An engine and the steps that its devices compute.
+/// An engine, owned or borrowed, and the steps that its devices compute.
 #[derive(Debug)]
-pub(super) struct Replica<'a> {
-    pub(super) engine: &'a mut Engine,
+pub(super) struct Replica<E> {
+    pub(super) engine: E,
+    /// Its place among its like.
+    pub(super) index: usize,
     flights: VecDeque<Flight>,
     /// When the first stage of the pipeline is free.
     free: Duration,
@@ -44,15 +62,24 @@ pub(super) struct Replica<'a> {
     ready: bool,
 }
 
-impl<'a> Replica<'a> {
-    pub(super) fn new(engine: &'a mut Engine) -> Self {
-        let reported = Load::of(engine);
-        Self { engine, flights: VecDeque::new(), free: Duration::ZERO, end: Duration::ZERO, reported, ready: true }
+impl<E: BorrowMut<Engine>> Replica<E> {
+    pub(super) fn new(engine: E) -> Self {
+        let reported = Load::of(engine.borrow());
+        let (free, end) = (Duration::ZERO, Duration::ZERO);
+        Self { engine, index: 0, flights: VecDeque::new(), free, end, reported, ready: true }
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        self.engine.borrow()
+    }
+
+    pub(super) fn engine_mut(&mut self) -> &mut Engine {
+        self.engine.borrow_mut()
     }
 
     /// When the oldest step under way ends.
     pub(super) fn due(&self) -> Option<Duration> {
-        self.flights.iter().find(|flight| !flight.batch.items.is_empty()).map(|flight| flight.end)
+        self.flights.iter().find(|flight| !flight.batch.items.is_empty()).map(|flight| flight.seen.end)
     }
 
     /// Schedules steps until as many are under way as may be, or until there is nothing more to schedule: then the engine
@@ -60,10 +87,10 @@ impl<'a> Replica<'a> {
     pub(super) fn fill(
         &mut self,
         now: Duration,
-        time: impl Fn(&Work) -> Duration,
-        mut seen: impl FnMut(&Engine, &Flight),
+        mut time: impl FnMut(&Work) -> Duration,
+        mut scheduled: impl FnMut(&Engine, &Flight),
     ) {
-        let scheduling = &self.engine.settings().scheduling;
+        let scheduling = &self.engine().settings().scheduling;
         let (most, stages) = (scheduling.concurrent_steps(), scheduling.pipeline_stages);
         if !std::mem::take(&mut self.ready) {
             return;
@@ -72,20 +99,21 @@ impl<'a> Replica<'a> {
         let mut empty = 0;
         while empty <= 2 * most {
             while self.flights.len() < most {
-                if let Some(batch) = self.engine.step(now) {
+                if let Some(batch) = self.engine_mut().step(now) {
                     let time = time(&batch.work);
                     // Stages take turns, each with its share of the step.
                     let share = time / stages;
                     let start = now.max(self.free);
                     self.free = start + share;
                     self.end = (start + time).max(self.end + share);
-                    let flight = Flight { batch, start, end: self.end };
-                    seen(self.engine, &flight);
+                    let flight = Flight { seen: self.seen(start, batch.work), batch };
+                    scheduled(self.engine(), &flight);
                     self.flights.push_back(flight);
-                } else if stages > 1 && !self.engine.is_idle() {
+                } else if stages > 1 && !self.engine().is_idle() {
                     // It has its place in the pipeline all the same, and a request's next turn comes a place later.
-                    let end = self.flights.back().map_or(now, |flight| flight.end);
-                    self.flights.push_back(Flight { batch: Batch::default(), start: end, end });
+                    let end = self.flights.back().map_or(now, |flight| flight.seen.end);
+                    let seen = Seen { replica: self.index, start: end, end, ..Seen::default() };
+                    self.flights.push_back(Flight { batch: Batch::default(), seen });
                 } else {
                     return;
                 }
@@ -95,6 +123,12 @@ impl<'a> Replica<'a> {
             }
             empty += 1;
         }
+    }
+
+    fn seen(&self, start: Duration, work: Work) -> Seen {
+        let Load { waiting, running, kv_usage } = Load::of(self.engine());
+        let wait = self.engine().why_waiting();
+        Seen { replica: self.index, start, end: self.end, running, waiting, kv_usage, wait, work }
     }
 
     /// Takes empty steps from the head, which take no time. Whether there was one.
@@ -112,13 +146,13 @@ impl<'a> Replica<'a> {
     /// Takes the oldest step where it has ended.
     pub(super) fn ended(&mut self, now: Duration) -> Option<Flight> {
         self.drop_empty();
-        self.flights.pop_front_if(|flight| flight.end <= now)
+        self.flights.pop_front_if(|flight| flight.seen.end <= now)
     }
 
     /// After the end of a step.
     pub(super) fn report(&mut self) {
         self.ready = true;
-        self.reported = Load::of(self.engine);
+        self.reported = Load::of(self.engine());
     }
 }
 
@@ -141,7 +175,7 @@ impl Balancer {
     }
 
     /// Takes over what the engines had last reported when the period ended, if it ended before `now`.
-    pub(super) fn publish(&mut self, now: Duration, replicas: &[Replica<'_>]) {
+    pub(super) fn publish<E>(&mut self, now: Duration, replicas: &[Replica<E>]) {
         if now < self.next || replicas.len() < 2 {
             return;
         }

@@ -4,7 +4,7 @@
 //! `v1/core/kv_cache_manager.py`, for text models with one kind of attention and without connectors to other caches.
 
 use super::batch::Batch;
-use super::engine::Engine;
+use super::engine::{Engine, Wait};
 use super::settings::Order;
 
 /// What is left of a step.
@@ -64,6 +64,8 @@ impl Engine {
             let watermark = (scheduling.watermark * blocks) as usize;
             let admission = Admission { watermark, whole: scheduling.reserve_full_isl };
             self.admit(&mut batch, &mut budget, admission);
+        } else {
+            self.wait = Some(Wait::Blocks);
         }
         batch
     }
@@ -197,8 +199,24 @@ impl Engine {
                 break;
             }
         }
+        self.wait = Some(self.obstacle(budget, !skipped.is_empty()));
         for slot in skipped.into_iter().rev() {
             self.waiting.push_front(slot, &mut self.sequences);
+        }
+    }
+
+    /// What has ended an admission, as far as somebody still waits.
+    fn obstacle(&mut self, budget: &Budget, skipped: bool) -> Wait {
+        if self.running.len() >= self.settings.most_running() {
+            return Wait::Sequences;
+        }
+        let Some(slot) = self.waiting.first(&self.sequences) else { return Wait::Turn };
+        let unsplit = || !self.settings.chunked_prefill && self.sequences[slot].len() > budget.room();
+        match budget.room() {
+            0 => Wait::Budget,
+            _ if skipped => Wait::Turn,
+            _ if unsplit() => Wait::Budget,
+            _ => Wait::Blocks,
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::replica::Replica;
 use super::tests::{STEP, pairs, settings};
-use super::{Ask, Engine, Event, Order, RequestId, Scheduling, Settings, Speculation, Tokens};
+use super::{Ask, Engine, Event, Order, Policy, RequestId, Scheduling, Settings, Speculation, Tokens, Wait};
 
 /// Prompt length, output length, step before which it arrives, priority.
 type Request = (u32, u32, u32, i32);
@@ -267,4 +267,40 @@ fn aborts_are_forgotten_at_once_wherever_the_request_is() {
     assert_eq!(pairs(&second), [(1, 1), (3, 4)]);
     assert_eq!(engine.finish(&first).iter().map(|event| event.id.0).collect::<Vec<_>>(), [1]);
     assert_eq!(engine.finish(&second).iter().map(|event| event.id.0).collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
+fn what_keeps_the_first_of_the_queue_out_is_said_until_nobody_waits() {
+    let waits = |settings: Settings, requests: &[Request]| {
+        let mut engine = Engine::new(settings).unwrap();
+        for (id, request) in (0..).zip(requests) {
+            engine.enqueue(&ask(id, *request), Duration::ZERO).unwrap();
+        }
+        let mut waits = Vec::new();
+        while let Some(batch) = engine.step(STEP * u32::try_from(waits.len()).unwrap()) {
+            waits.push(engine.why_waiting());
+            engine.finish(&batch);
+        }
+        waits.dedup();
+        waits
+    };
+    let some = |wait| vec![Some(wait), None];
+    let plain = || with(Scheduling::default());
+    assert_eq!(waits(plain(), &[(4, 2, 0, 0)]), [None]);
+    let one = Settings { max_num_seqs: 1, ..plain() };
+    assert_eq!(waits(one, &[(4, 2, 0, 0), (4, 2, 0, 0)]), some(Wait::Sequences));
+    // A budget of 16: the second prompt has no token of the first step.
+    assert_eq!(waits(plain(), &[(16, 3, 0, 0), (4, 2, 0, 0)]), some(Wait::Budget));
+    // Four blocks, three of them taken by the first.
+    let tight = || tight(4, Scheduling::default());
+    assert_eq!(waits(tight(), &[(10, 4, 0, 0), (6, 2, 0, 0)]), some(Wait::Blocks));
+    // Both fit, and then one has to give way.
+    assert_eq!(waits(tight(), &[(7, 6, 0, 0), (7, 6, 0, 0)]), [None, Some(Wait::Blocks), None]);
+    // A prompt that may not be cut does not fit beside the other.
+    let whole = || Settings { chunked_prefill: false, max_model_len: 16, ..plain() };
+    assert_eq!(waits(whole(), &[(10, 3, 0, 0), (10, 2, 0, 0)]), some(Wait::Budget));
+    // V0 lets the first one decode until the second has waited for as long as ten prompt steps.
+    let delayed = Settings { policy: Policy::V0, scheduler_delay_factor: 2.0, ..whole() };
+    let delayed = waits(delayed, &[(10, 6, 0, 0), (10, 2, 0, 0)]);
+    assert_eq!(delayed[..2], [Some(Wait::Budget), Some(Wait::Turn)], "{delayed:?}");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::batch::Batch;
-use super::engine::Engine;
+use super::engine::{Engine, Wait};
 use super::schedule::{Admission, Budget};
 
 /// Share of the blocks that admissions leave unused, so that decodes do not run short at once.
@@ -27,6 +27,7 @@ impl Engine {
         let mut batch = Batch::default();
         let tokens = self.settings.max_num_batched_tokens;
         let mut budget = Budget { tokens, inputs: tokens, draft_slots: 0, piece: u32::MAX };
+        self.wait = (!admits).then_some(Wait::Turn);
         if self.settings.chunked_prefill {
             if self.run(&mut batch, &mut budget) && admits {
                 self.admit(&mut batch, &mut budget, admission);

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use super::ask::Tokens;
+use super::drive::Reply;
 use crate::workload::{Part, Prompt, Turn, Workload};
 
 /// One request of an open loop.
@@ -21,28 +22,43 @@ pub struct Arrival {
 
 /// A request that is asked now.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) arrival: Arrival,
-    pub(super) index: u64,
-    pub(super) turn: u32,
-    pub(super) user: Option<User>,
+pub struct Asked<U> {
+    pub arrival: Arrival,
+    /// As the [`Reply`] has them.
+    pub index: u64,
+    pub turn: u32,
+    /// What the source wants to have back with the reply.
+    pub user: U,
 }
 
-impl Asked {
+impl<U> Asked<U> {
     pub(super) fn prompt_len(&self) -> u32 {
         u32::try_from(self.arrival.prompt.len()).unwrap_or(u32::MAX)
     }
 }
 
-pub(super) trait Source {
-    /// When the next request is asked; `None` while that waits for a reply, and when there are no more.
-    fn due(&mut self) -> Option<Duration>;
+/// What a source has.
+#[derive(Debug)]
+pub enum Next<U> {
+    /// Its `at` is at most `now`.
+    Ask(Asked<U>),
+    /// Nothing before this instant, which is to come yet, unless a reply ends.
+    At(Duration),
+    /// Nothing unless a reply ends.
+    Wait,
+}
 
-    /// The next request.
-    fn ask(&mut self) -> Option<Asked>;
+/// Where a load's requests come from.
+pub trait Source {
+    /// Whoever asks.
+    type User;
 
-    /// The one who asked has the whole reply.
-    fn answered(&mut self, user: Option<User>, now: Duration);
+    /// What is asked by `now`; called until there is nothing.
+    fn next(&mut self, now: Duration) -> Next<Self::User>;
+
+    /// The one who asked has the whole reply at `now`. It is called when the engine is done with it, so that `now` may be
+    /// to come yet.
+    fn answered(&mut self, user: Self::User, reply: &Reply, now: Duration);
 }
 
 /// An iterator of arrivals, looked at one ahead.
@@ -58,17 +74,17 @@ impl<I: Iterator<Item = Arrival>> Arrivals<I> {
 }
 
 impl<I: Iterator<Item = Arrival>> Source for Arrivals<I> {
-    fn due(&mut self) -> Option<Duration> {
-        self.rest.peek().map(|arrival| arrival.at)
+    type User = ();
+
+    fn next(&mut self, now: Duration) -> Next<()> {
+        if let Some(arrival) = self.rest.next_if(|arrival| arrival.at <= now) {
+            self.index += 1;
+            return Next::Ask(Asked { arrival, index: self.index - 1, turn: 0, user: () });
+        }
+        self.rest.peek().map_or(Next::Wait, |arrival| Next::At(arrival.at))
     }
 
-    fn ask(&mut self) -> Option<Asked> {
-        let arrival = self.rest.next()?;
-        self.index += 1;
-        Some(Asked { arrival, index: self.index - 1, turn: 0, user: None })
-    }
-
-    fn answered(&mut self, _: Option<User>, _: Duration) {}
+    fn answered(&mut self, (): (), _: &Reply, _: Duration) {}
 }
 
 /// Requests in a given order, each asked as soon as one of the users has been answered.
@@ -87,19 +103,23 @@ impl<I: Iterator<Item = Arrival>> Listed<I> {
 }
 
 impl<I: Iterator<Item = Arrival>> Source for Listed<I> {
-    fn due(&mut self) -> Option<Duration> {
-        self.rest.peek()?;
-        self.free.peek().map(|free| free.0)
-    }
+    type User = ();
 
-    fn ask(&mut self) -> Option<Asked> {
-        let request = self.rest.next()?;
-        let Reverse(at) = self.free.pop()?;
+    fn next(&mut self, now: Duration) -> Next<()> {
+        if self.rest.peek().is_none() {
+            return Next::Wait;
+        }
+        let Some(at) = self.free.peek().map(|free| free.0) else { return Next::Wait };
+        if at > now {
+            return Next::At(at);
+        }
+        self.free.pop();
+        let Some(request) = self.rest.next() else { return Next::Wait };
         self.index += 1;
-        Some(Asked { arrival: Arrival { at, ..request }, index: self.index - 1, turn: 0, user: None })
+        Next::Ask(Asked { arrival: Arrival { at, ..request }, index: self.index - 1, turn: 0, user: () })
     }
 
-    fn answered(&mut self, _: Option<User>, now: Duration) {
+    fn answered(&mut self, (): (), _: &Reply, now: Duration) {
         self.free.push(Reverse(now));
     }
 }
@@ -167,39 +187,41 @@ impl<'a> Users<'a> {
 }
 
 impl Source for Users<'_> {
-    fn due(&mut self) -> Option<Duration> {
-        if self.sent == self.requests {
-            return None;
-        }
-        self.due.peek().map(|due| due.0.at)
-    }
+    type User = User;
 
-    fn ask(&mut self) -> Option<Asked> {
-        let Reverse(Due { at, user, .. }) = self.due.pop()?;
+    fn next(&mut self, now: Duration) -> Next<User> {
+        if self.sent == self.requests {
+            return Next::Wait;
+        }
+        let Some(due) = self.due.peek().map(|due| due.0.at) else { return Next::Wait };
+        if due > now {
+            return Next::At(due);
+        }
+        let Some(Reverse(Due { at, user, .. })) = self.due.pop() else { return Next::Wait };
         let mut user = user.unwrap_or_else(|| {
             let turns = self.workload.session(self.next_session).turns.into_iter();
             self.next_session += 1;
             User { session: self.next_session - 1, turn: 0, turns }
         });
-        let request = user.turns.next()?.request;
+        let Some(request) = user.turns.next().map(|turn| turn.request) else { return Next::Wait };
         self.sent += 1;
         let (index, turn) = (user.session, user.turn);
         user.turn += 1;
         let prompt = Tokens::Ids(tokens(request.prompt).into());
         let arrival = Arrival { at, prompt, output_len: request.output_len, priority: 0 };
-        Some(Asked { arrival, index, turn, user: Some(user) })
+        Next::Ask(Asked { arrival, index, turn, user })
     }
 
-    fn answered(&mut self, user: Option<User>, now: Duration) {
-        let user = user.filter(|user| !user.turns.as_slice().is_empty());
+    fn answered(&mut self, user: User, _: &Reply, now: Duration) {
+        let user = Some(user).filter(|user| !user.turns.as_slice().is_empty());
         let think =
             user.as_ref().and_then(|user| user.turns.as_slice().first()).map_or(Duration::ZERO, |turn| turn.think);
         self.wait(now + think, user);
     }
 }
 
-/// A prompt's tokens. There is no tokenizer: of a text, every four bytes are a token, equal bytes the same one. Images are
-/// none.
+/// The tokens of a prompt. There is no tokenizer: of a text, every four bytes are a token, equal bytes the same one.
+/// Images are none.
 #[must_use]
 pub fn tokens(prompt: Prompt) -> Vec<u32> {
     let of = |text: &str, tokens: &mut Vec<u32>| {

@@ -5,9 +5,10 @@ use crate::support::Workplace;
 #[test]
 fn help_texts_are_as_reviewed() {
     let workplace = Workplace::new();
-    for command in
-        ["", "tune", "check", "bench", "spaces", "studies", "trials", "show", "best", "export", "doctor", "reap", "sim"]
-    {
+    for command in [
+        "", "tune", "check", "bench", "predict", "spaces", "studies", "trials", "show", "best", "export", "doctor",
+        "reap", "sim",
+    ] {
         let arguments: Vec<_> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
         let ended = workplace.run(&arguments);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));

@@ -1,0 +1,409 @@
+//! How well the simulated engine keeps its schedule in real time: when tokens were due, when they left the server, and when
+//! the kernel had them for the client.
+//!
+//! ```text
+//! cargo build --release
+//! cargo run --release --example schedule_benchmark -- --streams 1000 --step-ms 20,50,100
+//! ```
+//!
+//! A run starts `setpoint sim serve` without noise, asks for `--streams` replies at once, and lets the device be as fast
+//! as a step of all streams takes `--step-ms`. The server writes down its schedule (`--sim-schedule`); the client, this
+//! program, has the kernel's stamps of arrival (`SO_TIMESTAMPNS`), so that it need not be quick to read. Steps count in
+//! which all streams get a token. Lateness is against the instant at which the step's tokens are due; of a step it is that
+//! of the engine's thread, of a chunk also what the writes of the chunks before it in the same step take.
+
+use std::collections::HashMap;
+use std::io::{IoSliceMut, Write as _};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use memchr::memmem;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+use serde::Deserialize;
+use setpoint::facts::ModelShape;
+use setpoint::twin::{DevicePreset, Policy, Scheduling, Settings, StepTime, Work};
+use thread_priority::ThreadPriority;
+use thread_priority::unix::{
+    RealtimeThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const DEVICE: &str = "h100";
+const PROMPT_LEN: u32 = 8;
+/// The client reads this often, and sleeps in between: a chunk must not wait until the next is there.
+const READ: Duration = Duration::from_millis(2);
+
+#[derive(Parser)]
+struct Arguments {
+    #[arg(long, default_value_t = 1000)]
+    streams: u32,
+    /// Lengths of a step, in milliseconds of real time.
+    #[arg(long, value_delimiter = ',', default_value = "20,50,100")]
+    step_ms: Vec<f64>,
+    /// Tokens of each stream.
+    #[arg(long, default_value_t = 150)]
+    tokens: u32,
+    /// Runs of each length.
+    #[arg(long, default_value_t = 3)]
+    repeats: u32,
+    /// Further arguments of `sim serve`, separated by spaces.
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    flags: String,
+    /// Default: the one that cargo has built beside this program.
+    #[arg(long)]
+    setpoint: Option<PathBuf>,
+}
+
+/// A line of the server's schedule.
+#[derive(Deserialize)]
+struct Step {
+    due_ns: u64,
+    ended_ns: u64,
+    length_ns: u64,
+    prompt_tokens: u32,
+    sequences: u32,
+    chunks: Vec<(u64, u32, u64, Option<u64>)>,
+}
+
+/// Lateness in microseconds.
+#[derive(Default)]
+struct Late(Vec<f64>);
+
+impl Late {
+    fn add(&mut self, at_ns: u64, due_ns: u64) {
+        let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        #[expect(clippy::cast_precision_loss, reason = "microseconds for display")]
+        self.0.push((signed(at_ns) - signed(due_ns)) as f64 / 1e3);
+    }
+
+    fn quantile(&self, share: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counts"
+        )]
+        let rank = (share * sorted.len() as f64).ceil() as usize;
+        sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts")]
+    fn mean(values: &[f64]) -> f64 {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
+
+    /// By how much the last quarter is later than the first.
+    fn drift(&self) -> f64 {
+        let quarter = self.0.len() / 4;
+        Self::mean(&self.0[self.0.len() - quarter..]) - Self::mean(&self.0[..quarter])
+    }
+
+    /// Median, 99th percentile and maximum.
+    fn summary(&self) -> [f64; 3] {
+        [0.5, 0.99, 1.0].map(|share| self.quantile(share))
+    }
+}
+
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    #[expect(clippy::disallowed_methods, reason = "the benchmark's own server, which is killed on drop")]
+    fn start(program: &Path, arguments: &Arguments, scale: f64, schedule: &Path) -> Result<Self> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b");
+        let mut command = Command::new(program);
+        command.args(["sim", "serve"]).arg(model);
+        command.args(["--served-model-name", "m", "--host", "127.0.0.1", "--port", &port.to_string()]);
+        command.args(["--max-num-seqs", &arguments.streams.to_string(), "--max-num-batched-tokens", "16384"]);
+        command.args(["--max-model-len", "4096", "--no-enable-prefix-caching", "--sim-device", DEVICE]);
+        command.args(["--sim-startup-s", "0.1", "--sim-noise", "0", "--sim-time-scale", &scale.to_string()]);
+        command.arg("--sim-schedule").arg(schedule).args(arguments.flags.split_whitespace());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut server = Self { child, port };
+        let begin = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                return Err(format!("the server ended at once: {status}").into());
+            }
+            if begin.elapsed() > Duration::from_secs(20) {
+                return Err("the server does not listen".into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    /// Seconds of processor time so far.
+    fn cpu_s(&self) -> Result<f64> {
+        let stat = procfs::process::Process::new(i32::try_from(self.child.id())?)?.stat()?;
+        #[expect(clippy::cast_precision_loss, reason = "ticks of a short life")]
+        let ticks = (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64;
+        Ok(ticks)
+    }
+
+    /// Ends it in order, so that its schedule is complete.
+    fn stop(mut self) -> Result<()> {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+struct Stream {
+    socket: TcpStream,
+    /// The number in the reply's id.
+    id: Option<u64>,
+    /// Arrivals of its chunks; `None` where several came in one read, of which only the last is known.
+    arrived: Vec<Option<u64>>,
+    done: bool,
+}
+
+fn nanos(time: TimeSpec) -> u64 {
+    u64::try_from(Duration::from(time).as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Stream {
+    fn open(port: u16, tokens: u32) -> Result<Self> {
+        let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+        setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+        let prompt: Vec<u32> = (0..PROMPT_LEN).collect();
+        let body =
+            format!(r#"{{"model":"m","prompt":{prompt:?},"max_tokens":{tokens},"ignore_eos":true,"stream":true}}"#);
+        let head = format!(
+            "POST /v1/completions HTTP/1.1\r\nhost: m\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        socket.write_all((head + &body).as_bytes())?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, id: None, arrived: Vec::new(), done: false })
+    }
+
+    /// Reads what is there. `behind`: the realtime clock minus the monotonic one.
+    fn read(&mut self, buffer: &mut [u8], control: &mut [u8], behind: u64) -> Result<()> {
+        loop {
+            let mut parts = [IoSliceMut::new(buffer)];
+            let (count, stamp) =
+                match recvmsg::<()>(self.socket.as_raw_fd(), &mut parts, Some(control), MsgFlags::empty()) {
+                    Ok(message) => {
+                        let stamp = message.cmsgs()?.find_map(|part| match part {
+                            ControlMessageOwned::ScmTimestampns(stamp) => Some(nanos(stamp)),
+                            _ => None,
+                        });
+                        (message.bytes, stamp)
+                    }
+                    Err(Errno::EAGAIN) => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                };
+            if count == 0 {
+                return Err("the server closed a connection".into());
+            }
+            let bytes = &buffer[..count];
+            if self.id.is_none()
+                && let Some(at) = memmem::find(bytes, b"cmpl-")
+            {
+                let digits = bytes.get(at + 5..at + 37).ok_or("a short id")?;
+                self.id = Some(u64::from_str_radix(std::str::from_utf8(digits)?, 16)?);
+            }
+            let chunks = memmem::find_iter(bytes, b"data: {").count();
+            for chunk in 1..=chunks {
+                self.arrived.push(stamp.map(|stamp| stamp - behind).filter(|_| chunk == 1 && chunks == 1));
+            }
+            self.done |= memmem::find(bytes, b"data: [DONE]").is_some();
+        }
+    }
+}
+
+/// Asks for all streams and reads them to their end.
+fn load(port: u16, arguments: &Arguments) -> Result<Vec<Stream>> {
+    // As the load generator does. Not allowed, it reads late where other programs are busy, and more chunks are merged.
+    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
+    let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    let mut streams = Vec::new();
+    for number in 0..arguments.streams {
+        let stream = Stream::open(port, arguments.tokens)?;
+        epoll.add(&stream.socket, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, number.into()))?;
+        streams.push(stream);
+    }
+    let mut events = vec![EpollEvent::empty(); streams.len()];
+    let (mut buffer, mut control) = (vec![0; 64 << 10], nix::cmsg_space!(TimeSpec));
+    let mut open = streams.len();
+    let begin = Instant::now();
+    while open > 0 {
+        let count = epoll.wait(&mut events, EpollTimeout::from(1000_u16))?;
+        let clocks = [ClockId::CLOCK_REALTIME, ClockId::CLOCK_MONOTONIC].map(clock_gettime);
+        let behind = nanos(clocks[0]?) - nanos(clocks[1]?);
+        for event in &events[..count] {
+            let stream = &mut streams[usize::try_from(event.data())?];
+            let before = stream.done;
+            stream.read(&mut buffer, &mut control, behind)?;
+            open -= usize::from(stream.done && !before);
+        }
+        if begin.elapsed() > Duration::from_secs(300) {
+            return Err("the streams do not end".into());
+        }
+        std::thread::sleep(READ);
+    }
+    Ok(streams)
+}
+
+/// One run.
+struct Outcome {
+    steps: Late,
+    left: Late,
+    arrived: Late,
+    length_ms: f64,
+    /// Steps that ended late by more than their length.
+    late: usize,
+    /// Chunks of whose arrival the kernel kept no stamp of their own, as a share.
+    merged: f64,
+    cpu: f64,
+}
+
+fn measure(program: &Path, arguments: &Arguments, step: Duration) -> Result<Outcome> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("schedule.jsonl");
+    let scale = alone(arguments)?.as_secs_f64() / step.as_secs_f64();
+    let server = Server::start(program, arguments, scale, &file)?;
+    let (begin, cpu) = (Instant::now(), server.cpu_s()?);
+    // On a thread of its own: the next server must not inherit its priority.
+    let streams = std::thread::scope(|scope| scope.spawn(|| load(server.port, arguments)).join());
+    let streams = streams.map_err(|_| "the client panicked")??;
+    let cpu = (server.cpu_s()? - cpu) / begin.elapsed().as_secs_f64();
+    server.stop()?;
+
+    let arrivals: HashMap<u64, &Stream> = streams.iter().filter_map(|stream| Some((stream.id?, stream))).collect();
+    let mut seen: HashMap<u64, usize> = HashMap::new();
+    let (mut steps, mut left, mut arrived) = (Late::default(), Late::default(), Late::default());
+    let (mut lengths, mut late, mut chunks, mut merged) = (Vec::new(), 0, 0_u32, 0_u32);
+    for line in std::fs::read_to_string(&file)?.lines() {
+        let step: Step = serde_json::from_str(line)?;
+        let whole = step.sequences == arguments.streams && step.prompt_tokens == 0;
+        if whole {
+            steps.add(step.ended_ns, step.due_ns);
+            lengths.push(Duration::from_nanos(step.length_ns).as_secs_f64() * 1e3);
+            late += usize::from(step.ended_ns.saturating_sub(step.due_ns) > step.length_ns);
+        }
+        for (id, _, due, written) in step.chunks {
+            let stream = arrivals.get(&id).ok_or("a request that nobody has asked")?;
+            let number = seen.entry(id).or_default();
+            let stamp = stream.arrived.get(*number).ok_or("a chunk that has not come")?;
+            *number += 1;
+            if !whole {
+                continue;
+            }
+            chunks += 1;
+            merged += u32::from(stamp.is_none());
+            written.into_iter().for_each(|at| left.add(at, due));
+            stamp.iter().for_each(|at| arrived.add(*at, due));
+        }
+    }
+    if let Some(stream) =
+        streams.iter().find(|stream| stream.id.and_then(|id| seen.get(&id)) != Some(&stream.arrived.len()))
+    {
+        return Err(format!("{} chunks came, the schedule has others", stream.arrived.len()).into());
+    }
+    let merged = f64::from(merged) / f64::from(chunks);
+    Ok(Outcome { steps, left, arrived, length_ms: Late::mean(&lengths), late, merged, cpu })
+}
+
+/// The length of a decode step of all streams on the device itself, half-way through.
+fn alone(arguments: &Arguments) -> Result<Duration> {
+    let model = ModelShape::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b"))?;
+    let settings = Settings {
+        policy: Policy::V1,
+        max_model_len: 4096,
+        max_num_seqs: arguments.streams,
+        max_num_batched_tokens: 16384,
+        block_size: 16,
+        num_blocks: 1 << 20,
+        chunked_prefill: true,
+        prefix_caching: false,
+        scheduler_delay_factor: 0.0,
+        eager: false,
+        cache_dtype_bytes: None,
+        scheduling: Scheduling { async_scheduling: true, ..Scheduling::default() },
+    };
+    let (sequences, context) = (arguments.streams, PROMPT_LEN + arguments.tokens / 2);
+    let work = Work {
+        sequences,
+        tokens: sequences,
+        samples: sequences,
+        decodes: sequences,
+        decode_context: u64::from(sequences) * u64::from(context),
+        decode_longest: context,
+        blocks: u64::from(sequences) * u64::from(context.div_ceil(16)),
+        ..Work::default()
+    };
+    let device = DevicePreset::find(DEVICE).ok_or("no such device")?;
+    Ok(StepTime::new(&model, device, &settings)?.of(&work))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[expect(clippy::print_stdout, reason = "it is what the program is for")]
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let program = match &arguments.setpoint {
+        Some(program) => program.clone(),
+        None => {
+            let own = std::env::current_exe()?;
+            own.parent().and_then(Path::parent).ok_or("no directory above this program")?.join("setpoint")
+        }
+    };
+    println!("lateness in microseconds: median / 99th percentile / largest; medians of {} runs", arguments.repeats);
+    println!(
+        "{:>8} {:>9} {:>22} {:>22} {:>22} {:>8} {:>6} {:>7} {:>7}",
+        "step ms", "chunks/s", "steps", "chunks left", "chunks arrived", "drift", "behind", "merged", "server"
+    );
+    for step_ms in &arguments.step_ms {
+        let step = Duration::from_secs_f64(step_ms / 1e3);
+        let runs = (0..arguments.repeats).map(|_| measure(&program, &arguments, step));
+        let runs = runs.collect::<Result<Vec<Outcome>>>()?;
+        let of = |of: &dyn Fn(&Outcome) -> f64| median(runs.iter().map(of).collect());
+        let three = |late: &dyn Fn(&Outcome) -> &Late| {
+            let [mid, high, most] = [0, 1, 2].map(|which| of(&|run| late(run).summary()[which]));
+            format!("{mid:.0} / {high:.0} / {most:.0}")
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
+        let behind = of(&|run| run.late as f64);
+        let length_ms = of(&|run| run.length_ms);
+        println!(
+            "{length_ms:>8.2} {:>9.0} {:>22} {:>22} {:>22} {:>8.0} {behind:>6.0} {:>6.1}% {:>6.0}%",
+            f64::from(arguments.streams) / length_ms * 1e3,
+            three(&|run| &run.steps),
+            three(&|run| &run.left),
+            three(&|run| &run.arrived),
+            of(&|run| run.steps.drift()),
+            of(&|run| 100.0 * run.merged),
+            of(&|run| 100.0 * run.cpu),
+        );
+    }
+    Ok(())
+}

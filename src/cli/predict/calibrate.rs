@@ -1,0 +1,95 @@
+//! What a study's trials have shown of the machine.
+
+use crate::cli::failure::{Failure, INVALID};
+use crate::job::Job;
+use crate::predict::{MOST_TRIALS, Question, Tried, learn, learn_starts};
+use crate::store::{Scored, Store, Study};
+use crate::trial::Outcome;
+use crate::twin::{Calibration, Factor, StartupModel, Warm};
+
+/// What was learned, and the number of trials that the calibration is from.
+pub(super) struct Learned {
+    pub(super) calibration: Calibration,
+    pub(super) starts: StartupModel,
+    pub(super) trials: usize,
+}
+
+impl Learned {
+    pub(super) fn nothing() -> Self {
+        Self { calibration: Calibration::none(), starts: StartupModel::default(), trials: 0 }
+    }
+}
+
+/// Learns from the measured trials of a study, on the model, engine and device of `question`.
+///
+/// # Errors
+/// When there is no such study, it is one of another engine or model, or its trials say too little.
+pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>) -> Result<Learned, Failure> {
+    let Some(study) = store.study(name).await? else {
+        return Err(Failure::new(INVALID, format!("there is no study {name:?} in {}", store.path().display()))
+            .with_hint("`setpoint studies` lists those that there are"));
+    };
+    same_engine(&study, question.job)?;
+    let mut all = Vec::new();
+    for scored in store.trials(&study).await? {
+        all.extend(tried(store, &study, scored).await?);
+    }
+    if all.is_empty() {
+        let problem = format!("no measured trial of study {name} tells when its requests were answered");
+        return Err(Failure::new(INVALID, problem)
+            .with_hint("`setpoint tune` keeps that of every trial that it measures now; run the study further"));
+    }
+    let calibration = learn(question, &all).map_err(|error| {
+        Failure::new(INVALID, format!("study {name} does not calibrate: {error}"))
+            .with_hint("leave --calibrate out; the ranges are then those of an unknown machine")
+    })?;
+    Ok(Learned { calibration, starts: learn_starts(question, &all), trials: all.len().min(MOST_TRIALS) })
+}
+
+/// The calibration in one line.
+pub(super) fn told(learned: &Learned, study: &str) -> String {
+    let Learned { calibration, trials, .. } = learned;
+    let factor = |factor: Factor| {
+        let (value, spread) = (calibration.factors[factor], calibration.spread[factor] * 100.0);
+        format!("{} {value:.2} +- {spread:.0} %", factor.name())
+    };
+    let factors: Vec<_> = Factor::ALL.into_iter().map(factor).collect();
+    let trials = if *trials == 1 { "one trial".to_owned() } else { format!("{trials} trials") };
+    format!("calibrated on {trials} of {study}, times of the preset: {}", factors.join(", "))
+}
+
+/// What is not a configuration has to be equal: the twin takes it from the study file.
+fn same_engine(study: &Study, job: &Job) -> Result<(), Failure> {
+    let (theirs, ours) = (&study.definition, job.definition());
+    for pointer in ["/model", "/engine/kind", "/engine/args", "/engine/env"] {
+        let (there, here) = (theirs.pointer(pointer), ours.pointer(pointer));
+        if there != here {
+            let key = pointer.trim_start_matches('/').replace('/', ".");
+            let show =
+                |value: Option<&serde_json::Value>| value.map_or_else(|| "nothing".to_owned(), ToString::to_string);
+            let problem = format!("{key} of study {} is {}, here it is {}", study.name, show(there), show(here));
+            return Err(Failure::new(INVALID, problem)
+                .with_hint("calibrate from a study of the same engine and model; load and space may differ"));
+        }
+    }
+    Ok(())
+}
+
+/// A trial that was measured with the machine to itself.
+async fn tried(store: &Store, study: &Study, scored: Scored) -> Result<Option<Tried>, Failure> {
+    let trial = scored.trial;
+    let Outcome::Measured(measurement) = &trial.outcome else { return Ok(None) };
+    if store.placement(study, trial.number).await?.is_some_and(|placement| !placement.alone) {
+        return Ok(None);
+    }
+    let Some(replies) = store.replies(study, trial.number).await? else { return Ok(None) };
+    let startup = store.startup(study, trial.number).await?;
+    let blocks = startup.as_ref().and_then(|startup| startup.resolved.get("num-gpu-blocks"));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of steps")]
+    let steps = measurement.server.get("engine_steps").map(|steps| steps.round() as u64);
+    let blocks = blocks.and_then(|blocks| blocks.parse().ok());
+    // The first start of a study leaves weights and compiled code to the others.
+    let warm = Warm { weights: trial.number > 0, compiled: trial.number > 0 };
+    let phases = startup.map(|startup| startup.phases).unwrap_or_default();
+    Ok(Some(Tried { config: trial.config, replies, steps, phases, warm, blocks }))
+}

@@ -1,0 +1,36 @@
+//! `--config`: configurations as JSON, over what the study sets in every launch.
+
+use crate::cli::failure::{Failure, INVALID};
+use crate::config::Config;
+use crate::facts::EngineVersion;
+use crate::flag::FlagTable;
+use crate::job::Job;
+
+/// The configurations, each with the study's fixed values; without any, those alone.
+pub(super) fn read(texts: &[String], job: &Job, version: EngineVersion) -> Result<Vec<Config>, Failure> {
+    let fixed = &job.parameters().fixed;
+    if texts.is_empty() {
+        return Ok(vec![fixed.clone()]);
+    }
+    texts.iter().map(|text| Ok(fixed.merged(&one(text, job, version)?))).collect()
+}
+
+fn one(text: &str, job: &Job, version: EngineVersion) -> Result<Config, Failure> {
+    let invalid = |problem: String| Failure::new(INVALID, format!("--config {text}: {problem}"));
+    let given: Config = serde_json::from_str(text).map_err(|error| {
+        invalid(error.to_string()).with_hint("write flags and their values, such as '{\"max-num-seqs\": 64}'")
+    })?;
+    let table = FlagTable::for_version(version);
+    let arguments = job.engine.arguments(version);
+    let mut config = Config::new();
+    for (name, value) in given.iter() {
+        let flag = table.find(name).ok_or_else(|| invalid(format!("{} (vLLM {version})", table.unknown(name))))?;
+        flag.check(value).map_err(|error| invalid(error.to_string()))?;
+        if arguments.get(flag.name).is_some() {
+            return Err(invalid(format!("--{} is set by engine.args, which every launch gets", flag.name))
+                .with_hint("set it in [space] as `fixed` instead"));
+        }
+        config.set(flag.name, value.clone());
+    }
+    Ok(config)
+}

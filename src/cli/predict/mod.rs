@@ -1,0 +1,198 @@
+//! `predict`: what configurations would give, in virtual time.
+
+mod calibrate;
+mod configs;
+mod place;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use self::calibrate::Learned;
+use super::failure::{Failure, INVALID, NOTHING_FEASIBLE};
+use super::output::{note, print, print_json};
+use super::{Format, Global};
+use crate::config::Config;
+use crate::facts::EngineVersion;
+use crate::flag::FlagTable;
+use crate::job::{Job, LoadJob};
+use crate::load::Arrival;
+use crate::predict::{Knowledge, On, Question, Simulated, compare, predict};
+use crate::report::{Predicted, Predictions, predictions_json, predictions_page, predictions_text};
+use crate::store::Store;
+use crate::trial::Outcome;
+use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
+
+#[derive(Debug, Args)]
+pub(super) struct Predict {
+    /// The study file.
+    study: PathBuf,
+    /// Flags and values over the study's fixed ones, such as '{"max-num-seqs": 64}', as often as needed; without one, the
+    /// engine's defaults.
+    #[arg(long = "config", value_name = "JSON")]
+    configs: Vec<String>,
+    /// Learn from the measured trials of this study in the database.
+    #[arg(long, value_name = "STUDY_NAME")]
+    calibrate: Option<String>,
+    /// What the engine runs on; where this is absent the simulated device, else this machine's GPU, else its processor.
+    #[arg(long, value_name = "PRESET", value_parser = PossibleValuesParser::new(DevicePreset::names()))]
+    device: Option<String>,
+    /// How it would look on another device, as often as needed.
+    #[arg(long, value_name = "PRESET", value_parser = PossibleValuesParser::new(DevicePreset::names()))]
+    on: Vec<String>,
+    /// Requests per second, or inf, instead of the study's load; with --concurrency, so many at a time at most.
+    #[arg(long, value_name = "R", value_parser = rate)]
+    rate: Option<f64>,
+    /// Users of a closed loop, instead of the study's load.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    concurrency: Option<u32>,
+    /// Share of speculative drafts that the model agrees with, 0 to 1; without it nothing is speculated, except by the
+    /// simulated engine, which has one of its own.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    acceptance: Option<f64>,
+    /// The engine's release; where this is absent the study's, else the newest known one.
+    #[arg(long, value_name = "VERSION")]
+    engine_version: Option<EngineVersion>,
+    /// How the predictions are printed.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Write a page with plots of the batch over time.
+    #[arg(long, short, value_name = "FILE.html")]
+    output: Option<PathBuf>,
+}
+
+impl Predict {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let job = Job::read(&self.study)?;
+        let simulated = (job.engine.engine.kind() == "sim").then(|| Simulated::read(&job.engine.args)).flatten();
+        let stated = simulated.and_then(|simulated| simulated.version);
+        let version = self.engine_version.or(job.engine.version).or(stated).unwrap_or_else(FlagTable::newest_release);
+        job.check_release(version)?;
+        let configs = configs::read(&self.configs, &job, version)?;
+        let load = self.load(&job)?;
+        let (here, host) = place::place(&job, self.device.as_deref())?;
+        let unknown = Calibration::none();
+        let question = Question {
+            job: &job,
+            load: &load,
+            config: Config::new(),
+            version,
+            device: here,
+            host,
+            knowledge: Knowledge::here(&unknown),
+            acceptance: self.acceptance,
+            starts: StartupModel::default(),
+            warm: Warm::default(),
+        };
+        let learned = match &self.calibrate {
+            None => Learned::nothing(),
+            Some(study) => {
+                let store = Store::open(&global.db, false).await?;
+                let learned = calibrate::calibrate(&store, study, &question).await;
+                store.close().await;
+                let learned = learned?;
+                note(global, &calibrate::told(&learned, study));
+                learned
+            }
+        };
+        let calibration = &learned.calibration;
+        // What was started here before has left its weights and its compiled code.
+        let warm = Warm { weights: self.calibrate.is_some(), compiled: self.calibrate.is_some() };
+        let question = Question { starts: learned.starts.clone(), warm, ..question };
+        let mut devices = vec![(here, Knowledge::here(calibration))];
+        for name in self.on.iter().filter(|name| !name.eq_ignore_ascii_case(here.preset.name)) {
+            let there = place::counted(On::preset(place::preset(name)?), &job);
+            devices.push((there, Knowledge::elsewhere(calibration)));
+        }
+        let mut all = Vec::new();
+        for (config, (device, knowledge)) in
+            configs.iter().flat_map(|config| devices.iter().map(move |device| (config, device)))
+        {
+            let question =
+                Question { config: config.clone(), device: *device, knowledge: *knowledge, ..question.clone() };
+            let prediction = predict(&question).map_err(|error| {
+                let hint = error.hint().map(str::to_owned);
+                let failure = Failure::new(INVALID, format!("{}: {error}", job.file.display()));
+                hint.into_iter().fold(failure, Failure::with_hint)
+            })?;
+            all.push(Predicted {
+                config: config.without(&job.parameters().fixed),
+                device: device.preset,
+                elsewhere: device.preset.name != here.preset.name,
+                calibrated: knowledge.is_calibrated(),
+                prediction,
+            });
+        }
+        all.sort_by(|a, b| compare(&job.objective, &a.prediction, &b.prediction));
+        let speculates = configs.iter().any(|config| config.get("speculative-config").is_some());
+        if speculates && self.acceptance.is_none() && simulated.is_none() {
+            note(global, "nothing is speculated: say with --acceptance how many drafts the model agrees with");
+        }
+        let engine = match simulated {
+            Some(simulated) => {
+                format!("simulated vLLM {version}, {} times as fast as its device", simulated.time_scale)
+            }
+            None => format!("{} {version}", job.engine.engine.kind()),
+        };
+        let predictions = Predictions { study: &job.name, objective: &job.objective, engine, load: &load, all };
+        if let Some(file) = &self.output {
+            write(file, &predictions_page(&predictions))?;
+        }
+        match self.format {
+            Format::Table => print(&predictions_text(&predictions))?,
+            Format::Json => print_json(&predictions_json(&predictions))?,
+        }
+        if predictions.all.iter().any(|one| matches!(one.prediction.outcome, Outcome::Measured(_))) {
+            return Ok(());
+        }
+        Err(Failure::new(NOTHING_FEASIBLE, "none of the configurations would serve the load")
+            .with_hint("the reason of each is printed; `setpoint check` says more of what the rules remove"))
+    }
+
+    /// The study's load, or the one of the command line.
+    fn load(&self, job: &Job) -> Result<LoadJob, Failure> {
+        let mut load = job.load.clone();
+        if self.rate.is_none() && self.concurrency.is_none() {
+            return Ok(load);
+        }
+        let own = load.concurrency.filter(|_| load.arrival == Arrival::Closed);
+        let burstiness = match load.arrival {
+            Arrival::Rate { burstiness, .. } | Arrival::Ramp { burstiness, .. } => burstiness,
+            Arrival::Closed | Arrival::AtOnce | Arrival::Trace { .. } => 1.0,
+        };
+        load.arrival = match self.rate {
+            None => Arrival::Closed,
+            Some(per_s) if per_s.is_infinite() => Arrival::AtOnce,
+            Some(per_s) => Arrival::Rate { per_s, burstiness },
+        };
+        // The users of a closed loop are not what an open one may have under way.
+        load.concurrency = self.concurrency.or(load.concurrency.filter(|_| own.is_none()));
+        if let (None, Some(users)) = (self.rate, self.concurrency) {
+            load.requests = load.requests.map(|requests| requests.max(users));
+            if own.is_none_or(|own| load.warmup == own) {
+                load.warmup = users;
+            }
+        }
+        if load.requests.is_none() && load.duration.is_none() {
+            let message = "the study's load says neither how many requests there are nor how long it lasts";
+            return Err(Failure::new(INVALID, message).with_hint("give load.requests or load.duration"));
+        }
+        Ok(load)
+    }
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(file, text).map_err(|error| Failure::unexpected(format!("cannot write {}: {error}", file.display())))
+}
+
+/// Requests per second; infinity is all at once.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "not a number, nor inf".to_owned())?;
+    if rate > 0.0 { Ok(rate) } else { Err("must be above 0".to_owned()) }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("must be from 0 to 1".to_owned()) }
+}

@@ -1,0 +1,124 @@
+//! What only a started engine knows: how the device's memory is divided, and what does not fit into it.
+
+use crate::config::Config;
+use crate::facts::EngineVersion;
+use crate::memory::gib;
+use crate::rule::{Effective, Facts, memory_launch};
+use crate::twin::{DevicePreset, IncompleteShape, MemoryPlan, Policy, Scheduling, Settings, kv_blocks};
+
+/// Why an engine would not start on this device, as it finds out after its start only.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Shortage {
+    #[error(transparent)]
+    Shape(#[from] IncompleteShape),
+    /// Since 0.10 the share that is asked for must be free before anything is loaded.
+    #[error(
+        "gpu-memory-utilization {utilization} asks for {wanted_gib:.2} GiB, and {free_gib:.2} of {total_gib:.2} GiB are free on the device"
+    )]
+    NotFree { utilization: f64, wanted_gib: f64, free_gib: f64, total_gib: f64 },
+    #[error("the weights and the activations leave no memory for the cache")]
+    NoCache,
+    #[error(
+        "the cache has {} blocks ({:.2} GiB), fewer than one request of max-model-len {} needs",
+        .plan.blocks, gib(.plan.cache), .settings.max_model_len
+    )]
+    Small { plan: MemoryPlan, settings: Box<Settings> },
+}
+
+/// Divides the memory of one device and gives the scheduler its settings.
+///
+/// # Errors
+/// When the engine would not start.
+pub fn allocate(
+    effective: &Effective,
+    config: &Config,
+    facts: &Facts<'_>,
+    device: &DevicePreset,
+    scheduling: Scheduling,
+) -> Result<(Settings, MemoryPlan), Shortage> {
+    check_free_memory(effective.gpu_memory_utilization, facts.version, device)?;
+    let fp8 = config.get_str("kv-cache-dtype").is_some_and(|dtype| dtype.starts_with("fp8"));
+    let mut settings = Settings {
+        policy: if effective.v0 { Policy::V0 } else { Policy::V1 },
+        max_model_len: narrow(effective.max_model_len),
+        max_num_seqs: narrow(effective.max_num_seqs),
+        max_num_batched_tokens: narrow(effective.max_num_batched_tokens),
+        block_size: narrow(effective.block_size),
+        num_blocks: 0,
+        chunked_prefill: effective.chunked_prefill,
+        prefix_caching: effective.prefix_caching,
+        scheduler_delay_factor: effective.scheduler_delay_factor,
+        eager: config.get_bool("enforce-eager").unwrap_or(false),
+        cache_dtype_bytes: fp8.then_some(1),
+        scheduling,
+    };
+    let launch = memory_launch(config, facts, effective);
+    let plan = kv_blocks(facts.model, device, &launch)?;
+    if plan.blocks == 0 && launch.blocks.is_none() {
+        return Err(Shortage::NoCache);
+    }
+    // V1 keeps one block for itself.
+    settings.num_blocks = if effective.v0 { plan.blocks } else { plan.blocks.saturating_sub(1) };
+    if !plan.layout.holds(plan.blocks.into(), effective.max_model_len) {
+        return Err(Shortage::Small { plan, settings: Box::new(settings) });
+    }
+    Ok((settings, plan))
+}
+
+/// No device has room for more than this.
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+fn check_free_memory(utilization: f64, version: EngineVersion, device: &DevicePreset) -> Result<(), Shortage> {
+    let (total_gib, free_gib) = (gib(device.memory), gib(device.memory - device.context));
+    let wanted_gib = total_gib * utilization;
+    if version < EngineVersion::V0_10 || wanted_gib <= free_gib {
+        return Ok(());
+    }
+    Err(Shortage::NotFree { utilization, wanted_gib, free_gib, total_gib })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::ModelShape;
+
+    fn llama() -> ModelShape {
+        ModelShape::from_json(&serde_json::json!({
+            "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+            "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
+            "max_position_embeddings": 8192, "torch_dtype": "bfloat16"
+        }))
+    }
+
+    fn on(device: &str, config: &Config) -> Result<(Settings, MemoryPlan), Shortage> {
+        let (model, device) = (llama(), DevicePreset::find(device).unwrap());
+        let facts = Facts::new(&model, EngineVersion::V0_32, device.device());
+        let effective = Effective::resolve(config, &facts);
+        allocate(&effective, config, &facts, device, Scheduling::default())
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named_with_its_sizes() {
+        let problem = |device, config: &Config| on(device, config).unwrap_err().to_string();
+        let all = Config::new().with("gpu-memory-utilization", 1.0);
+        assert_eq!(
+            problem("l4", &all),
+            "gpu-memory-utilization 1 asks for 22.04 GiB, and 21.65 of 22.04 GiB are free on the device"
+        );
+        let little = Config::new().with("gpu-memory-utilization", 0.5);
+        assert_eq!(problem("l4", &little), "the weights and the activations leave no memory for the cache");
+        let few = Config::new().with("num-gpu-blocks-override", 10);
+        let text = problem("h100", &few);
+        assert!(text.starts_with("the cache has 10 blocks") && text.contains("max-model-len 8192"), "{text}");
+    }
+
+    #[test]
+    fn settings_are_those_that_the_engine_resolves() {
+        let config = Config::new().with("max-num-seqs", 7).with("kv-cache-dtype", "fp8").with("enforce-eager", true);
+        let (settings, plan) = on("h100", &config).unwrap();
+        assert_eq!((settings.max_num_seqs, settings.cache_dtype_bytes, settings.eager), (7, Some(1), true));
+        assert_eq!((settings.policy, settings.num_blocks), (Policy::V1, plan.blocks - 1));
+    }
+}

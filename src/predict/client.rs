@@ -1,0 +1,340 @@
+//! The load generator in virtual time: its own schedule says what is sent, the twin what comes back.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use super::script::{Script, Turn};
+use crate::load::{Error, Instants, Next, Progress, Range, Record, Schedule, Taken, nanos};
+use crate::twin::{self, Arrival, Asked, Reply, Source, Tokens};
+
+/// The clients of one phase of a load. It runs on the device's clock, which is `pace` times as fast as theirs.
+pub(super) struct Client<'a> {
+    pace: f64,
+    wire: Wire,
+    request_timeout: Duration,
+    /// Whether equal beginnings of prompts matter.
+    ids: bool,
+    schedule: Schedule<Turn>,
+    sessions: Sessions<'a>,
+    /// Replies that are on their way to their client.
+    endings: BinaryHeap<Reverse<Ending>>,
+    number: u64,
+    /// On the clients' clock.
+    pub(super) records: Vec<Record>,
+}
+
+/// How long requests and tokens are on their way, on the device's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wire {
+    pub(super) request: Duration,
+    pub(super) token: Duration,
+}
+
+/// When a phase sends.
+pub(super) struct Timing {
+    /// Of the device's clock for one of the clients'.
+    pub(super) pace: f64,
+    pub(super) wire: Wire,
+    pub(super) instants: Option<Instants>,
+    pub(super) places: Option<usize>,
+    pub(super) length: Option<Duration>,
+    pub(super) request_timeout: Duration,
+}
+
+struct Sessions<'a> {
+    script: &'a Script,
+    pace: f64,
+    next: u64,
+    end: u64,
+    left: u64,
+}
+
+/// Whoever has asked and gets a reply.
+pub(super) struct User {
+    rest: Progress<Turn>,
+    due: Duration,
+    sent: Duration,
+    queued: bool,
+    output_len: u32,
+}
+
+struct Ending {
+    at: (Duration, u64),
+    rest: Progress<Turn>,
+}
+
+impl PartialEq for Ending {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Ending {}
+
+impl PartialOrd for Ending {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ending {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+/// Whether both clocks go equally fast: then no time is rounded.
+fn is_even(pace: f64) -> bool {
+    (pace - 1.0).abs() < f64::EPSILON
+}
+
+/// A time of the clients' clock on the device's.
+fn faster(time: Duration, pace: f64) -> Duration {
+    if is_even(pace) { time } else { Duration::try_from_secs_f64(time.as_secs_f64() * pace).unwrap_or(Duration::MAX) }
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn new(script: &'a Script, range: Range, ids: bool, timing: Timing) -> Self {
+        let Timing { pace, wire, instants, places, length, request_timeout } = timing;
+        let instants =
+            instants.map(|instants| -> Instants { Box::new(instants.map(move |instant| faster(instant, pace))) });
+        let end = range.sessions.map_or(u64::MAX, |sessions| range.first.saturating_add(sessions));
+        let left = range.requests.unwrap_or(u64::MAX);
+        Self {
+            pace,
+            wire,
+            request_timeout,
+            ids,
+            schedule: Schedule::new(0, instants, places, length.map(|length| faster(length, pace))),
+            sessions: Sessions { script, pace, next: range.first, end, left },
+            endings: BinaryHeap::new(),
+            number: 0,
+            records: Vec::new(),
+        }
+    }
+
+    /// Sessions that were due and have not begun.
+    pub(super) fn unsent(&self) -> usize {
+        self.schedule.waiting()
+    }
+
+    /// A time of the device's clock on the clients'.
+    fn slower(&self, time: Duration) -> Duration {
+        if is_even(self.pace) { time } else { time.div_f64(self.pace) }
+    }
+
+    fn record(&self, user: &User, reply: &Reply) -> Record {
+        let sent = self.slower(user.sent);
+        let mut at = self.wire.request + reply.ttft + self.wire.token;
+        let mut chunks = Vec::with_capacity(reply.gaps.len() + 1);
+        chunks.push(self.micros(at));
+        for gap in &reply.gaps {
+            at += *gap;
+            chunks.push(self.micros(at));
+        }
+        let took = self.slower(at);
+        let late = took > self.request_timeout;
+        if late {
+            // Where the load generator would have hung up.
+            let limit = micros(self.request_timeout);
+            chunks.retain(|chunk| *chunk <= limit);
+        }
+        let limit_ms = u64::try_from(self.request_timeout.as_millis()).unwrap_or(u64::MAX);
+        let failed = Err(Error::Timeout { limit_ms, chunks: chunks.len() });
+        Record {
+            session: reply.index,
+            turn: reply.turn,
+            due: self.slower(user.due),
+            sent,
+            chunk_count: u32::try_from(chunks.len()).unwrap_or(u32::MAX),
+            chunks,
+            thinned: false,
+            queued: user.queued,
+            end: sent + took.min(self.request_timeout),
+            streamed: true,
+            asked_tokens: user.output_len,
+            prompt_tokens: reply.prompt_len,
+            cached_tokens: None,
+            output_tokens: reply.tokens,
+            result: if late { failed } else { Ok(()) },
+        }
+    }
+
+    fn micros(&self, at: Duration) -> u32 {
+        micros(self.slower(at))
+    }
+}
+
+/// Up to 71 minutes.
+fn micros(at: Duration) -> u32 {
+    u32::try_from(at.as_micros()).unwrap_or(u32::MAX)
+}
+
+impl Sessions<'_> {
+    /// As the load generator's feed gives them.
+    fn take(&mut self) -> Taken<Turn> {
+        if self.left == 0 || self.next >= self.end {
+            return Taken::Over;
+        }
+        let turns = self.script.session(self.next);
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let pace = self.pace;
+        let turn = |turn: &Turn| Turn { think: faster(turn.think, pace), ..turn.clone() };
+        let turns: VecDeque<Turn> = turns.iter().take(room).map(turn).collect();
+        let session = self.next;
+        self.next += 1;
+        self.left -= turns.len() as u64;
+        let progress = Progress { session, turn: 0, turns };
+        if self.left == 0 || self.next >= self.end { Taken::Last(progress) } else { Taken::Ready(progress) }
+    }
+}
+
+impl Source for Client<'_> {
+    type User = User;
+
+    fn next(&mut self, now: Duration) -> twin::Next<User> {
+        while self.endings.peek().is_some_and(|ending| ending.0.at.0 <= now)
+            && let Some(Reverse(Ending { at, rest })) = self.endings.pop()
+        {
+            self.schedule.ended(rest, nanos(at.0));
+        }
+        let ending = self.endings.peek().map(|ending| ending.0.at.0);
+        match self.schedule.next(nanos(now), || self.sessions.take()) {
+            Next::Send { turn, rest, due, queued } => {
+                let prompt = if self.ids {
+                    Tokens::Ids(turn.prompt.to_vec().into())
+                } else {
+                    Tokens::Count(u32::try_from(turn.prompt.len()).unwrap_or(u32::MAX))
+                };
+                twin::Next::Ask(Asked {
+                    arrival: Arrival { at: now + self.wire.request, prompt, output_len: turn.output_len, priority: 0 },
+                    index: rest.session,
+                    turn: rest.turn.saturating_sub(1),
+                    user: User {
+                        rest,
+                        due: due.map_or(now, Duration::from_nanos),
+                        sent: now,
+                        queued,
+                        output_len: turn.output_len,
+                    },
+                })
+            }
+            Next::At(at) => {
+                let at = Duration::from_nanos(at);
+                twin::Next::At(ending.map_or(at, |ending| ending.min(at)))
+            }
+            Next::Wait | Next::Over => ending.map_or(twin::Next::Wait, twin::Next::At),
+        }
+    }
+
+    fn answered(&mut self, user: User, reply: &Reply, now: Duration) {
+        self.records.push(self.record(&user, reply));
+        self.number += 1;
+        self.endings.push(Reverse(Ending { at: (now + self.wire.token, self.number), rest: user.rest }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::load::{Arrival as Arrivals, Plan, due, measured};
+    use crate::twin::{DevicePreset, Drive, Engine, Observer, Settings, StepTime, test_model};
+    use crate::workload::Random;
+
+    struct Blind;
+
+    impl Observer for Blind {}
+
+    /// What comes back of a plan, whose prompts have 20 and whose replies 6 tokens.
+    fn records(plan: &Plan, pace: f64, wire: Wire) -> Vec<Record> {
+        let workload = Random { input_len: 20, output_len: 6, vocab_size: 1000, seed: 7 };
+        let script = Script::new(Arc::new(workload));
+        let settings = Settings { max_num_seqs: 4, ..Settings::default() };
+        let step_time = StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &settings).unwrap();
+        let mut engine = Engine::new(settings).unwrap();
+        let timing = Timing {
+            pace,
+            wire,
+            instants: due(plan, &script.workload, None),
+            places: plan.concurrency,
+            length: plan.duration,
+            request_timeout: plan.request_timeout,
+        };
+        let mut client = Client::new(&script, measured(plan, None), true, timing);
+        let mut drive = Drive { engines: std::slice::from_mut(&mut engine), step_time: &step_time };
+        drive.run(&mut client, &mut Blind).unwrap();
+        client.records
+    }
+
+    fn arrivals() -> impl Strategy<Value = Arrivals> {
+        prop_oneof![
+            Just(Arrivals::Closed),
+            Just(Arrivals::AtOnce),
+            (1.0_f64..500.0, 0.3_f64..3.0).prop_map(|(per_s, burstiness)| Arrivals::Rate { per_s, burstiness }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn whatever_the_load_each_request_comes_once_and_no_more_at_a_time_than_may(
+            arrival in arrivals(), places in 1_usize..9, requests in 1_u64..40, pace in 0.1_f64..50.0,
+        ) {
+            let plan = Plan { arrival, ..Plan::closed(places, requests) };
+            let records = records(&plan, pace, Wire::default());
+            prop_assert_eq!(records.len() as u64, requests);
+            let mut sessions: Vec<_> = records.iter().map(|record| record.session).collect();
+            sessions.sort_unstable();
+            prop_assert!(sessions.into_iter().eq(0..requests));
+            for record in &records {
+                prop_assert!(record.result.is_ok() && record.due <= record.sent && record.sent < record.end);
+                prop_assert!(record.chunks.is_sorted() && record.chunks.len() == 6 && record.output_tokens == 6);
+                // Times of the device's clock are rounded to the clients' nanoseconds.
+                let later = record.sent + Duration::from_nanos(2);
+                let beside = records.iter().filter(|other| other.sent < later && other.end > later).count();
+                prop_assert!(beside <= places, "{beside} of {places} at {:?}", record.sent);
+            }
+        }
+
+        #[test]
+        fn a_clock_that_is_faster_only_makes_a_closed_loop_shorter(pace in 0.1_f64..50.0, users in 1_usize..9) {
+            let plan = Plan::closed(users, 20);
+            let (slow, fast) = (records(&plan, 1.0, Wire::default()), records(&plan, pace, Wire::default()));
+            for (slow, fast) in slow.iter().zip(&fast) {
+                prop_assert_eq!(slow.session, fast.session);
+                let (slow, fast) = (slow.end.as_secs_f64(), fast.end.as_secs_f64() * pace);
+                prop_assert!((slow - fast).abs() < 1e-6, "{slow} {fast}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_on_its_way_counts_for_the_client_and_holds_its_next_request_up() {
+        let ms = Duration::from_millis;
+        let wire = Wire { request: ms(20), token: ms(5) };
+        let plan = Plan::closed(1, 3);
+        let (near, far) = (records(&plan, 1.0, Wire::default()), records(&plan, 1.0, wire));
+        for (turn, (near, far)) in (1_u32..).zip(near.iter().zip(&far)) {
+            assert_eq!(far.ttft().unwrap(), near.ttft().unwrap() + ms(25), "{turn}");
+            assert_eq!(far.decode(), near.decode());
+            assert_eq!(far.end, near.end + ms(25) * turn);
+        }
+    }
+
+    #[test]
+    fn what_takes_too_long_has_failed_when_the_client_hangs_up() {
+        let plan = Plan { request_timeout: Duration::from_millis(40), ..Plan::closed(2, 4) };
+        let records = records(&plan, 1.0, Wire { request: Duration::from_millis(30), token: Duration::ZERO });
+        for record in records {
+            assert!(matches!(record.result, Err(Error::Timeout { limit_ms: 40, .. })), "{:?}", record.result);
+            assert_eq!(record.end, record.sent + Duration::from_millis(40));
+            assert!(record.chunks.iter().all(|chunk| *chunk <= 40_000) && record.chunks.len() < 6);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The highest load that the objectives' limits allow: bracketed by doubling, then halved to 2 %.
+
+use super::script::Script;
+use super::setup::Setup;
+use super::{Effort, PredictError, run};
+use crate::job::LoadJob;
+use crate::load::Arrival;
+use crate::objective::Constraint;
+use crate::twin::Factors;
+
+/// What is raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knob {
+    /// Users of a closed loop, or requests at a time where all come at once.
+    Concurrency,
+    /// Sessions per second.
+    Rate,
+    /// How many times as fast as recorded a trace is replayed.
+    Speed,
+}
+
+impl Knob {
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Concurrency => "at a time",
+            Self::Rate => "arrivals/s",
+            Self::Speed => "times as fast as recorded",
+        }
+    }
+}
+
+/// The highest load at which every limit holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Highest {
+    pub knob: Knob,
+    pub value: Highness,
+    /// 10 % to 90 % of what the draws give, where there are any that give a number.
+    pub interval: Option<(f64, f64)>,
+    /// Draws behind the interval.
+    pub draws: u64,
+}
+
+/// How high it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Highness {
+    /// No load that was tried keeps them, down to this one.
+    Below(f64),
+    At(f64),
+    /// They hold up to this load, above which nothing was tried.
+    AtLeast(f64),
+}
+
+impl Highness {
+    /// The load, where one keeps the limits.
+    #[must_use]
+    pub fn value(self) -> Option<f64> {
+        match self {
+            Self::Below(_) => None,
+            Self::At(value) | Self::AtLeast(value) => Some(value),
+        }
+    }
+}
+
+/// The share of good requests that limits of the goodput ask for.
+pub const GOOD: f64 = 0.99;
+
+/// Relative width at which the search ends.
+const PRECISION: f64 = 0.02;
+
+/// How often a load is doubled or halved at most.
+const DOUBLINGS: u32 = 12;
+
+/// What is looked for.
+pub(super) struct Search<'a> {
+    pub(super) setup: &'a Setup,
+    pub(super) script: &'a Script,
+    pub(super) load: &'a LoadJob,
+    pub(super) seed: u64,
+    /// Those that the twin knows something of.
+    pub(super) limits: &'a [Constraint],
+    /// Requests of one run at most.
+    pub(super) most_requests: u32,
+}
+
+impl Search<'_> {
+    pub(super) fn knob(&self) -> Knob {
+        match self.load.arrival {
+            Arrival::Closed | Arrival::AtOnce => Knob::Concurrency,
+            Arrival::Rate { .. } | Arrival::Ramp { .. } => Knob::Rate,
+            Arrival::Trace { .. } => Knob::Speed,
+        }
+    }
+
+    /// The study's own load.
+    fn begin(&self) -> f64 {
+        match self.load.arrival {
+            Arrival::Closed | Arrival::AtOnce => f64::from(self.load.concurrency.or(self.load.requests).unwrap_or(1)),
+            Arrival::Rate { per_s, .. } => per_s,
+            Arrival::Ramp { to_per_s, .. } => to_per_s,
+            Arrival::Trace { factor } => 1.0 / factor,
+        }
+    }
+
+    /// The highest load that is tried: beyond it a run would be over before its queue tells anything.
+    fn most(&self) -> f64 {
+        let own = self.load.requests.or_else(|| self.load.total()).unwrap_or(self.most_requests).max(1);
+        let computed = f64::from(self.most_requests.max(own));
+        match self.knob() {
+            Knob::Concurrency => computed.max(self.begin()),
+            Knob::Rate => self.begin() * 4.0 * computed / f64::from(own),
+            Knob::Speed => self.begin() * 64.0,
+        }
+    }
+
+    /// The study's load with another height. It lasts for as long, as far as that is not too much to compute.
+    fn load(&self, value: f64) -> LoadJob {
+        let mut load = self.load.clone();
+        let ratio = value / self.begin();
+        match &mut load.arrival {
+            Arrival::Closed | Arrival::AtOnce => {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of users")]
+                let users = value.round().max(1.0) as u32;
+                load.concurrency = Some(users);
+                // As many per user as in the study's own.
+                if self.load.concurrency.is_some_and(|own| load.warmup >= own) {
+                    load.warmup = users;
+                }
+            }
+            Arrival::Rate { per_s, .. } => *per_s = value,
+            Arrival::Ramp { burstiness, .. } => {
+                load.arrival = Arrival::Rate { per_s: value, burstiness: *burstiness };
+            }
+            Arrival::Trace { factor } => *factor = 1.0 / value,
+        }
+        if !matches!(load.arrival, Arrival::Trace { .. }) {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+            let scaled = |requests: u32| (f64::from(requests) * ratio.max(1.0)).ceil() as u32;
+            load.requests = match load.requests {
+                Some(requests) => Some(scaled(requests).min(self.most_requests.max(requests))),
+                None => Some(self.most_requests),
+            };
+        }
+        load
+    }
+
+    /// Whether all limits hold at this load.
+    fn holds(&self, value: f64, factors: &Factors) -> Result<bool, PredictError> {
+        let ran = run::run(self.setup, self.script, (&self.load(value), self.seed), factors)?;
+        let Some(measurement) = ran.outcome.measurement() else { return Ok(false) };
+        let kept = self.limits.iter().all(|limit| limit.violation(measurement) <= 0.0);
+        Ok(kept && ran.good.is_none_or(|good| good >= GOOD))
+    }
+
+    /// The highest value from `begin` on, which the first tries multiply and divide by `stride`.
+    fn climb(&self, begin: f64, stride: f64, factors: &Factors) -> Result<Highness, PredictError> {
+        let least = if self.knob() == Knob::Concurrency { 1.0 } else { 0.0 };
+        let round = |value: f64| if self.knob() == Knob::Concurrency { value.round() } else { value };
+        let (mut low, mut high) = (None, None);
+        let mut value = begin;
+        // Limits of the form "at least" may hold only further up, all others only further down.
+        if self.holds(value, factors)? {
+            low = Some(value);
+        } else {
+            high = Some(value);
+            for _ in 0..DOUBLINGS {
+                let next = round((value / stride).min(value - least)).max(least);
+                if next <= 0.0 || (next - value).abs() < f64::EPSILON {
+                    break;
+                }
+                value = next;
+                if self.holds(value, factors)? {
+                    low = Some(value);
+                    break;
+                }
+                high = Some(value);
+            }
+        }
+        let Some(mut below) = low else { return Ok(Highness::Below(value)) };
+        if high.is_none() {
+            for _ in 0..DOUBLINGS {
+                value = round((below * stride).max(below + least));
+                if value > self.most() {
+                    break;
+                }
+                if !self.holds(value, factors)? {
+                    high = Some(value);
+                    break;
+                }
+                below = value;
+            }
+        }
+        let Some(mut above) = high else { return Ok(Highness::AtLeast(below)) };
+        while above > below * (1.0 + PRECISION) {
+            let middle = round(f64::midpoint(below, above));
+            if middle <= below || middle >= above {
+                break;
+            }
+            if self.holds(middle, factors)? { below = middle } else { above = middle }
+        }
+        Ok(Highness::At(below))
+    }
+
+    pub(super) fn find(
+        &self,
+        central: &Factors,
+        draws: impl Iterator<Item = Factors>,
+        effort: &Effort,
+    ) -> Result<Highest, PredictError> {
+        let value = self.climb(self.begin(), 2.0, central)?;
+        let mut found = Vec::new();
+        let mut tried = 0;
+        // Of a load that nothing has bounded there is nothing to say about how far it may be off.
+        if let Highness::At(begin) = value {
+            for factors in draws.take(effort.searches) {
+                tried += 1;
+                found.extend(self.climb(begin, 1.2, &factors)?.value());
+            }
+        }
+        let interval = super::interval(found);
+        Ok(Highest { knob: self.knob(), value, interval, draws: tried })
+    }
+}

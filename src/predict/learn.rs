@@ -1,0 +1,164 @@
+//! What a study's trials have shown of the machine.
+
+use std::time::Duration;
+
+use super::Question;
+use super::setup::Setup;
+use crate::config::Config;
+use crate::trial::{PhaseTime, Rejection, Replies};
+use crate::twin::{self, CalibrateError, Calibration, Load, Observed, Policy, Run, StartupModel, Times, Tokens, Warm};
+
+/// A measured trial.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    /// As the trial has it.
+    pub config: Config,
+    pub replies: Replies,
+    /// Steps of the engine in the measured window, by the server's own count.
+    pub steps: Option<u64>,
+    /// The phases of its start.
+    pub phases: Vec<PhaseTime>,
+    /// What earlier starts had left to it.
+    pub warm: Warm,
+    /// Blocks of its cache, as the engine said when it started; V1 keeps one of them to itself.
+    pub blocks: Option<u32>,
+}
+
+/// Trials that say nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum LearnError {
+    #[error("{0}")]
+    Calibrate(#[from] CalibrateError),
+    #[error("the twin rejects the configuration of a measured trial: {}: {}", .0.rule, .0.message)]
+    Rejected(Rejection),
+}
+
+/// More trials than these make it slower and little better; they are chosen evenly.
+pub const MOST_TRIALS: usize = 6;
+/// More requests of one trial than these as well.
+const MOST_REQUESTS: usize = 400;
+
+/// The calibration from measured trials on the model, engine and device of `question`, whose load and configuration do not
+/// matter. Takes a second or two for each trial.
+///
+/// # Errors
+/// When the trials have too few replies, or the twin cannot run their configurations.
+pub fn learn(question: &Question<'_>, tried: &[Tried]) -> Result<Calibration, LearnError> {
+    let runs = evenly(tried, MOST_TRIALS).map(|tried| run(question, tried)).collect::<Result<Vec<_>, _>>()?;
+    Ok(twin::calibrate(&runs)?)
+}
+
+/// What the trials show of how long starts take; those that the twin does not know the start of show nothing.
+#[must_use]
+pub fn learn_starts(question: &Question<'_>, tried: &[Tried]) -> StartupModel {
+    let mut starts = StartupModel::default();
+    for tried in tried {
+        let question = Question { config: tried.config.clone(), warm: tried.warm, ..question.clone() };
+        if let Some(start) = Setup::resolve(&question).ok().and_then(|setup| setup.start) {
+            starts.learn(&start, &tried.phases);
+        }
+    }
+    starts
+}
+
+/// At most so many of them, the first and the last included.
+fn evenly<T>(all: &[T], most: usize) -> impl Iterator<Item = &T> {
+    let count = all.len().min(most);
+    (0..count).map(move |at| &all[if count > 1 { at * (all.len() - 1) / (count - 1) } else { 0 }])
+}
+
+fn run(question: &Question<'_>, tried: &Tried) -> Result<Run, LearnError> {
+    let question = Question { config: tried.config.clone(), ..question.clone() };
+    let setup = Setup::resolve(&question).map_err(LearnError::Rejected)?;
+    let replies = &tried.replies;
+    let mut settings = setup.settings;
+    if let Some(blocks) = tried.blocks {
+        settings.num_blocks = blocks.saturating_sub(u32::from(settings.policy == Policy::V1));
+    }
+    let mut before = requests(replies, setup.pace, settings.prefix_caching);
+    let whole = replies.complete && before.len() == replies.len();
+    let requests = before.split_off((replies.warmup as usize).min(before.len()));
+    let load = replies.users.map_or(Load::Open, |users| Load::Closed { users });
+    let steps = tried.steps.filter(|_| whole);
+    Ok(Run { settings, replicas: setup.replicas, prior: setup.prior, before, load, requests, steps })
+}
+
+/// The first requests, on the clock of a device that is `pace` times as fast as the clients'.
+fn requests(replies: &Replies, pace: f64, prefix_caching: bool) -> Vec<Observed> {
+    let micros = |at: u64| Duration::from_micros(at).mul_f64(pace);
+    let mut prompts: Vec<Vec<u32>> = Vec::new();
+    let shares = prefix_caching && replies.shared_tokens.iter().any(|shared| *shared > 0);
+    let request = |place: usize| {
+        let times = replies.ttft_us[place].zip(replies.latency_us[place]);
+        let len = replies.prompt_tokens[place];
+        let prompt = if shares {
+            let prompt = prompt(replies, place, &prompts);
+            prompts.push(prompt.clone());
+            Tokens::Ids(prompt.into())
+        } else {
+            Tokens::Count(len)
+        };
+        Observed {
+            at: micros(replies.sent_us[place]),
+            prompt,
+            output_len: replies.output_tokens[place].max(1),
+            times: times.map(|(ttft, latency)| Times { ttft: micros(ttft), latency: micros(latency) }),
+        }
+    };
+    (0..replies.len().min(replies.warmup as usize + MOST_REQUESTS)).map(request).collect()
+}
+
+/// Tokens with which a prompt begins like the earlier ones do, and otherwise like none.
+fn prompt(replies: &Replies, place: usize, earlier: &[Vec<u32>]) -> Vec<u32> {
+    let len = replies.prompt_tokens[place];
+    let shared = replies.shared_tokens[place].min(len) as usize;
+    let with = earlier.get(replies.shared_with[place] as usize);
+    let mut tokens = with.map_or_else(Vec::new, |with| with[..shared.min(with.len())].to_vec());
+    // The first token that no other prompt has makes all blocks from there on different.
+    let own = u32::MAX - u32::try_from(place).unwrap_or(0);
+    let rest = len - u32::try_from(tokens.len()).unwrap_or(len);
+    tokens.extend((0..rest).map(|at| if at == 0 { own } else { at }));
+    tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_share_what_they_shared() {
+        let replies = Replies {
+            sent_us: vec![0, 5, 9],
+            ttft_us: vec![Some(10), None, Some(7)],
+            latency_us: vec![Some(20), None, Some(9)],
+            prompt_tokens: vec![40, 40, 20],
+            output_tokens: vec![3, 2, 1],
+            shared_tokens: vec![0, 32, 16],
+            shared_with: vec![0, 0, 1],
+            ..Replies::default()
+        };
+        let seen = requests(&replies, 2.0, true);
+        let ids: Vec<_> = seen
+            .iter()
+            .map(|request| match &request.prompt {
+                Tokens::Ids(ids) => ids.to_vec(),
+                Tokens::Count(_) => panic!("no ids"),
+            })
+            .collect();
+        assert_eq!(ids.iter().map(Vec::len).collect::<Vec<_>>(), [40, 40, 20]);
+        let common = |a: usize, b: usize| ids[a].iter().zip(&ids[b]).take_while(|(a, b)| a == b).count();
+        assert_eq!((common(0, 1), common(1, 2), common(0, 2)), (32, 16, 16));
+        assert_eq!(seen[2].times.unwrap().ttft, Duration::from_micros(14));
+        assert_eq!((seen[1].times, seen[1].at), (None, Duration::from_micros(10)));
+        assert!(requests(&replies, 1.0, false).iter().all(|request| matches!(request.prompt, Tokens::Count(_))));
+    }
+
+    #[test]
+    fn of_many_trials_some_are_taken_evenly() {
+        let all: Vec<u32> = (0..20).collect();
+        assert_eq!(evenly(&all, 6).copied().collect::<Vec<_>>(), [0, 3, 7, 11, 15, 19]);
+        assert_eq!(evenly(&all[..2], 6).copied().collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(evenly(&all, 1).copied().collect::<Vec<_>>(), [0]);
+        assert_eq!(evenly(&[] as &[u32], 6).count(), 0);
+    }
+}

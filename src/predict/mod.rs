@@ -1,0 +1,265 @@
+//! What a configuration would give: a study's own load on the twin, in virtual time.
+//!
+//! A configuration is resolved as the engine would resolve it, or rejected as it would be. The load generator's schedule
+//! says what is asked when, the twin answers, and `metrics` reduces the replies as it reduces measured ones. The same load
+//! with other step times, as likely as the calibration says, gives intervals; with other heights, the highest load that the
+//! objective's limits allow. Nothing is started, and nothing depends on the time of day.
+//!
+//! Left out: replies that end by themselves before they have the tokens that were asked for, the end of a run by
+//! `load.until`, images, and chat templates. A request that exceeds `load.request_timeout` counts as failed, but is
+//! computed to its end, and its user waits for that.
+
+mod allocate;
+mod client;
+mod highest;
+mod knowledge;
+mod learn;
+mod limit;
+mod preset;
+mod run;
+mod script;
+mod series;
+mod setup;
+mod simulated;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::config::Config;
+use crate::facts::{Device, EngineVersion, HostLimits};
+use crate::job::{Job, LoadJob};
+use crate::load::LoadError;
+use crate::objective::{Constraint, Objective, Score};
+use crate::trial::{Measurement, Outcome, Rejection};
+use crate::twin::{AddError, DevicePreset, Forecast, Parallel, SettingsError, StartupModel, Warm};
+
+pub use allocate::{Shortage, allocate};
+pub use highest::{GOOD, Highest, Highness, Knob};
+pub use knowledge::Knowledge;
+pub use learn::{LearnError, MOST_TRIALS, Tried, learn, learn_starts};
+pub use limit::{Limit, Limits, wait_name, waits};
+pub use preset::preset_of;
+use script::Script;
+pub use series::{MOST_POINTS, Point, Series};
+use setup::Setup;
+pub use simulated::Simulated;
+pub use watch::{Shares, Term};
+
+/// What the configuration runs on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct On {
+    pub preset: &'static DevicePreset,
+    /// The same as rules see it; its number of devices may be known.
+    pub facts: Device,
+}
+
+impl On {
+    /// A device of which nothing but the preset is known.
+    #[must_use]
+    pub fn preset(preset: &'static DevicePreset) -> Self {
+        Self { preset, facts: preset.device() }
+    }
+}
+
+/// What is asked of the twin.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    pub job: &'a Job,
+    /// The study's own load, or another one.
+    pub load: &'a LoadJob,
+    /// What a trial would set: the study's fixed values included, its own arguments not.
+    pub config: Config,
+    pub version: EngineVersion,
+    pub device: On,
+    pub host: HostLimits,
+    pub knowledge: Knowledge<'a>,
+    /// Share of the drafts, 0 to 1, that the model agrees with; without it there is no speculation.
+    pub acceptance: Option<f64>,
+    /// What is known of how long starts take here, and what earlier ones have left.
+    pub starts: StartupModel,
+    pub warm: Warm,
+}
+
+/// The answer for one configuration.
+#[derive(Clone, Debug)]
+pub struct Prediction {
+    pub outcome: Outcome,
+    pub score: Score,
+    /// What is known only where the engine would have served.
+    pub served: Option<Served>,
+}
+
+/// What is known of a load that was served.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// For each metric of the load, 10 % to 90 % of what the draws give.
+    pub intervals: BTreeMap<&'static str, (f64, f64)>,
+    /// How often the load was run for them.
+    pub draws: u64,
+    pub limits: Limits,
+    /// The highest load under the limits; `None` where the study states none that the twin knows something of.
+    pub highest: Option<Highest>,
+    /// Metrics of the objective and its limits that the twin does not know; they were left out.
+    pub unknown: Vec<String>,
+    pub series: Series,
+    /// Blocks of the cache of one engine, and tokens in each.
+    pub blocks: u32,
+    pub block_size: u32,
+    pub max_num_seqs: u32,
+    pub max_num_batched_tokens: u32,
+    pub parallel: Parallel,
+    pub replicas: usize,
+    /// How long it would take to start; `None` of the simulated engine, which takes as long as it is told to.
+    pub startup: Option<Forecast>,
+}
+
+/// A load that cannot be predicted.
+#[derive(Debug, thiserror::Error)]
+pub enum PredictError {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    Request(#[from] AddError),
+}
+
+impl PredictError {
+    /// What to do next, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Load(error) => error.hint(),
+            Self::Settings(_) => None,
+            Self::Request(_) => Some("raise max-model-len, or ask for less in [workload]"),
+        }
+    }
+}
+
+/// How much is computed. Limits are in units of what one sequence of one step costs, some 100 ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Effort {
+    draws: u64,
+    searches: usize,
+    most_requests: u32,
+}
+
+/// Draws at most, and at least whatever they cost.
+const DRAWS: (u64, u64) = (16, 4);
+/// Of all draws together.
+const DRAWN: u64 = 20_000_000;
+/// Of one run of a search, of which there are some 20, and as many for two or three of its draws.
+const SEARCHED: u64 = 200_000;
+/// Requests of one run of a search at least, so that its tails mean something.
+const LEAST_REQUESTS: u64 = 200;
+
+impl Effort {
+    /// After a run that has cost so much. In a larger batch a request costs little more than its tokens.
+    fn of(cost: u64, measurement: Option<&Measurement>) -> Self {
+        let (most, least) = DRAWS;
+        let tokens = measurement.map_or(cost, |run| run.total_output_tokens / run.completed.max(1));
+        let each = tokens.max(1) + 4;
+        let draws = (DRAWN / cost.max(1)).clamp(least, most);
+        let most_requests = (SEARCHED / each).max(LEAST_REQUESTS);
+        let searches = if each * LEAST_REQUESTS > SEARCHED { 4 } else { 8 };
+        Self { draws, searches, most_requests: u32::try_from(most_requests).unwrap_or(u32::MAX) }
+    }
+}
+
+/// Answers a question, in some seconds at most for usual loads: the load is run once as expected and a few times more for
+/// the intervals, shorter ones for the highest load.
+///
+/// # Errors
+/// When the load cannot be driven, or one of its requests is longer than the engine takes. That the configuration is
+/// rejected, or fails under its load, is a [`Prediction`].
+pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
+    let (job, load) = (question.job, question.load);
+    let setup = match Setup::resolve(question) {
+        Ok(setup) => setup,
+        Err(rejection) => return Ok(rejected(rejection)),
+    };
+    let script = Script::new(std::sync::Arc::clone(&job.workload.built));
+    let central = question.knowledge.central();
+    let ran = run::run(&setup, &script, (load, job.seed), &central)?;
+    let effort = Effort::of(ran.cost, ran.outcome.measurement());
+    let mut drawn: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+    for number in 1..=effort.draws {
+        let drawn_run = run::run(&setup, &script, (load, job.seed), &question.knowledge.draw(number))?;
+        let Some(measurement) = drawn_run.outcome.measurement() else { continue };
+        for name in Measurement::NAMES {
+            if let Some(value) = measurement.metric(name) {
+                drawn.entry(name).or_default().push(value);
+            }
+        }
+    }
+    let (objective, unknown) = known(&job.objective, &ran.outcome);
+    let highest = if objective.constraints.is_empty() && load.goodput.is_empty() {
+        None
+    } else {
+        let search = highest::Search {
+            setup: &setup,
+            script: &script,
+            load,
+            seed: job.seed,
+            limits: &objective.constraints,
+            most_requests: effort.most_requests,
+        };
+        Some(search.find(&central, (1..=effort.draws).map(|number| question.knowledge.draw(number)), &effort)?)
+    };
+    let score = objective.score(&ran.outcome);
+    let intervals = drawn.into_iter().filter_map(|(name, values)| Some((name, interval(values)?))).collect();
+    let settings = &setup.settings;
+    let served = Served {
+        intervals,
+        draws: effort.draws,
+        limits: Limits::find(&ran.seen, &setup),
+        highest,
+        unknown,
+        series: ran.series,
+        blocks: setup.memory.blocks,
+        block_size: settings.block_size,
+        max_num_seqs: settings.max_num_seqs,
+        max_num_batched_tokens: settings.max_num_batched_tokens,
+        parallel: setup.parallel,
+        replicas: setup.replicas,
+        startup: setup.start.as_ref().map(|start| question.starts.predict(start)),
+    };
+    Ok(Prediction { outcome: ran.outcome, score, served: Some(served) })
+}
+
+fn rejected(rejection: Rejection) -> Prediction {
+    Prediction { outcome: Outcome::Rejected(rejection), score: Score::Failed, served: None }
+}
+
+/// The objective without limits on what the twin does not know, and the metrics that it does not know.
+fn known(objective: &Objective, outcome: &Outcome) -> (Objective, Vec<String>) {
+    let Some(measurement) = outcome.measurement() else { return (objective.clone(), Vec::new()) };
+    let is_known = |name: &str| measurement.metric(name).is_some() || Measurement::NAMES.contains(&name);
+    let (constraints, unknown): (Vec<Constraint>, Vec<Constraint>) =
+        objective.constraints.iter().cloned().partition(|constraint| is_known(&constraint.metric));
+    let unknown = unknown.into_iter().map(|constraint| constraint.metric);
+    let own = Some(objective.metric.clone()).filter(|metric| !is_known(metric));
+    (Objective { constraints, ..objective.clone() }, unknown.chain(own).collect())
+}
+
+/// 10 % to 90 % of some values; nothing of fewer than three.
+fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
+    values.sort_by(f64::total_cmp);
+    let of = |percent| crate::metrics::percentile(&values, percent);
+    (values.len() >= 3).then(|| Some((of(10.0)?, of(90.0)?))).flatten()
+}
+
+/// Which of two is better by an objective: feasible ones first, then those nearest to the limits, then the failed.
+#[must_use]
+pub fn compare(objective: &Objective, a: &Prediction, b: &Prediction) -> Ordering {
+    let key = |prediction: &Prediction| match prediction.score {
+        Score::Feasible { value } => (0, -objective.gain(value, 1.0)),
+        Score::Infeasible { violation, .. } => (1, violation),
+        Score::Failed => (2, 0.0),
+    };
+    let (a, b) = (key(a), key(b));
+    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+}

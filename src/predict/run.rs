@@ -1,0 +1,156 @@
+//! One load on the twin, from the warm-up to a measurement by the definitions of measured runs.
+
+use std::time::{Duration, Instant};
+
+use super::PredictError;
+use super::client::{Client, Timing};
+use super::limit::Seen;
+use super::script::Script;
+use super::series::Series;
+use super::setup::Setup;
+use super::watch::Watch;
+use crate::job::LoadJob;
+use crate::load::{self, Arrival, Run, Warmup, check, due, measured, warmup, warmup_places};
+use crate::metrics::{Options, summarize};
+use crate::trial::{Failure, FailureKind, Measurement, Outcome};
+use crate::twin::{Counters, Drive, Engine, Factors, Frontend, Observer, StepTime};
+
+/// One virtual run.
+pub(super) struct Ran {
+    pub(super) outcome: Outcome,
+    /// Share of the completed requests that kept every limit of the goodput.
+    pub(super) good: Option<f64>,
+    pub(super) seen: Seen,
+    pub(super) series: Series,
+    /// In units of what one sequence of one step costs to compute.
+    pub(super) cost: u64,
+}
+
+/// Sees nothing.
+struct Blind;
+
+impl Observer for Blind {}
+
+/// Runs a load with these factors on the step time.
+pub(super) fn run(
+    setup: &Setup,
+    script: &Script,
+    (load, seed): (&LoadJob, u64),
+    factors: &Factors,
+) -> Result<Ran, PredictError> {
+    let plan = load.plan(seed);
+    let sessions = check(&plan, &*script.workload)?;
+    let step_time = setup.prior.clone().scaled(*factors);
+    let mut engines = setup.engines()?;
+    let client = |range, instants, places, length| {
+        let timing = Timing {
+            pace: setup.pace,
+            wire: setup.wire,
+            instants,
+            places,
+            length,
+            request_timeout: plan.request_timeout,
+        };
+        Client::new(script, range, setup.settings.prefix_caching, timing)
+    };
+    let mut warmed = Warmup::default();
+    if plan.warmup > 0 {
+        let mut client = client(warmup(&plan), None, Some(warmup_places(&plan)), None);
+        drive(&mut engines, &step_time).run(&mut client, &mut Blind)?;
+        warmed.completed = client.records.len();
+    }
+    let before: Vec<Counters> = engines.iter().map(Engine::counters).collect();
+    let mut watch = Watch::new(&step_time, &engines, setup.pace);
+    let instants = due(&plan, &script.workload, sessions);
+    let mut client = client(measured(&plan, sessions), instants, plan.concurrency, plan.duration);
+    drive(&mut engines, &step_time).run(&mut client, &mut watch)?;
+    let unsent = client.unsent();
+    let run = virtual_run(client.records, warmed, unsent);
+    let window = run.ended.duration_since(run.began).mul_f64(setup.pace);
+    let counted: Vec<Counters> =
+        engines.iter().zip(before).map(|(engine, before)| since(engine.counters(), before)).collect();
+    let options = Options { goodput: load.goodput.clone(), window: load.window, plan: None, recorder: None };
+    let measurement = Measurement { server: watch.server(window, &counted), ..summarize(&run, &options) };
+    let good = measurement.good.map(|good| share(good, measurement.completed));
+    let seen = Seen {
+        shares: watch.shares(window),
+        front_end: front_end(setup, &step_time, &run, watch.mean_samples()),
+        open: !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce),
+    };
+    let (series, cost) = (watch.series.finish(setup.replicas), watch.cost);
+    Ok(Ran { outcome: judge(measurement, &run, load), good, seen, series, cost })
+}
+
+fn drive<'a>(engines: &'a mut [Engine], step_time: &'a StepTime) -> Drive<'a> {
+    Drive { engines, step_time }
+}
+
+/// The records as a load generator would hand them over.
+fn virtual_run(mut records: Vec<load::Record>, warmup: Warmup, unsent: usize) -> Run {
+    records.sort_by_key(|record| record.end);
+    let length = records.last().map_or(Duration::ZERO, |record| record.end);
+    // Only the difference of the two instants means something.
+    let began = Instant::now();
+    Run {
+        records,
+        warmup,
+        began,
+        ended: began + length,
+        unfinished: 0,
+        unsent,
+        end: load::End::Complete,
+        client: load::Client::default(),
+    }
+}
+
+fn since(now: Counters, before: Counters) -> Counters {
+    Counters {
+        steps: now.steps - before.steps,
+        preemptions: now.preemptions - before.preemptions,
+        prompt_tokens: now.prompt_tokens - before.prompt_tokens,
+        prefix_hits: now.prefix_hits - before.prefix_hits,
+        prefix_queries: now.prefix_queries - before.prefix_queries,
+        generated_tokens: now.generated_tokens - before.generated_tokens,
+        drafts: now.drafts - before.drafts,
+        draft_tokens: now.draft_tokens - before.draft_tokens,
+        accepted_tokens: now.accepted_tokens - before.accepted_tokens,
+        finished: now.finished - before.finished,
+        aborted: now.aborted - before.aborted,
+        told_preemptions: now.told_preemptions - before.told_preemptions,
+        cached_tokens: now.cached_tokens - before.cached_tokens,
+    }
+}
+
+/// What of a request's time is spent outside of the engine, on average, when nothing waits for the front end.
+fn front_end(setup: &Setup, step_time: &StepTime, run: &Run, samples: f64) -> f64 {
+    let Frontend { request_s, prompt_token_s, step_s, stream_s } = step_time.frontend();
+    let wire = (setup.wire.request + setup.wire.token).as_secs_f64();
+    let (mut outside, mut whole) = (0.0, 0.0);
+    for record in &run.records {
+        // Half of the others are served before.
+        let own = request_s + prompt_token_s * f64::from(record.prompt_tokens) + step_s + stream_s * samples / 2.0;
+        outside += (own + wire) / setup.pace;
+        whole += record.e2el().unwrap_or_default().as_secs_f64();
+    }
+    if whole > 0.0 { (outside / whole).min(1.0) } else { 0.0 }
+}
+
+/// As a trial is judged.
+fn judge(measurement: Measurement, run: &Run, load: &LoadJob) -> Outcome {
+    let failures = run.records.iter().filter(|record| record.result.is_err()).count();
+    let total = run.records.len();
+    let limit = load.max_error_rate;
+    if measurement.completed > 0 && share(failures as u64, total as u64) <= limit {
+        return Outcome::Measured(measurement);
+    }
+    let first = run.records.iter().find_map(|record| record.result.as_ref().err());
+    let first = first.map_or_else(|| "no request ended".to_owned(), ToString::to_string);
+    let message =
+        format!("{failures} of {total} requests failed, more than the allowed share of {limit}; first: {first}");
+    Outcome::Failed(Failure { kind: FailureKind::RequestErrors, message })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}

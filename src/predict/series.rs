@@ -1,0 +1,170 @@
+//! The batch over time, thinned to what a plot shows, in bounded memory however long the load is.
+
+use std::time::Duration;
+
+use crate::twin::Seen;
+
+/// Points that are kept at most.
+pub const MOST_POINTS: usize = 600;
+
+/// Seconds of the first points; each thinning doubles it.
+const FINEST: f64 = 1e-3;
+
+/// The batch over time, on the clients' clock from the begin of the measured window.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// Seconds between one point and the next.
+    pub step_s: f64,
+    /// Tokens that a step may have.
+    pub budget: u32,
+    pub points: Vec<Point>,
+}
+
+/// Means over one interval, of which the first begins at 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    /// Requests in the batch and in the queue, of all engines together.
+    pub running: f64,
+    pub waiting: f64,
+    /// Share of the cache's blocks in use, 0 to 1: that of the engines' mean.
+    pub kv: f64,
+    /// Tokens of a step, while there was one.
+    pub tokens: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    running: f64,
+    waiting: f64,
+    kv: f64,
+    tokens: f64,
+    busy: f64,
+}
+
+impl Sums {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            running: self.running + other.running,
+            waiting: self.waiting + other.waiting,
+            kv: self.kv + other.kv,
+            tokens: self.tokens + other.tokens,
+            busy: self.busy + other.busy,
+        }
+    }
+}
+
+/// Adds up steps.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    width: f64,
+    budget: u32,
+    sums: Vec<Sums>,
+}
+
+impl Recorder {
+    pub(super) fn new(budget: u32) -> Self {
+        Self { width: FINEST, budget, sums: Vec::new() }
+    }
+
+    /// A step of which the part from `begin` on is new; `pace` is that of the device's clock.
+    pub(super) fn step(&mut self, seen: &Seen, begin: Duration, pace: f64) {
+        let (mut from, to) = (begin.as_secs_f64() / pace, seen.end.as_secs_f64() / pace);
+        while place(to, self.width) >= MOST_POINTS {
+            self.widen();
+        }
+        let mut at = place(from, self.width);
+        while from < to {
+            let until = (float(at + 1) * self.width).min(to);
+            // By rounding nothing may be left of an interval.
+            if until > from {
+                if self.sums.len() <= at {
+                    self.sums.resize(at + 1, Sums::default());
+                }
+                let seconds = until - from;
+                self.sums[at] = self.sums[at].plus(Sums {
+                    running: float(seen.running) * seconds,
+                    waiting: float(seen.waiting) * seconds,
+                    kv: seen.kv_usage * seconds,
+                    tokens: f64::from(seen.work.tokens) * seconds,
+                    busy: seconds,
+                });
+                from = until;
+            }
+            at += 1;
+        }
+    }
+
+    fn widen(&mut self) {
+        self.width *= 2.0;
+        let pair = |pair: &[Sums]| pair.iter().copied().fold(Sums::default(), Sums::plus);
+        self.sums = self.sums.chunks(2).map(pair).collect();
+    }
+
+    /// The means, of so many engines.
+    pub(super) fn finish(&self, engines: usize) -> Series {
+        let width = self.width;
+        let point = |sums: &Sums| Point {
+            running: sums.running / width,
+            waiting: sums.waiting / width,
+            kv: sums.kv / width / float(engines.max(1)),
+            tokens: if sums.busy > 0.0 { sums.tokens / sums.busy } else { 0.0 },
+        };
+        Series { step_s: width, budget: self.budget, points: self.sums.iter().map(point).collect() }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place among points, never negative")]
+fn place(at: f64, width: f64) -> usize {
+    (at / width) as usize
+}
+
+#[expect(clippy::cast_precision_loss, reason = "places among points and numbers of requests")]
+fn float(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::twin::Work;
+    use proptest::prelude::*;
+
+    fn seen(start_ms: u64, end_ms: u64, running: usize) -> Seen {
+        let work = Work { tokens: 8, ..Work::default() };
+        let (start, end) = (Duration::from_millis(start_ms), Duration::from_millis(end_ms));
+        Seen { replica: 0, start, end, running, waiting: 1, kv_usage: 0.5, wait: None, work }
+    }
+
+    #[test]
+    fn a_step_counts_where_it_lies_and_idle_time_is_empty() {
+        let mut recorder = Recorder::new(16);
+        for step in [seen(0, 2, 4), seen(4, 6, 2)] {
+            recorder.step(&step, step.start, 2.0);
+        }
+        let series = recorder.finish(1);
+        // The device's clock goes twice as fast as the clients'.
+        let running: Vec<_> = series.points.iter().map(|point| point.running).collect();
+        assert!((series.step_s - 1e-3).abs() < 1e-12 && series.budget == 16);
+        assert_eq!(running.len(), 3);
+        assert!(running.iter().zip([4.0, 0.0, 2.0]).all(|(a, b)| (a - b).abs() < 1e-9), "{running:?}");
+        assert!((series.points[0].tokens - 8.0).abs() < 1e-9 && (series.points[2].kv - 0.5).abs() < 1e-9);
+    }
+
+    proptest! {
+        #[test]
+        fn no_load_has_too_many_points_and_none_loses_time(lengths in prop::collection::vec(1_u64..5000, 1..400)) {
+            let mut recorder = Recorder::new(16);
+            let mut now = 0;
+            for length in &lengths {
+                let step = seen(now, now + length, 3);
+                recorder.step(&step, step.start, 1.0);
+                now += length;
+            }
+            let series = recorder.finish(1);
+            prop_assert!(series.points.len() <= MOST_POINTS);
+            let total: f64 = series.points.iter().map(|point| point.running * series.step_s).sum();
+            let expected = 3.0 * Duration::from_millis(now).as_secs_f64();
+            prop_assert!((total - expected).abs() < 1e-6 * expected, "{total} {expected}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A configuration as the engine would start with it: settings, devices, step time.
+
+use std::time::Duration;
+
+use super::Question;
+use super::allocate::allocate;
+use super::client::Wire;
+use super::simulated::Simulated;
+use crate::config::Config;
+use crate::rule::{self, Effective, memory_launch};
+use crate::trial::Rejection;
+use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, SettingsError, Speculation, Start, StepTime};
+
+/// Between a client and what the simulated engine simulates, and back: its own HTTP server on the loopback interface.
+const SIMULATED_REQUEST: Duration = Duration::from_micros(200);
+const SIMULATED_TOKEN: Duration = Duration::from_micros(100);
+
+/// More are not simulated: they would be the same again.
+const MOST_REPLICAS: usize = 256;
+
+/// What is needed to run a load on the twin.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub(super) settings: Settings,
+    pub(super) memory: MemoryPlan,
+    pub(super) parallel: Parallel,
+    /// Engines that share the load.
+    pub(super) replicas: usize,
+    /// With all factors at 1.
+    pub(super) prior: StepTime,
+    pub(super) wire: Wire,
+    /// How many times as fast as the device's clock the clients' goes.
+    pub(super) pace: f64,
+    /// `None` of the simulated engine.
+    pub(super) start: Option<Start>,
+}
+
+impl Setup {
+    /// The engines as they are after their start; each draws the drafts that are accepted for itself.
+    ///
+    /// # Errors
+    /// When some request within `max_model_len` could never run.
+    pub(super) fn engines(&self) -> Result<Vec<Engine>, SettingsError> {
+        let engine = |seed: u64| {
+            let speculation = self.settings.scheduling.speculation.map(|of| Speculation { seed, ..of });
+            let scheduling = Scheduling { speculation, ..self.settings.scheduling.clone() };
+            Engine::new(Settings { scheduling, ..self.settings.clone() })
+        };
+        (0..).take(self.replicas).map(engine).collect()
+    }
+
+    /// Resolves a configuration.
+    ///
+    /// # Errors
+    /// Why the engine would not serve it: the rule with its words, or what only a start finds out.
+    pub(super) fn resolve(question: &Question<'_>) -> Result<Self, Rejection> {
+        let Question { job, config, version, device, .. } = question;
+        let config = &job.with_arguments(config, *version);
+        let facts = job.facts(*version, device.facts, question.host);
+        if let Some(finding) = rule::rejection(config, &facts) {
+            return Err(Rejection { rule: finding.rule.to_owned(), message: finding.message });
+        }
+        let engine = |message: String| Rejection { rule: "ENGINE".to_owned(), message };
+        let effective = Effective::resolve(config, &facts);
+        let simulated = simulated(question);
+        let acceptance = question.acceptance.or(simulated.map(|simulated| simulated.acceptance));
+        let mut scheduling = Scheduling::resolve(config, *version, device.preset.cpu, acceptance);
+        if effective.v0 {
+            // The twin knows neither pipelines nor speculation of the old engine.
+            scheduling = Scheduling { pipeline_stages: 1, speculation: None, ..scheduling };
+        }
+        let allocated = allocate(&effective, config, &facts, device.preset, scheduling);
+        let (settings, memory) = allocated.map_err(|shortage| engine(shortage.to_string()))?;
+        Engine::new(settings.clone()).map_err(|error| engine(error.to_string()))?;
+        let parallel = Parallel {
+            tensor: narrow(effective.tensor_parallel_size),
+            pipeline: narrow(effective.pipeline_parallel_size),
+        };
+        let prior = StepTime::on_several(&job.model.shape, device.preset, &settings, parallel);
+        let prior = prior.map_err(|error| engine(error.to_string()))?;
+        let prior =
+            if simulated.is_some_and(|simulated| !simulated.front_end) { prior.without_frontend() } else { prior };
+        let start =
+            Start::new(&job.model.shape, &memory_launch(config, &facts, &effective), device.preset, question.warm);
+        let start = start.ok().filter(|_| job.engine.engine.kind() != "sim");
+        let pace = simulated.map_or(1.0, |simulated| simulated.time_scale);
+        Ok(Self {
+            settings,
+            memory,
+            parallel,
+            replicas: replicas(config, &effective),
+            prior,
+            wire: wire(simulated),
+            pace,
+            start,
+        })
+    }
+}
+
+/// What is simulated, where the study's engine is the simulated one.
+fn simulated(question: &Question<'_>) -> Option<Simulated> {
+    let engine = &question.job.engine;
+    (engine.engine.kind() == "sim").then(|| Simulated::read(&engine.args)).flatten()
+}
+
+/// How many engines serve at once, each on devices of its own. The old engine has no replicas.
+fn replicas(config: &Config, effective: &Effective) -> usize {
+    let asked = config.get_i64("data-parallel-size").and_then(|size| usize::try_from(size).ok());
+    let alone = effective.v0 || config.get("data-parallel-rank").is_some();
+    asked.filter(|_| !alone).unwrap_or(1).clamp(1, MOST_REPLICAS)
+}
+
+/// What the step time's front end does not hold.
+fn wire(simulated: Option<Simulated>) -> Wire {
+    simulated.map_or(Wire::default(), |Simulated { time_scale, .. }| Wire {
+        request: SIMULATED_REQUEST.mul_f64(time_scale),
+        token: SIMULATED_TOKEN.mul_f64(time_scale),
+    })
+}
+
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

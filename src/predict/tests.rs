@@ -1,0 +1,273 @@
+//! Predictions of the example study, and what holds for every one.
+
+use std::path::Path;
+
+use super::*;
+use crate::flag::FlagTable;
+use crate::load::Arrival;
+use crate::objective::Limit as Bound;
+use crate::twin::Calibration;
+
+fn study() -> Job {
+    Job::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart.toml")).unwrap()
+}
+
+fn question<'a>(job: &'a Job, load: &'a LoadJob, calibration: &'a Calibration) -> Question<'a> {
+    let simulated = Simulated::read(&job.engine.args).unwrap();
+    Question {
+        job,
+        load,
+        config: job.parameters().fixed.clone(),
+        version: FlagTable::newest_release(),
+        device: On::preset(simulated.device),
+        host: HostLimits::default(),
+        knowledge: Knowledge::here(calibration),
+        acceptance: None,
+        starts: StartupModel::default(),
+        warm: Warm::default(),
+    }
+}
+
+/// Without limits, so that no highest load is looked for.
+fn unlimited() -> Job {
+    let mut job = study();
+    job.objective.constraints.clear();
+    job
+}
+
+fn measured(prediction: &Prediction) -> &Measurement {
+    prediction.outcome.measurement().unwrap_or_else(|| panic!("{:?}", prediction.outcome))
+}
+
+fn metric(prediction: &Prediction, name: &str) -> f64 {
+    measured(prediction).metric(name).unwrap()
+}
+
+#[test]
+fn the_example_is_answered_with_intervals_a_limit_and_a_highest_load() {
+    let (job, calibration) = (study(), Calibration::none());
+    let prediction = predict(&question(&job, &job.load, &calibration)).unwrap();
+    let served = prediction.served.as_ref().unwrap();
+    assert_eq!((measured(&prediction).completed, measured(&prediction).failed), (96, 0));
+    assert_eq!(measured(&prediction).total_output_tokens, 96 * 128);
+    for name in ["output_throughput", "mean_ttft_ms", "p99_tpot_ms", "p95_itl_ms"] {
+        let (low, high) = served.intervals[name];
+        let value = metric(&prediction, name);
+        assert!(low < value && value < high && high / low < 3.0, "{name}: {low} {value} {high}");
+    }
+    let shares = served.limits.shares;
+    assert!((shares.terms.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shares:?}");
+    assert!(shares.waits.iter().sum::<f64>() <= 1.0 + 1e-9 && shares.busy <= 1.0, "{shares:?}");
+    let highest = served.highest.as_ref().unwrap();
+    assert_eq!(highest.knob, Knob::Concurrency);
+    let users = highest.value.value().unwrap();
+    assert!((1.0..64.0 * 16.0).contains(&users), "{highest:?}");
+}
+
+#[test]
+fn equal_questions_have_equal_answers() {
+    let (job, calibration) = (study(), Calibration::none());
+    let [one, two] = [(); 2].map(|()| predict(&question(&job, &job.load, &calibration)).unwrap());
+    assert_eq!(one.outcome, two.outcome);
+    let (one, two) = (one.served.unwrap(), two.served.unwrap());
+    assert_eq!((one.intervals, one.highest, one.series), (two.intervals, two.highest, two.series));
+}
+
+#[test]
+fn what_a_rule_rejects_is_rejected_in_its_words() {
+    let (job, calibration) = (study(), Calibration::none());
+    let question = question(&job, &job.load, &calibration);
+    let question = Question { config: question.config.clone().with("max-model-len", 1_000_000_i64), ..question };
+    let prediction = predict(&question).unwrap();
+    let Outcome::Rejected(rejection) = &prediction.outcome else { panic!("{:?}", prediction.outcome) };
+    assert!(!rejection.rule.is_empty() && rejection.message.contains("1000000"), "{rejection:?}");
+    assert_eq!((prediction.score, prediction.served.is_none()), (Score::Failed, true));
+}
+
+#[test]
+fn a_narrow_flag_is_named_as_the_limit() {
+    let (job, calibration) = (unlimited(), Calibration::none());
+    let limit = |flag: &str, value: i64| {
+        let question = question(&job, &job.load, &calibration);
+        let config = question.config.clone().with(flag, value);
+        predict(&Question { config, ..question }).unwrap().served.unwrap().limits
+    };
+    let sequences = limit("max-num-seqs", 4);
+    assert_eq!(sequences.main, Limit::Queue(crate::twin::Wait::Sequences), "{sequences:?}");
+    assert!(sequences.share > 0.8 && sequences.advice.contains("max-num-seqs (now 4)"), "{sequences:?}");
+    let blocks = limit("num-gpu-blocks-override", 300);
+    assert_eq!(blocks.main, Limit::Queue(crate::twin::Wait::Blocks), "{blocks:?}");
+    let budget = limit("max-num-batched-tokens", 128);
+    assert_eq!(budget.main, Limit::Queue(crate::twin::Wait::Budget), "{budget:?}");
+}
+
+#[test]
+fn a_rate_far_below_what_can_be_served_is_the_limit_itself() {
+    let (job, calibration) = (study(), Calibration::none());
+    let arrival = Arrival::Rate { per_s: 0.5, burstiness: 1.0 };
+    let load = LoadJob { arrival, concurrency: None, requests: Some(40), ..job.load.clone() };
+    let prediction = predict(&question(&job, &load, &calibration)).unwrap();
+    let served = prediction.served.as_ref().unwrap();
+    assert_eq!(served.limits.main, Limit::Idle, "{:?}", served.limits);
+    // The last is due at 40 / 0.5 s.
+    assert!((metric(&prediction, "duration") - 80.0).abs() < 4.0);
+    assert!(metric(&prediction, "requests_waiting_max") < 1.0);
+    let highest = served.highest.as_ref().unwrap();
+    assert_eq!(highest.knob, Knob::Rate);
+    let rate = highest.value.value().unwrap();
+    assert!(rate > 1.0, "{highest:?}");
+    // Half as much again is too much.
+    let load =
+        LoadJob { arrival: Arrival::Rate { per_s: 1.5 * rate, burstiness: 1.0 }, requests: Some(400), ..load.clone() };
+    let question = question(&job, &load, &calibration);
+    let (setup, script) = (Setup::resolve(&question).unwrap(), Script::new(std::sync::Arc::clone(&job.workload.built)));
+    let ran = run::run(&setup, &script, (&load, job.seed), &question.knowledge.central()).unwrap();
+    assert!(!job.objective.score(&ran.outcome).is_feasible(), "{highest:?}");
+}
+
+#[test]
+fn every_arrival_of_a_load_is_driven() {
+    let (job, calibration) = (unlimited(), Calibration::none());
+    let open = |arrival| LoadJob { arrival, warmup: 3, concurrency: Some(8), requests: Some(30), ..job.load.clone() };
+    let ramp =
+        Arrival::Ramp { from_per_s: 1.0, to_per_s: 50.0, over: std::time::Duration::from_secs(1), burstiness: 1.0 };
+    for arrival in [Arrival::Closed, Arrival::AtOnce, Arrival::Rate { per_s: 40.0, burstiness: 0.5 }, ramp] {
+        let load = open(arrival);
+        let prediction = predict(&question(&job, &load, &calibration)).unwrap();
+        assert_eq!(measured(&prediction).completed, 30, "{:?}", load.arrival);
+        assert!(measured(&prediction).max_concurrent_requests <= Some(30));
+        assert!(metric(&prediction, "requests_running_max") <= 8.0, "{:?}", load.arrival);
+    }
+    // A trace needs one.
+    let trace = open(Arrival::Trace { factor: 1.0 });
+    let error = predict(&question(&job, &trace, &calibration)).unwrap_err();
+    assert_eq!(error.to_string(), "the workload has no time stamps");
+    assert!(error.hint().is_some());
+}
+
+#[test]
+fn a_time_limit_of_the_load_ends_it() {
+    let (job, calibration) = (unlimited(), Calibration::none());
+    let duration = Some(std::time::Duration::from_secs(2));
+    let load = LoadJob { requests: None, duration, ..job.load.clone() };
+    let prediction = predict(&question(&job, &load, &calibration)).unwrap();
+    let longest = measured(&prediction).e2el_ms.unwrap().p99 / 1e3;
+    let took = metric(&prediction, "duration");
+    assert!(measured(&prediction).completed > 64 && (2.0..2.5 + 2.0 * longest).contains(&took), "{took}");
+}
+
+#[test]
+fn requests_that_take_too_long_have_failed_and_with_them_the_trial() {
+    let (job, calibration) = (unlimited(), Calibration::none());
+    let load = LoadJob { request_timeout: std::time::Duration::from_millis(200), ..job.load.clone() };
+    let prediction = predict(&question(&job, &load, &calibration)).unwrap();
+    let Outcome::Failed(failure) = &prediction.outcome else { panic!("{:?}", prediction.outcome) };
+    assert!(
+        failure.message.contains("requests failed, more than the allowed share of 0.05; first: no end after 200 ms")
+    );
+}
+
+#[test]
+fn a_limit_that_the_twin_knows_nothing_of_is_left_out_and_named() {
+    let (mut job, calibration) = (study(), Calibration::none());
+    let power = Constraint { metric: "gpu_power_w_mean".to_owned(), limit: Bound::AtMost(300.0) };
+    job.objective.constraints = vec![power];
+    let prediction = predict(&question(&job, &job.load, &calibration)).unwrap();
+    let served = prediction.served.as_ref().unwrap();
+    assert_eq!((served.unknown.as_slice(), &served.highest), (["gpu_power_w_mean".to_owned()].as_slice(), &None));
+    assert!(prediction.score.is_feasible());
+}
+
+#[test]
+fn better_predictions_come_first_whatever_the_goal() {
+    let (job, calibration) = (unlimited(), Calibration::none());
+    let at = |seqs: i64| {
+        let question = question(&job, &job.load, &calibration);
+        let config = question.config.clone().with("max-num-seqs", seqs);
+        predict(&Question { config, ..question }).unwrap()
+    };
+    let (few, many) = (at(2), at(32));
+    let mut objective = Objective { constraints: Vec::new(), ..job.objective.clone() };
+    let scored = |prediction: &Prediction, objective: &Objective| Prediction {
+        score: objective.score(&prediction.outcome),
+        ..prediction.clone()
+    };
+    let order = |objective: &Objective| compare(objective, &scored(&few, objective), &scored(&many, objective));
+    assert_eq!(order(&objective), Ordering::Greater);
+    objective = Objective { metric: "mean_tpot_ms".to_owned(), goal: crate::objective::Goal::Minimize, ..objective };
+    assert_eq!(order(&objective), Ordering::Less);
+}
+
+/// The example with another workload and load, and without limits.
+fn asked(workload: &str, load: &str) -> Job {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let text = std::fs::read_to_string(examples.join("quickstart.toml")).unwrap();
+    let text = text.replace("models/", &format!("{}/models/", examples.display()));
+    let (begin, _) = text.split_once("[workload]").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let rows = "arrival_s,input_tokens,output_tokens\n3,50,30\n5,60,5\n5.5,40,8\n";
+    std::fs::write(folder.path().join("trace.csv"), rows).unwrap();
+    let end = "[objective]\nmaximize = 'output_throughput'\n[budget]\ntrials = 1\n";
+    let file = folder.path().join("study.toml");
+    std::fs::write(&file, format!("{begin}[workload]\n{workload}\n[load]\n{load}\n{end}")).unwrap();
+    Job::read(&file).unwrap()
+}
+
+fn answer(job: &Job) -> Prediction {
+    predict(&question(job, &job.load, &Calibration::none())).unwrap()
+}
+
+#[test]
+fn a_trace_comes_when_its_stamps_say() {
+    let job = asked("kind = 'trace'\npath = 'trace.csv'", "trace_factor = 2");
+    let prediction = answer(&job);
+    let measured = measured(&prediction);
+    assert_eq!((measured.completed, measured.total_input_tokens, measured.total_output_tokens), (3, 150, 43));
+    // From the first stamp to the last they are 2.5 s, twice as slow 5 s.
+    assert!((5.0..5.5).contains(&metric(&prediction, "duration")), "{}", metric(&prediction, "duration"));
+}
+
+#[test]
+fn users_of_a_conversation_think_and_find_their_prefix_in_the_cache() {
+    let workload = "kind = 'conversation'\nturns = 4\nsystem_len = 64\nfirst_len = 32\nuser_len = 32\noutput_len = 16\n\
+                    think_time = '500ms'\nthink_distribution = 'fixed'";
+    let job = asked(workload, "concurrency = 3\nrequests = 24\nwarmup = 0");
+    let prediction = answer(&job);
+    assert_eq!(measured(&prediction).completed, 24);
+    // Each user has two sessions of four turns, and thinks three times in each.
+    assert!((3.0..4.0).contains(&metric(&prediction, "duration")), "{}", metric(&prediction, "duration"));
+    assert!(metric(&prediction, "prefix_cache_hit_rate") > 0.5);
+    assert!(prediction.served.unwrap().limits.shares.busy < 0.9);
+}
+
+#[test]
+fn the_parts_of_a_mixture_are_all_asked() {
+    let part =
+        |input, output| format!("[[workload.part]]\nkind = 'random'\ninput_len = {input}\noutput_len = {output}\n");
+    let job = asked(&format!("kind = 'mixture'\n{}{}", part(16, 4), part(200, 40)), "concurrency = 4\nrequests = 40");
+    let prediction = answer(&job);
+    let tokens = measured(&prediction).total_output_tokens;
+    assert_eq!(measured(&prediction).completed, 40);
+    assert!((41 * 4..40 * 40).contains(&tokens) && tokens.is_multiple_of(4), "{tokens}");
+}
+
+#[test]
+fn data_parallel_engines_and_other_devices_share_a_load() {
+    let text = "kind = 'random'\ninput_len = 256\noutput_len = 32";
+    let mut job = asked(text, "concurrency = 64\nrequests = 128\nwarmup = 0");
+    job.engine.engine = crate::engine::find("vllm").unwrap();
+    job.engine.args.clear();
+    let calibration = Calibration::none();
+    let throughput = |flag: &str, value: i64| {
+        let question = question(&job, &job.load, &calibration);
+        let (config, device) =
+            (question.config.clone().with(flag, value), On::preset(DevicePreset::find("l4").unwrap()));
+        let prediction = predict(&Question { config, device, ..question }).unwrap();
+        metric(&prediction, "output_throughput")
+    };
+    let one = throughput("data-parallel-size", 1);
+    for (flag, least) in [("data-parallel-size", 1.4), ("tensor-parallel-size", 1.2), ("pipeline-parallel-size", 1.1)] {
+        let two = throughput(flag, 2);
+        assert!((least * one..2.2 * one).contains(&two), "{flag}: {one} {two}");
+    }
+}

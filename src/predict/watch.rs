@@ -1,0 +1,211 @@
+//! What is seen of the engine while a load goes by.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::series::Recorder;
+use crate::twin::{Counters, Engine, Observer, Parts, Seen, StepTime, Wait, Work};
+
+/// Why requests wait, in the order in which it is shown.
+pub(super) const WAITS: [Wait; 4] = [Wait::Blocks, Wait::Sequences, Wait::Budget, Wait::Turn];
+
+/// The terms of a step's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Term {
+    Weights,
+    Compute,
+    Attention,
+    Sampling,
+    Launch,
+    Communication,
+    Host,
+}
+
+impl Term {
+    pub const ALL: [Self; 7] =
+        [Self::Weights, Self::Compute, Self::Attention, Self::Sampling, Self::Launch, Self::Communication, Self::Host];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Weights => "weights",
+            Self::Compute => "compute",
+            Self::Attention => "attention",
+            Self::Sampling => "sampling",
+            Self::Launch => "launch",
+            Self::Communication => "communication",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// Sees the steps of the measured window. Times are on the device's clock until they are given out.
+pub(super) struct Watch<'a> {
+    step_time: &'a StepTime,
+    pace: f64,
+    /// Whether host and device work at the same time.
+    overlapped: bool,
+    budget: u32,
+    replicas: usize,
+    /// Of a step with a single token.
+    weights_s: f64,
+    /// When the last step of each engine ends.
+    ends: Vec<Duration>,
+    busy_s: f64,
+    waits_s: [f64; WAITS.len()],
+    terms_s: [f64; Term::ALL.len()],
+    running: Mean,
+    waiting: Mean,
+    kv: Mean,
+    samples: Mean,
+    pub(super) series: Recorder,
+    /// What it has cost to compute: requests and steps looked at.
+    pub(super) cost: u64,
+}
+
+/// A sum over time, and the largest value.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum: f64,
+    most: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64, seconds: f64) {
+        self.sum += value * seconds;
+        self.most = self.most.max(value);
+    }
+}
+
+/// Where the time of the steps has gone, as shares of the time in which there was one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shares {
+    /// Time with a step under way, as a share of the window and of all engines.
+    pub busy: f64,
+    /// Requests waited for free blocks of the cache, for a place among the running, for tokens of the budget, for their turn.
+    pub waits: [f64; WAITS.len()],
+    /// In the order of [`Term::ALL`].
+    pub terms: [f64; Term::ALL.len()],
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(step_time: &'a StepTime, engines: &[Engine], pace: f64) -> Self {
+        let one = Work { sequences: 1, tokens: 1, ..Work::default() };
+        let settings = engines.first().map(Engine::settings);
+        let budget = settings.map_or(u32::MAX, |settings| {
+            settings.scheduling.max_num_scheduled_tokens.unwrap_or(u32::MAX).min(settings.max_num_batched_tokens)
+        });
+        Self {
+            step_time,
+            pace,
+            overlapped: settings.is_some_and(|settings| settings.scheduling.async_scheduling),
+            budget,
+            replicas: engines.len(),
+            weights_s: step_time.parts(&one).linear_s,
+            ends: vec![Duration::ZERO; engines.len()],
+            busy_s: 0.0,
+            waits_s: [0.0; WAITS.len()],
+            terms_s: [0.0; Term::ALL.len()],
+            running: Mean::default(),
+            waiting: Mean::default(),
+            kv: Mean::default(),
+            samples: Mean::default(),
+            series: Recorder::new(budget),
+            cost: 0,
+        }
+    }
+
+    /// The terms of a step, of which those that others hide count nothing.
+    fn terms(&self, parts: &Parts) -> [f64; Term::ALL.len()] {
+        let Parts { linear_s, attention_s, sampling_s, launch_s, communication_s, host_s, total_s } = *parts;
+        let device = linear_s + attention_s + sampling_s + launch_s + communication_s;
+        if self.overlapped && host_s >= total_s {
+            return [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, host_s];
+        }
+        let weights = linear_s.min(self.weights_s);
+        let host = if self.overlapped { 0.0 } else { host_s };
+        // In eager mode the device waits for Python.
+        let launch = launch_s + (total_s - host - device).max(0.0);
+        [weights, linear_s - weights, attention_s, sampling_s, launch, communication_s, host]
+    }
+
+    /// Over a window of this length on the device's clock.
+    pub(super) fn shares(&self, window: Duration) -> Shares {
+        let of = |sum: f64, whole: f64| if whole > 0.0 { sum / whole } else { 0.0 };
+        let terms: f64 = self.terms_s.iter().sum();
+        Shares {
+            busy: of(self.busy_s, window.as_secs_f64() * float(self.replicas)).min(1.0),
+            waits: self.waits_s.map(|wait| of(wait, self.busy_s)),
+            terms: self.terms_s.map(|term| of(term, terms)),
+        }
+    }
+
+    /// Sequences that have a token at the same time, in the mean of the steps.
+    pub(super) fn mean_samples(&self) -> f64 {
+        if self.busy_s > 0.0 { self.samples.sum / self.busy_s } else { 0.0 }
+    }
+
+    /// What the engines would report of themselves, by the names that objectives use.
+    pub(super) fn server(&self, window: Duration, counted: &[Counters]) -> BTreeMap<String, f64> {
+        let seconds = window.as_secs_f64();
+        let mean = |mean: Mean| if seconds > 0.0 { mean.sum / seconds } else { 0.0 };
+        let sum = |of: fn(&Counters) -> u64| float64(counted.iter().map(of).sum());
+        let mut server: BTreeMap<String, f64> = [
+            ("requests_running_mean", mean(self.running)),
+            ("requests_running_max", self.running.most),
+            ("requests_waiting_mean", mean(self.waiting)),
+            ("requests_waiting_max", self.waiting.most),
+            ("kv_cache_usage_mean", mean(self.kv) / float(self.replicas)),
+            ("kv_cache_usage_max", self.kv.most),
+            ("preemptions", sum(|counters| counters.preemptions)),
+            ("server_prompt_tokens", sum(|counters| counters.prompt_tokens)),
+            ("server_generation_tokens", sum(|counters| counters.generated_tokens)),
+            ("server_requests_finished", sum(|counters| counters.finished)),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+        let queries = sum(|counters| counters.prefix_queries);
+        if queries > 0.0 {
+            server.insert("prefix_cache_hit_rate".to_owned(), sum(|counters| counters.prefix_hits) / queries);
+        }
+        server
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn step(&mut self, seen: &Seen) {
+        // Steps of a pipeline overlap: what counts is how far the time goes on.
+        let begin = seen.start.max(self.ends[seen.replica]).min(seen.end);
+        self.ends[seen.replica] = seen.end.max(begin);
+        let seconds = seen.end.saturating_sub(begin).as_secs_f64();
+        self.busy_s += seconds;
+        // A prompt that is cut waits for the next step's budget, like one that is not begun.
+        let cut = (seen.work.prompt_tokens > 0 && seen.work.tokens >= self.budget).then_some(Wait::Budget);
+        if let Some(place) = seen.wait.or(cut).and_then(|wait| WAITS.iter().position(|other| *other == wait)) {
+            self.waits_s[place] += seconds;
+        }
+        let parts = self.step_time.parts(&seen.work);
+        let share = if parts.total_s > 0.0 { seconds / parts.total_s } else { 0.0 };
+        let terms = self.terms(&parts);
+        for (sum, term) in self.terms_s.iter_mut().zip(terms) {
+            *sum += term * share;
+        }
+        self.running.add(float(seen.running), seconds);
+        self.waiting.add(float(seen.waiting), seconds);
+        self.kv.add(seen.kv_usage, seconds);
+        self.samples.add(f64::from(seen.work.samples), seconds);
+        self.cost += 4 + u64::from(seen.work.sequences);
+        self.series.step(seen, begin, self.pace);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of requests")]
+fn float(number: usize) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
+fn float64(number: u64) -> f64 {
+    number as f64
+}

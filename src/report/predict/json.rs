@@ -1,0 +1,131 @@
+//! Predictions for programs: one document with everything.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{Predicted, Predictions, describe_load};
+use crate::predict::{Highest, Highness, Knob, Limit, Limits, Series, Served, Term, wait_name, waits};
+use crate::trial::Outcome;
+use crate::twin::{Forecast, Part};
+
+/// One document; the best prediction first.
+#[must_use]
+pub fn predictions_json(predictions: &Predictions<'_>) -> Json {
+    json!({
+        "study": predictions.study,
+        "engine": predictions.engine,
+        "load": describe_load(predictions.load),
+        "objective": predictions.objective,
+        "predictions": predictions.all.iter().map(predicted_json).collect::<Vec<_>>(),
+    })
+}
+
+fn predicted_json(predicted: &Predicted) -> Json {
+    let prediction = &predicted.prediction;
+    let mut object = json!({
+        "config": predicted.config,
+        "device": predicted.device.name,
+        "calibrated": predicted.calibrated,
+        "basis": predicted.basis(),
+        "state": prediction.outcome.name(),
+        "feasible": prediction.score.is_feasible(),
+        "value": prediction.score.value(),
+    });
+    match &prediction.outcome {
+        Outcome::Rejected(rejection) => {
+            object["rule"] = json!(rejection.rule);
+            object["reason"] = json!(rejection.message);
+        }
+        Outcome::Failed(failure) => object["reason"] = json!(failure.message),
+        Outcome::Measured(measurement) => object["metrics"] = json!(measurement),
+    }
+    if let (Some(served), Json::Object(object)) = (&prediction.served, &mut object) {
+        object.extend(served_json(served));
+    }
+    object
+}
+
+fn served_json(served: &Served) -> Map<String, Json> {
+    let fields = [
+        ("intervals", json!(served.intervals)),
+        ("draws", json!(served.draws)),
+        ("limit", limits_json(&served.limits)),
+        ("highest_load", served.highest.as_ref().map_or(Json::Null, highest_json)),
+        ("unknown_metrics", json!(served.unknown)),
+        (
+            "resolved",
+            json!({
+                "num_gpu_blocks": served.blocks,
+                "block_size": served.block_size,
+                "max_num_seqs": served.max_num_seqs,
+                "max_num_batched_tokens": served.max_num_batched_tokens,
+                "tensor_parallel_size": served.parallel.tensor,
+                "pipeline_parallel_size": served.parallel.pipeline,
+                "data_parallel_size": served.replicas,
+            }),
+        ),
+        ("startup", served.startup.as_ref().map_or(Json::Null, startup_json)),
+        ("series", series_json(&served.series)),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn limits_json(limits: &Limits) -> Json {
+    let kind = match limits.main {
+        Limit::Queue(_) => "queue",
+        Limit::Load(_) => "load",
+        Limit::FrontEnd => "front end",
+        Limit::Idle => "idle",
+    };
+    let waits = waits(&limits.shares).map(|(wait, share)| (wait_name(wait).to_owned(), json!(share)));
+    let terms = Term::ALL.into_iter().zip(limits.shares.terms);
+    let terms = terms.map(|(term, share)| (term.name().to_owned(), json!(share)));
+    json!({
+        "kind": kind,
+        "by": limits.main.name(),
+        "largest_term": limits.term.name(),
+        "share": limits.share,
+        "advice": limits.advice,
+        "waits": waits.collect::<Map<_, _>>(),
+        "step_time": terms.collect::<Map<_, _>>(),
+        "busy": limits.shares.busy,
+        "front_end": limits.front_end,
+    })
+}
+
+fn highest_json(highest: &Highest) -> Json {
+    let knob = match highest.knob {
+        Knob::Concurrency => "concurrency",
+        Knob::Rate => "rate_per_s",
+        Knob::Speed => "trace_speed",
+    };
+    json!({
+        "of": knob,
+        "value": highest.value.value(),
+        "bounded": matches!(highest.value, Highness::At(_)),
+        "tried_down_to": match highest.value { Highness::Below(value) => Some(value), _ => None },
+        "interval": highest.interval,
+        "draws": highest.draws,
+    })
+}
+
+fn startup_json(startup: &Forecast) -> Json {
+    let phase = |part: &Part| json!({"phase": part.phase, "median_s": part.median_s});
+    let phases: Vec<Json> = startup.parts.iter().map(phase).collect();
+    json!({"mean_s": startup.mean_s, "interval_s": [startup.low_s, startup.high_s], "phases": phases})
+}
+
+/// Columns, so that they are short.
+fn series_json(series: &Series) -> Json {
+    let column = |of: fn(&crate::predict::Point) -> f64| {
+        let rounded = series.points.iter().map(|point| (of(point) * 1e4).round() / 1e4);
+        rounded.collect::<Vec<_>>()
+    };
+    json!({
+        "step_s": series.step_s,
+        "token_budget": series.budget,
+        "running": column(|point| point.running),
+        "waiting": column(|point| point.waiting),
+        "kv_usage": column(|point| point.kv),
+        "tokens_per_step": column(|point| point.tokens),
+    })
+}

@@ -1,0 +1,109 @@
+//! Predictions as a table, as JSON, and as a page with plots.
+
+mod json;
+mod page;
+mod plot;
+mod text;
+
+use crate::config::Config;
+use crate::job::LoadJob;
+use crate::load::Arrival;
+use crate::objective::Objective;
+use crate::predict::Prediction;
+use crate::twin::DevicePreset;
+
+pub use json::predictions_json;
+pub use page::predictions_page;
+pub use text::predictions_text;
+
+/// What is the same for all predictions of a study.
+#[derive(Debug)]
+pub struct Predictions<'a> {
+    pub study: &'a str,
+    pub objective: &'a Objective,
+    /// The engine and its release.
+    pub engine: String,
+    pub load: &'a LoadJob,
+    /// The best first.
+    pub all: Vec<Predicted>,
+}
+
+/// One configuration on one device.
+#[derive(Debug)]
+pub struct Predicted {
+    /// What was asked for, beside what the study sets in every launch.
+    pub config: Config,
+    pub device: &'static DevicePreset,
+    /// Whether it is another device than the study's.
+    pub elsewhere: bool,
+    /// Whether runs of this device were observed.
+    pub calibrated: bool,
+    pub prediction: Prediction,
+}
+
+impl Predicted {
+    /// `feasible`, `over a limit`, or how the trial would have ended.
+    fn state(&self) -> &'static str {
+        match (&self.prediction.outcome, self.prediction.score.is_feasible()) {
+            (crate::trial::Outcome::Measured(_), true) => "feasible",
+            (crate::trial::Outcome::Measured(_), false) => "over a limit",
+            (outcome, _) => outcome.name(),
+        }
+    }
+
+    /// What its numbers stand on, in one line.
+    fn basis(&self) -> &'static str {
+        match (self.elsewhere, self.calibrated) {
+            (_, true) => "calibrated: ranges are what is still uncertain after the observed runs",
+            (false, false) => {
+                "not calibrated: nothing was measured here, and the ranges are wide; --calibrate STUDY narrows them"
+            }
+            (true, false) => {
+                "another device: nothing was measured on it, and the ranges are wide; only what is known of the host and \
+                 the front end is carried over"
+            }
+        }
+    }
+}
+
+/// `closed loop of 64, 96 requests`.
+fn describe_load(load: &LoadJob) -> String {
+    let arrival = match &load.arrival {
+        Arrival::Closed => format!("closed loop of {}", load.concurrency.unwrap_or(1)),
+        Arrival::AtOnce => "all at once".to_owned(),
+        Arrival::Rate { per_s, .. } => format!("{per_s} arrivals/s"),
+        Arrival::Ramp { from_per_s, to_per_s, .. } => format!("{from_per_s} to {to_per_s} arrivals/s"),
+        Arrival::Trace { factor } => format!("a trace, {} times as fast as recorded", super::number(1.0 / factor)),
+    };
+    let places = load.concurrency.filter(|_| load.arrival != Arrival::Closed);
+    let places = places.map(|places| format!(", at most {places} at a time"));
+    let requests = load.requests.map(|requests| format!(", {requests} requests"));
+    let duration = load.duration.map(|duration| format!(", {} s", super::number(duration.as_secs_f64())));
+    [Some(arrival), places, requests, duration].into_iter().flatten().collect()
+}
+
+/// The metrics that a person wants to see: the objective's first.
+fn shown(objective: &Objective) -> Vec<&str> {
+    const USUAL: [&str; 10] = [
+        "request_throughput",
+        "output_throughput",
+        "total_token_throughput",
+        "request_goodput",
+        "mean_ttft_ms",
+        "p99_ttft_ms",
+        "mean_tpot_ms",
+        "p99_tpot_ms",
+        "p99_itl_ms",
+        "mean_e2el_ms",
+    ];
+    let own = objective.constraints.iter().map(|constraint| constraint.metric.as_str());
+    let mut names: Vec<&str> = std::iter::once(objective.metric.as_str()).chain(own).collect();
+    names.extend(USUAL);
+    let mut seen = Vec::new();
+    names.retain(|name| {
+        let new = !seen.contains(name);
+        seen.push(name);
+        new
+    });
+    names
+}

@@ -1,0 +1,92 @@
+//! Predictions as a page that stands for itself: the batch over time, for each configuration.
+
+use std::fmt::Write;
+
+use super::plot::{Line, Panel, svg};
+use super::text::predictions_text;
+use super::{Predicted, Predictions};
+use crate::predict::{Point, Series};
+
+const STYLE: &str = include_str!("page.css");
+
+/// One HTML document without scripts, which needs nothing from the network.
+#[must_use]
+pub fn predictions_page(predictions: &Predictions<'_>) -> String {
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <body>\n<h1>{title}</h1>\n<p>What the twin predicts for the study's own load, in virtual time; nothing was \
+         started.</p>\n",
+        title = escaped(&format!("setpoint predict: {}", predictions.study)),
+    );
+    for (rank, predicted) in predictions.all.iter().enumerate() {
+        section(rank + 1, predicted, &mut page);
+    }
+    let _ = write!(
+        page,
+        "<h2>All numbers</h2>\n<pre>{}</pre>\n</body>\n</html>\n",
+        escaped(&predictions_text(predictions))
+    );
+    page
+}
+
+fn section(rank: usize, predicted: &Predicted, page: &mut String) {
+    let heading = escaped(&format!("{rank}. {} on {}", predicted.config, predicted.device.name));
+    // Writing to a string cannot fail.
+    let _ = writeln!(page, "<section>\n<h2>{heading}</h2>");
+    if let Some(served) = &predicted.prediction.served {
+        let limits = &served.limits;
+        let limited = format!("Limited by {}: {}.", limits.main.name(), limits.advice);
+        let _ = writeln!(page, "<p>{} {}.</p>", escaped(&limited), escaped(predicted.basis()));
+        for panel in &panels(&served.series) {
+            page.push_str(&svg(panel));
+        }
+    } else {
+        let reason = predicted.prediction.outcome.reason().unwrap_or_default();
+        let _ = writeln!(page, "<p>{}: {}</p>", predicted.state(), escaped(&reason));
+    }
+    page.push_str("</section>\n");
+}
+
+fn panels(series: &Series) -> [Panel; 3] {
+    let line =
+        |name, filled, of: fn(&Point) -> f64| Line { name, filled, values: series.points.iter().map(of).collect() };
+    let panel =
+        |title, unit, lines, mark, least_top| Panel { title, unit, step_s: series.step_s, lines, mark, least_top };
+    [
+        panel(
+            "Requests in the engine",
+            "requests",
+            // Those who wait stand on those who run.
+            vec![
+                line("waiting", true, |point| point.running + point.waiting),
+                line("running", true, |point| point.running),
+            ],
+            None,
+            1.0,
+        ),
+        panel("KV cache", "% of its blocks", vec![line("used", false, |point| point.kv * 100.0)], None, 100.0),
+        panel(
+            "Tokens of a step",
+            "tokens",
+            vec![line("tokens", false, |point| point.tokens)],
+            Some(("budget", f64::from(series.budget))),
+            1.0,
+        ),
+    ]
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_user_writes_is_text_and_never_markup() {
+        assert_eq!(escaped("<script a=\"b\">&"), "&lt;script a=&quot;b&quot;&gt;&amp;");
+    }
+}

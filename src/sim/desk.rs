@@ -1,0 +1,238 @@
+//! Between the engines and their clients: who waits for what, and when he got it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use tokio::sync::mpsc;
+
+use super::clock::Clock;
+use super::engine::{Job, Update};
+use super::metrics::{Finish, Metrics, Report};
+use super::outlet::Outlet;
+use super::schedule::{Record, Schedule};
+use crate::twin::{self, Engine, Event, Flight, Frontend, RequestId};
+
+/// The way around the web server for the tokens of a stream.
+#[derive(Debug)]
+pub(super) struct Direct {
+    pub(super) outlet: Arc<Outlet>,
+    /// What is written for one token, two, and so on, framed for HTTP. For more, and for the last, the web server is asked.
+    pub(super) pieces: Arc<[Bytes]>,
+}
+
+#[derive(Debug)]
+struct Open {
+    choice: u32,
+    finish: Finish,
+    updates: mpsc::UnboundedSender<Update>,
+    direct: Option<Direct>,
+    engine: usize,
+    prompt_len: u32,
+    arrived: Instant,
+    admitted: Option<Instant>,
+    first_token: Option<Instant>,
+    last_token: Instant,
+    sent: u32,
+}
+
+impl Open {
+    /// Sends tokens to the client. When they were written, unless that is left to the web server.
+    fn send(&mut self, sent: u32, finish: Option<Finish>) -> Option<Instant> {
+        self.sent += sent;
+        if let Some(Direct { outlet, pieces }) = &self.direct {
+            let piece = pieces.get((sent as usize).wrapping_sub(1)).filter(|_| finish.is_none());
+            if piece.is_some_and(|piece| outlet.write(piece)) {
+                return Some(Instant::now());
+            }
+            outlet.queue();
+        }
+        // A client that went away is noticed by its abort.
+        let _ = self.updates.send(Update { choice: self.choice, sent, tokens: self.sent, finish });
+        None
+    }
+}
+
+/// Tokens on their way to a client.
+#[derive(Debug)]
+struct Out {
+    due: Duration,
+    event: Event,
+}
+
+#[derive(Debug)]
+pub(super) struct Desk {
+    open: HashMap<RequestId, Open>,
+    /// When requests are read and tokens written.
+    frontend: twin::Desk,
+    /// Read, or being read.
+    received: VecDeque<(Duration, Job)>,
+    /// In the order in which they are due.
+    outbox: VecDeque<Out>,
+    metrics: Metrics,
+    schedule: Option<Schedule>,
+    /// Steps whose tokens are not all out, and how many are missing.
+    records: VecDeque<(Record, usize)>,
+    /// Steps that ended late by more than their own length.
+    pub(super) late: u64,
+}
+
+impl Desk {
+    pub(super) fn new(metrics: Metrics, schedule: Option<Schedule>, frontend: Frontend) -> Self {
+        let (open, frontend) = (HashMap::new(), twin::Desk::new(frontend));
+        let (received, outbox, records) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { open, frontend, received, outbox, metrics, schedule, records, late: 0 }
+    }
+
+    /// A request has come.
+    pub(super) fn receive(&mut self, at: Duration, job: Job) {
+        let prompt_len = u32::try_from(job.prompt.len()).unwrap_or(u32::MAX);
+        self.received.push_back((self.frontend.receive(at, prompt_len), job));
+    }
+
+    /// A request that an engine is to have by now.
+    pub(super) fn read(&mut self, now: Duration) -> Option<Job> {
+        self.received.pop_front_if(|(known, _)| *known <= now).map(|(_, job)| job)
+    }
+
+    /// A request has been given to an engine.
+    pub(super) fn open(&mut self, job: Job, engine: usize) {
+        let Job { id, choice, arrived, prompt, finish, updates, direct, .. } = job;
+        let open = Open {
+            choice,
+            finish,
+            updates,
+            direct,
+            engine,
+            prompt_len: u32::try_from(prompt.len()).unwrap_or(u32::MAX),
+            arrived,
+            admitted: None,
+            first_token: None,
+            last_token: arrived,
+            sent: 0,
+        };
+        self.open.insert(id, open);
+    }
+
+    /// Tells the client of a request that no engine has that there will be nothing.
+    pub(super) fn refuse(job: &Job) {
+        let abort = Update { choice: job.choice, sent: 0, tokens: 0, finish: Some(Finish::Abort) };
+        let _ = job.updates.send(abort);
+    }
+
+    /// Notes when requests leave the queue for the first time.
+    pub(super) fn scheduled(&mut self, flight: &Flight) {
+        let now = Instant::now();
+        for item in flight.batch.items.iter().filter(|item| item.context == 0 || item.tokens > 1) {
+            if let Some(open) = self.open.get_mut(&item.id) {
+                open.admitted.get_or_insert(now);
+            }
+        }
+    }
+
+    /// A step has ended.
+    pub(super) fn ended(&mut self, clock: &Clock, flight: &Flight, engine: &Engine, events: &[Event]) {
+        let (seen, now) = (&flight.seen, Instant::now());
+        let due = clock.real_of(seen.end).unwrap_or(now);
+        let length = clock.real_of(seen.start).map_or(Duration::ZERO, |start| due.saturating_duration_since(start));
+        self.late += u64::from(now.saturating_duration_since(due) > length);
+        self.metrics.of(seen.replica).step(engine);
+        self.frontend.take(seen.end);
+        let before = self.outbox.len();
+        for event in events.iter().filter(|event| event.sent > 0) {
+            self.outbox.push_back(Out { due: self.frontend.write(), event: *event });
+        }
+        if self.schedule.is_some() {
+            let count = self.outbox.len() - before;
+            let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+            let times = [clock.monotonic_ns(due), clock.monotonic_ns(now), length_ns];
+            self.records.push_back((Record::new(seen, times, count), count));
+        }
+    }
+
+    /// When the next tokens are to go out, or the next request has been read.
+    pub(super) fn due(&self) -> Option<Duration> {
+        let out = self.outbox.front().map(|out| out.due);
+        let read = self.received.front().map(|(known, _)| *known);
+        [out, read].into_iter().flatten().min()
+    }
+
+    /// Sends all tokens that are due.
+    pub(super) fn send(&mut self, now: Duration, clock: &Clock) {
+        while let Some(Out { due, event }) = self.outbox.pop_front_if(|out| out.due <= now) {
+            let written = self.hand_out(&event);
+            let Some((record, missing)) = self.records.iter_mut().find(|(_, missing)| *missing > 0) else { continue };
+            *missing -= 1;
+            let due = clock.real_of(due).map_or(record.due_ns, |due| clock.monotonic_ns(due));
+            record.chunks.push((event.id.0, event.sent, due, written.map(|at| clock.monotonic_ns(at))));
+        }
+        if let Some(schedule) = &self.schedule {
+            while let Some((record, _)) = self.records.pop_front_if(|(_, missing)| *missing == 0) {
+                schedule.write(record);
+            }
+        }
+    }
+
+    /// When they were written, unless that is left to the web server or nobody is there any more.
+    fn hand_out(&mut self, event: &Event) -> Option<Instant> {
+        let open = self.open.get_mut(&event.id)?;
+        let finish = open.finish;
+        let written = open.send(event.sent, event.last.then_some(finish));
+        let now = written.unwrap_or_else(Instant::now);
+        let gap = now.saturating_duration_since(open.last_token);
+        open.last_token = now;
+        let meter = self.metrics.of(open.engine);
+        if open.first_token.is_none() {
+            open.first_token = Some(now);
+            meter.first_token(gap);
+        } else {
+            meter.next_token(gap);
+        }
+        if event.last {
+            self.close(event.id, finish);
+        }
+        written
+    }
+
+    fn close(&mut self, id: RequestId, finish: Finish) -> Option<usize> {
+        let open = self.open.remove(&id)?;
+        let admitted = open.admitted.unwrap_or(open.arrived);
+        let first = open.first_token.unwrap_or(admitted);
+        let phases = [
+            admitted.saturating_duration_since(open.arrived),
+            first.saturating_duration_since(admitted),
+            open.last_token.saturating_duration_since(first),
+        ];
+        self.metrics.of(open.engine).finish(finish, phases, open.prompt_len, open.sent);
+        Some(open.engine)
+    }
+
+    /// Forgets a request whose client is gone, and says which engine has it.
+    pub(super) fn abort(&mut self, id: RequestId) -> Option<usize> {
+        self.received.retain(|(_, job)| job.id != id);
+        self.close(id, Finish::Abort)
+    }
+
+    /// The page and the log are to tell of an engine as it is now.
+    pub(super) fn report(&mut self, at: usize, engine: &Engine) {
+        self.metrics.of(at).report = Report::of(engine);
+    }
+
+    pub(super) fn reports(&self) -> impl Iterator<Item = &Report> {
+        self.metrics.reports()
+    }
+
+    /// The page of `/metrics`.
+    pub(super) fn page(&self) -> String {
+        self.metrics.render(self.late)
+    }
+
+    /// Ends all streams.
+    pub(super) fn stop(&mut self) {
+        self.received.iter().for_each(|(_, job)| Self::refuse(job));
+        for open in self.open.values_mut() {
+            open.send(0, Some(Finish::Abort));
+        }
+    }
+}

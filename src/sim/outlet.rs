@@ -1,0 +1,260 @@
+//! Sockets that two write to: the web server heads, whole replies and what ends a stream, the engine's thread the tokens in
+//! between, at the instant when they are due and without a task for each stream.
+//!
+//! The engine's thread may write only while the web server has nothing left to write. What the server still has is counted:
+//! the engine adds to it with each update that it leaves to the server, and the server's next flush takes away what the
+//! stream had handed over by then. A flush comes when all bytes have been written.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What the web server and the engine's thread know of one connection.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    socket: TcpStream,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Pieces of the present reply that the web server has, or will be handed, and has not written.
+    queued: usize,
+    /// Of `queued`, those that it has been handed.
+    handed: usize,
+    /// Written by the engine's thread and not taken by the socket.
+    backlog: Vec<u8>,
+    /// Of the web server's task.
+    waker: Option<Waker>,
+}
+
+impl Outlet {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reply begins, of which the web server has to write so many pieces first, the head among them.
+    pub(super) fn begin(&self, pieces: usize) {
+        let mut state = self.state();
+        (state.queued, state.handed) = (pieces, 0);
+    }
+
+    /// The web server has been handed a piece, or the head.
+    pub(super) fn handed(&self) {
+        self.state().handed += 1;
+    }
+
+    /// The web server will have to write a piece.
+    pub(super) fn queue(&self) {
+        self.state().queued += 1;
+    }
+
+    /// Writes a piece at once, from any thread. False where the web server has to write before.
+    pub(super) fn write(&self, piece: &[u8]) -> bool {
+        let mut state = self.state();
+        if state.queued > 0 {
+            return false;
+        }
+        let written = if state.backlog.is_empty() {
+            match self.socket.try_write(piece) {
+                Ok(written) => written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                // The web server learns by itself that the client is gone.
+                Err(_) => return true,
+            }
+        } else {
+            0
+        };
+        if written < piece.len() {
+            state.backlog.extend_from_slice(&piece[written..]);
+            if let Some(waker) = state.waker.take() {
+                waker.wake();
+            }
+        }
+        true
+    }
+
+    /// Writes what the engine's thread has left.
+    fn drain(&self, state: &mut State, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !state.backlog.is_empty() {
+            ready!(self.socket.poll_write_ready(context))?;
+            match self.socket.try_write(&state.backlog) {
+                Ok(written) => drop(state.backlog.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write(
+        &self,
+        context: &mut Context<'_>,
+        mut write: impl FnMut(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let mut state = self.state();
+        ready!(self.drain(&mut state, context))?;
+        loop {
+            ready!(self.socket.poll_write_ready(context))?;
+            match write(&self.socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+}
+
+/// The web server's end of a connection.
+#[derive(Debug)]
+pub(super) struct Connection(Arc<Outlet>);
+
+impl AsyncRead for Connection {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let outlet = &self.0;
+        {
+            let mut state = outlet.state();
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                state.waker = Some(context.waker().clone());
+            }
+        }
+        loop {
+            ready!(outlet.socket.poll_read_ready(context))?;
+            match outlet.socket.try_read(buffer.initialize_unfilled()) {
+                Ok(count) => {
+                    buffer.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_write(context, |socket| socket.try_write(bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_write(context, |socket| socket.try_write_vectored(parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.0.state();
+        ready!(self.0.drain(&mut state, context))?;
+        state.queued = state.queued.saturating_sub(state.handed);
+        state.handed = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_ref().0.drain(&mut self.0.state(), context))?;
+        Poll::Ready(socket2::SockRef::from(&self.0.socket).shutdown(std::net::Shutdown::Write))
+    }
+}
+
+/// Accepts connections whose tokens do not wait for each other in the socket.
+#[derive(Debug)]
+pub(super) struct Door(pub(super) TcpListener);
+
+impl Listener for Door {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        let (socket, address) = Listener::accept(&mut self.0).await;
+        // A connection that is over already is found out at its first read.
+        let _ = socket.set_nodelay(true);
+        (Connection(Arc::new(Outlet { socket, state: Mutex::default() })), address)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+/// What a handler learns of its connection.
+#[derive(Clone, Debug)]
+pub(super) struct Line(pub(super) Arc<Outlet>);
+
+impl Connected<IncomingStream<'_, Door>> for Line {
+    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+        Self(Arc::clone(&stream.io().0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    async fn pair() -> (Connection, TcpStream) {
+        let mut door = Door(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let client = TcpStream::connect(Listener::local_addr(&door).unwrap()).await.unwrap();
+        (Listener::accept(&mut door).await.0, client)
+    }
+
+    #[tokio::test]
+    async fn the_engine_writes_only_while_the_web_server_has_nothing_left() {
+        let (mut server, mut client) = pair().await;
+        let outlet = Arc::clone(&server.0);
+        outlet.begin(1);
+        assert!(!outlet.write(b"early"));
+        server.flush().await.unwrap();
+        assert!(!outlet.write(b"early"), "a flush before the head was handed over says nothing");
+        outlet.handed();
+        server.write_all(b"head ").await.unwrap();
+        assert!(!outlet.write(b"early"));
+        server.flush().await.unwrap();
+        assert!(outlet.write(b"one "));
+        outlet.queue();
+        assert!(!outlet.write(b"late"), "what the server is to write comes first");
+        outlet.handed();
+        server.write_all(b"two ").await.unwrap();
+        server.flush().await.unwrap();
+        assert!(outlet.write(b"three"));
+        let mut seen = [0; 18];
+        client.read_exact(&mut seen).await.unwrap();
+        assert_eq!(&seen, b"head one two three");
+    }
+
+    #[tokio::test]
+    async fn what_a_slow_client_does_not_take_comes_later_and_in_order() {
+        let (mut server, mut client) = pair().await;
+        let outlet = Arc::clone(&server.0);
+        let piece = vec![7; 100_000];
+        let mut pieces = 0;
+        while outlet.state().backlog.is_empty() {
+            assert!(outlet.write(&piece));
+            pieces += 1;
+            assert!(pieces < 1000, "100 MB fit into no socket");
+        }
+        let reader = tokio::spawn(async move {
+            let mut seen = vec![0; pieces * 100_000 + 4];
+            client.read_exact(&mut seen).await.unwrap();
+            seen
+        });
+        server.write_all(b"last").await.unwrap();
+        server.flush().await.unwrap();
+        let seen = reader.await.unwrap();
+        assert!(seen[..pieces * 100_000].iter().all(|byte| *byte == 7));
+        assert_eq!(&seen[pieces * 100_000..], b"last");
+    }
+}
