@@ -170,7 +170,9 @@ impl Desk {
         }
         // What is due now goes out first; the numbers can wait.
         self.send(seen.end, clock);
-        events.iter().for_each(|event| self.account(event, now));
+        for event in events {
+            self.account(event, now);
+        }
     }
 
     /// When the next tokens are to go out, or the next request has been read.
