@@ -37,8 +37,8 @@ pub(super) struct Progress {
 
 /// Which sessions to make ready.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
-    pub(super) first: u64,
+pub(crate) struct Range {
+    pub(crate) first: u64,
     /// The last session is cut where it would reach beyond.
     pub(super) requests: Option<u64>,
     pub(super) sessions: Option<u64>,

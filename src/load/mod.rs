@@ -52,6 +52,7 @@ pub use protocol::Dialect;
 #[doc(hidden)]
 pub use protocol::read;
 pub use record::{Client, End, Error, Record, Run, Warmup};
+pub(crate) use run::warmup;
 
 use signal::Signal;
 

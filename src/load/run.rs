@@ -24,6 +24,11 @@ const AHEAD: usize = 64;
 /// Where the warm-up of a run without a number of requests begins: no session of the window has such an index.
 const FAR: u64 = 1 << 40;
 
+/// The sessions of the warm-up, which come from behind those of the window.
+pub(crate) fn warmup(plan: &Plan) -> Range {
+    Range { first: plan.first + plan.requests.unwrap_or(FAR), requests: Some(plan.warmup), sessions: None }
+}
+
 pub(super) fn run(
     target: &Target,
     workload: &Arc<dyn Workload>,
@@ -44,10 +49,7 @@ pub(super) fn run(
         Feed::start(workload, protocol, endpoint, range, Arc::clone(signal))
     };
     let measured = feed(Range { first: plan.first, requests: plan.requests, sessions })?;
-    let warm = (plan.warmup > 0 && !warmed.ended).then(|| {
-        let first = plan.first + plan.requests.unwrap_or(FAR);
-        feed(Range { first, requests: Some(plan.warmup), sessions: None })
-    });
+    let warm = (plan.warmup > 0 && !warmed.ended).then(|| feed(warmup(plan)));
     let warm = warm.transpose()?;
     // After the threads that make requests ready were started: they are nothing that anybody waits for.
     let realtime = prefer();

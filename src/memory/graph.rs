@@ -8,15 +8,20 @@ const LAYER: u64 = 256 << 10;
 
 /// GiB of all graphs; 0 where none is captured. `None` where the shape lacks its layers.
 pub(super) fn graphs(model: &ModelShape, launch: &Launch) -> Option<f64> {
-    if launch.eager || launch.resolved.cpu {
+    if captured_sizes(launch) == 0 {
         return Some(0.0);
     }
     let layers = super::cache::stage_layers(model.layers?, launch);
-    Some(gib(sizes(launch).saturating_mul(layers).saturating_mul(LAYER)))
+    Some(gib(captured_sizes(launch).saturating_mul(layers).saturating_mul(LAYER)))
 }
 
-/// How many batch sizes are captured by default: 1, 2, 4, then every eighth, from 0.12 every sixteenth above 256.
-fn sizes(launch: &Launch) -> u64 {
+/// How many batch sizes are captured: by default 1, 2, 4, then every eighth, from 0.12 every sixteenth above 256. None in
+/// eager mode and on a CPU.
+#[must_use]
+pub fn captured_sizes(launch: &Launch) -> u64 {
+    if launch.eager || launch.resolved.cpu {
+        return 0;
+    }
     let resolved = &launch.resolved;
     let since = |minor| resolved.version >= EngineVersion::new(0, minor, 0);
     let largest = match (resolved.v0, since(10)) {

@@ -14,6 +14,7 @@ mod predict;
 mod weights;
 
 pub use cache::{Layout, cache_token_bytes};
+pub use graph::captured_sizes;
 pub use launch::{Launch, Resolved};
 pub use learn::{Learned, Observation, Observed};
 pub use predict::{Prediction, predict};

@@ -38,6 +38,7 @@ const LINES: &[Part] = &[
             ("server_prompt_tokens", "prompt tokens"),
             ("server_generation_tokens", "generated tokens"),
             ("server_requests_finished", "requests"),
+            ("engine_steps", "steps"),
         ],
     ),
     (

@@ -6,6 +6,7 @@ mod incident;
 mod open;
 mod placement;
 mod ranking;
+mod replies;
 mod rows;
 mod starts;
 mod startup;

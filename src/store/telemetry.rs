@@ -68,6 +68,7 @@ mod tests {
             "DROP TABLE startups",
             "DROP TABLE incidents",
             "DROP TABLE placements",
+            "DROP TABLE replies",
             "DELETE FROM _sqlx_migrations WHERE version >= 4",
         ] {
             sqlx::query(statement).execute(&store.pool).await.unwrap();

@@ -89,6 +89,8 @@ const SOURCES: &[Source] = &[
             "llamacpp:tokens_predicted_total",
         ],
     ),
+    // Of the histogram of the tokens of each step.
+    sum("engine_steps", &["vllm:iteration_tokens_total_count"]),
     sum("requests_finished", &["vllm:request_success_total", "sglang:num_requests_total", "tgi_request_success"]),
 ];
 
@@ -127,6 +129,7 @@ mod tests {
     fn what_0_32_0_really_writes_is_read() {
         let row = row(include_str!("../../tests/fixtures/metrics/vllm-0.32.0.txt"));
         let expected = [
+            ("engine_steps", 16.0),
             ("generation_tokens", 16.0),
             ("kv_cache_usage", 0.0),
             ("preemptions", 0.0),

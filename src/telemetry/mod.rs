@@ -21,6 +21,7 @@
 //! | `preemptions` | requests that were put back for want of cache |
 //! | `prefix_cache_hit_rate` | hits / queries in the window; for V0 the mean of its own rate since its start |
 //! | `server_prompt_tokens`, `server_generation_tokens`, `server_requests_finished` | what the server says it has done |
+//! | `engine_steps` | steps that generated or prefilled tokens, of vLLM's V1 |
 //! | `server_cpu_s` | processor seconds of the launch's processes |
 //! | `server_rss_gib_max` | sum of their resident memory, what they share counted in each |
 //! | `server_pss_gib` | the same after the load, what they share divided among them |

@@ -23,6 +23,7 @@ pub fn summarize(telemetry: &Telemetry, window: &Range<Instant>, output_tokens: 
         ("server_prompt_tokens", "prompt_tokens"),
         ("server_generation_tokens", "generation_tokens"),
         ("server_requests_finished", "requests_finished"),
+        ("engine_steps", "engine_steps"),
     ] {
         summary.add(name, server.increase(counter, window));
     }
@@ -127,6 +128,7 @@ mod tests {
                     ("prompt_tokens", 100.0 * n),
                     ("generation_tokens", 50.0 * n),
                     ("requests_finished", n),
+                    ("engine_steps", 40.0 * n),
                 ],
             );
             telemetry.process.push(now, &vec![("cpu_s", 1.5 * n), ("rss_gib", gauge(3.0))]);
@@ -174,6 +176,7 @@ mod tests {
             ("server_prompt_tokens", 600.0),
             ("server_generation_tokens", 300.0),
             ("server_requests_finished", 6.0),
+            ("engine_steps", 240.0),
             ("server_cpu_s", 9.0),
             ("server_rss_gib_max", 3.0),
             ("server_pss_gib", 2.5),

@@ -3,6 +3,7 @@
 mod measurement;
 mod outcome;
 mod placement;
+mod replies;
 mod startup;
 mod telemetry;
 
@@ -14,6 +15,7 @@ use crate::config::Config;
 pub use measurement::{ClientReport, Direction, Distribution, Interval, Measurement, Speeds, Window};
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
 pub use placement::Placement;
+pub use replies::Replies;
 pub use startup::{Difference, PhaseTime, Startup};
 pub use telemetry::{SERVER_METRICS, SERVER_NAMES};
 

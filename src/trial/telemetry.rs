@@ -28,6 +28,7 @@ names! {
     "server_prompt_tokens", "tokens", Maximize;
     "server_generation_tokens", "tokens", Maximize;
     "server_requests_finished", "requests", Maximize;
+    "engine_steps", "count", Minimize;
     "server_cpu_s", "s", Minimize;
     "server_rss_gib_max", "GiB", Minimize;
     "server_pss_gib", "GiB", Minimize;

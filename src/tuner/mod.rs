@@ -34,8 +34,7 @@ use crate::job::Job;
 use crate::objective::Score;
 use crate::server::LeftBehind;
 use crate::store::{Store, StoreError, Study, now};
-use crate::telemetry::Story;
-use crate::trial::{Launch, Outcome, Rejection, Startup, Trial};
+use crate::trial::{Launch, Outcome, Rejection, Trial};
 
 pub use confirm::CONFIRMATION;
 use course::{Course, Next};
@@ -50,7 +49,7 @@ pub use prepare::{Installed, detect};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use retry::Pause;
 pub use slots::{Interference, Slots};
-use trial::asked;
+use trial::{Told, asked};
 
 /// Whether to go on, asked by signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,23 +185,20 @@ impl Tuner<'_> {
     }
 
     /// Stores a trial, how its server started, what that tells of the memory, and what was seen of it.
-    async fn keep(
-        &self,
-        study: &Study,
-        trial: &Trial,
-        score: Score,
-        (startup, story): (Option<&Startup>, Option<&Story>),
-    ) -> Result<(), TuneError> {
+    async fn keep(&self, study: &Study, trial: &Trial, score: Score, told: &Told) -> Result<(), TuneError> {
         let keep = async {
             if let Some(log) = &trial.log {
                 let config = self.job.with_arguments(&trial.config, self.installed.version);
                 self.remember(study, trial.number, &config, log).await?;
             }
-            if let Some(startup) = startup {
+            if let Some(startup) = &told.startup {
                 self.store.append_startup(study.id, trial.number, startup).await?;
             }
-            if let Some(story) = story {
+            if let Some(story) = &told.story {
                 self.store.append_telemetry(study.id, trial.number, story).await?;
+            }
+            if let Some(replies) = &told.replies {
+                self.store.append_replies(study.id, trial.number, replies).await?;
             }
             // Last, because with it the trial is over: a tuner that is killed before measures it again and replaces the rest.
             self.store.append(study.id, trial, score).await

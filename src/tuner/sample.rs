@@ -15,10 +15,18 @@ use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
 use crate::server::Server;
 use crate::telemetry::{self, Devices, Scope, Story};
-use crate::trial::{FailureKind, Measurement, Outcome};
+use crate::trial::{FailureKind, Measurement, Outcome, Replies};
 
 /// How often a load is driven on one server until the sample is sound.
 const SAMPLES: u64 = 2;
+
+/// One load on one server.
+pub(super) struct Sample {
+    pub(super) outcome: Outcome,
+    pub(super) story: Story,
+    /// Of a measured one.
+    pub(super) replies: Option<Replies>,
+}
 
 /// What the observer keeps, on the load's thread until the run has ended.
 #[derive(Default)]
@@ -35,17 +43,17 @@ impl Tuner<'_> {
         server: &mut Server,
         model: &str,
         (place, vitals): (&Place, &Vitals),
-    ) -> Result<(Outcome, Story), TuneError> {
+    ) -> Result<Sample, TuneError> {
         let workload = &*self.job.workload.built;
         let mut plan = self.job.load.plan(self.job.seed);
         let mut asked = follow(&mut plan, workload, 0);
         for again in 1.. {
-            let (outcome, story) = self.sample_once(server, model, &plan, (place, vitals)).await?;
-            let Some(reasons) = void(&outcome) else { return Ok((outcome, story)) };
+            let sample = self.sample_once(server, model, &plan, (place, vitals)).await?;
+            let Some(reasons) = void(&sample.outcome) else { return Ok(sample) };
             asked = follow(&mut plan, workload, asked);
             // Prompts that the server has in its cache would make the second sample another one.
             if again == SAMPLES || repeated(&plan, workload).is_some() {
-                return Ok((failed(FailureKind::ClientBound, reasons), story));
+                return Ok(Sample { outcome: failed(FailureKind::ClientBound, reasons), replies: None, ..sample });
             }
             (self.observer)(Event::Void { number: place.trial, reasons });
         }
@@ -58,7 +66,7 @@ impl Tuner<'_> {
         model: &str,
         plan: &Plan,
         (place, vitals): (&Place, &Vitals),
-    ) -> Result<(Outcome, Story), TuneError> {
+    ) -> Result<Sample, TuneError> {
         let (halt, halted) = watch::channel(false);
         let base_url = server.base_url();
         let telemetry = telemetry::Watch::start(self.watched(server, place));
@@ -69,12 +77,13 @@ impl Tuner<'_> {
                 let _ = halt.send(true);
                 // How full cache and memory were says why it died.
                 let story = telemetry.stop().await.story(None, 0);
-                return Ok((Outcome::Failed(crash(server, status)), story));
+                return Ok(Sample { outcome: Outcome::Failed(crash(server, status)), story, replies: None });
             }
             alarm = vitals.alarm_under_load() => {
                 let _ = halt.send(true);
                 let story = telemetry.stop().await.story(None, 0);
-                return Ok((Outcome::Failed(conclude(server, alarm, true).await), story));
+                let outcome = Outcome::Failed(conclude(server, alarm, true).await);
+                return Ok(Sample { outcome, story, replies: None });
             }
             run = self.drive(
                 place.trial, Target::new(base_url, model), plan, (&seen, &vitals.pulse), telemetry.mark(), halted,
@@ -99,10 +108,11 @@ impl Tuner<'_> {
             Outcome::Measured(mut measurement) => {
                 let story = telemetry.story(Some(run.began..run.ended), tokens);
                 measurement.server.clone_from(&story.summary);
-                (Outcome::Measured(measurement), story)
+                let replies = Some(metrics::replies(&run, plan, &*self.job.workload.built));
+                Sample { outcome: Outcome::Measured(measurement), story, replies }
             }
             // What led to a failure may have begun before the window.
-            outcome => (outcome, telemetry.story(None, tokens)),
+            outcome => Sample { outcome, story: telemetry.story(None, tokens), replies: None },
         })
     }
 

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::course::Proposal;
 use super::retry::Patience;
+use super::sample::Sample;
 use super::slots::Place;
 use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
 use super::{Ending, Event, Phase, Stop, TuneError, Tuner, command_line};
@@ -18,7 +19,7 @@ use crate::engine::{Evidence, Filling, Timeline, diagnose, differences, resolved
 use crate::server::{LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, finish};
 use crate::store::{Study, now};
 use crate::telemetry::Story;
-use crate::trial::{Failure, FailureKind, Launch, Outcome, PhaseTime, Startup, Trial};
+use crate::trial::{Failure, FailureKind, Launch, Outcome, PhaseTime, Replies, Startup, Trial};
 
 /// How often a trial is launched again, on another port, because its port was taken.
 const MOST_COLLISIONS: usize = 3;
@@ -34,16 +35,24 @@ struct Attempt {
     outcome: Outcome,
     /// Where the server became ready.
     ready: Option<Ready>,
+    told: Told,
+}
+
+/// What is known of a launch besides its outcome.
+#[derive(Default)]
+pub(super) struct Told {
     /// How far it came, where there was a process.
-    startup: Option<Startup>,
+    pub(super) startup: Option<Startup>,
     /// What was seen of the server meanwhile.
-    story: Option<Story>,
+    pub(super) story: Option<Story>,
+    /// When its requests were answered, where it was measured.
+    pub(super) replies: Option<Replies>,
 }
 
 impl Attempt {
     /// One in which no server became ready.
     fn unready(outcome: Outcome, startup: Option<Startup>) -> Self {
-        Self { outcome, ready: None, startup, story: None }
+        Self { outcome, ready: None, told: Told { startup, ..Told::default() } }
     }
 
     fn failed_with(&self, kind: FailureKind) -> bool {
@@ -60,8 +69,7 @@ enum Ended {
 /// A launch with an outcome.
 pub(super) struct Launched {
     pub(super) trial: Trial,
-    pub(super) startup: Option<Startup>,
-    pub(super) story: Option<Story>,
+    pub(super) told: Told,
     /// What could not be ended; the trial is stored first.
     pub(super) left_behind: Option<LeftBehind>,
 }
@@ -77,7 +85,7 @@ pub(super) struct Settled {
 impl From<Trial> for Launched {
     /// One without a launch.
     fn from(trial: Trial) -> Self {
-        Self { trial, startup: None, story: None, left_behind: None }
+        Self { trial, told: Told::default(), left_behind: None }
     }
 }
 
@@ -127,7 +135,7 @@ impl Tuner<'_> {
             // Somebody else was quicker: another port may do at once.
             let again_at_once = attempt.failed_with(FailureKind::PortInUse) && collisions < MOST_COLLISIONS;
             collisions = if again_at_once { collisions + 1 } else { 0 };
-            let Attempt { outcome, ready, startup, story } = attempt;
+            let Attempt { outcome, ready, told } = attempt;
             let trial = Trial {
                 number,
                 proposed_by: proposal.proposed_by.clone(),
@@ -140,7 +148,7 @@ impl Tuner<'_> {
                 log: Some(log.clone()),
                 outcome,
             };
-            let launched = Launched { trial, startup, story, left_behind };
+            let launched = Launched { trial, told, left_behind };
             if let Some(tried) = self.settle(study, &mut patience, launched, again_at_once).await? {
                 return Ok(tried);
             }
@@ -266,7 +274,7 @@ impl Tuner<'_> {
         vitals.serve();
         // Nothing of ours may take the engine's processors while it is measured.
         self.inquiry.read().await.settled().await;
-        let (mut outcome, story) = self.sample(server, &ready.model, (place, vitals)).await?;
+        let Sample { mut outcome, story, replies } = self.sample(server, &ready.model, (place, vitals)).await?;
         // Requests to a dead engine fail at once, sooner than a death is noticed; its last process may take seconds to end.
         if let Outcome::Failed(failure) = &outcome
             && !vitals.has_told()
@@ -285,7 +293,7 @@ impl Tuner<'_> {
             };
             outcome = failure.map_or(outcome, Outcome::Failed);
         }
-        Ok(Attempt { outcome, ready: Some(ready), startup: Some(startup), story: Some(story) })
+        Ok(Attempt { outcome, ready: Some(ready), told: Told { startup: Some(startup), story: Some(story), replies } })
     }
 
     /// How a server that is ready has started, and whether it runs with what was asked for.

@@ -28,6 +28,9 @@ mod schedule_v0;
 mod sequence;
 mod settings;
 mod source;
+mod startup;
+#[cfg(test)]
+mod startup_tests;
 mod step_time;
 #[cfg(test)]
 mod tests;
@@ -35,7 +38,7 @@ mod tests;
 pub use ask::{AddError, Ask, Tokens};
 pub use batch::{Batch, Item, Work};
 pub use calibrate::{
-    CalibrateError, Calibration, Counted, Load, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
+    CalibrateError, Calibration, Load, Observed, ReplayError, Run, Times, calibrate, prior_spread, replay,
 };
 pub use device::DevicePreset;
 pub use drive::{Drive, Observer, Reply, drive};
@@ -49,7 +52,8 @@ pub(crate) use replica::Flight;
 pub use replica::Seen;
 pub use sequence::RequestId;
 pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
-pub use source::Arrival;
+pub use source::{Arrival, tokens};
+pub use startup::{Forecast, Part, Start, StartupModel, Warm};
 pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};
 
 /// The shape of Llama 3 8B.

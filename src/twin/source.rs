@@ -198,8 +198,10 @@ impl Source for Users<'_> {
     }
 }
 
-/// There is no tokenizer: of a text, every four bytes are a token, equal bytes the same one. Images are none.
-fn tokens(prompt: Prompt) -> Vec<u32> {
+/// A prompt's tokens. There is no tokenizer: of a text, every four bytes are a token, equal bytes the same one. Images are
+/// none.
+#[must_use]
+pub fn tokens(prompt: Prompt) -> Vec<u32> {
     let of = |text: &str, tokens: &mut Vec<u32>| {
         let token = |bytes: &[u8]| bytes.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
         tokens.extend(text.as_bytes().chunks(4).map(token));

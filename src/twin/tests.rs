@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::replica::Replica;
 use super::{
-    AddError, Ask, Batch, Engine, Order, Policy, RequestId, Scheduling, Settings, SettingsError, Speculation, Tokens,
+    AddError, Ask, Batch, Counters, Engine, Order, Policy, RequestId, Scheduling, Settings, SettingsError, Speculation,
+    Tokens,
 };
 
 pub(super) const STEP: Duration = Duration::from_millis(10);
@@ -99,6 +100,19 @@ fn when_blocks_run_out_the_newest_starts_over() {
 }
 
 #[test]
+fn a_preemption_is_told_of_with_the_next_token_of_who_was_preempted() {
+    let tight = Settings { num_blocks: 4, max_model_len: 12, ..settings() };
+    let mut engine = engine(tight, &[(8, 4), (8, 4)]);
+    let mut told = Vec::new();
+    while let Some(batch) = engine.step(Duration::ZERO) {
+        engine.finish(&batch);
+        told.push((engine.counters().preemptions, engine.counters().told_preemptions));
+    }
+    // It waits while the other ends, and has its next token after the fifth step.
+    assert_eq!(told, [(0, 0), (1, 0), (1, 0), (1, 0), (1, 1), (1, 1), (1, 1)]);
+}
+
+#[test]
 fn a_shared_beginning_is_computed_once() {
     let caching = Settings { prefix_caching: true, ..settings() };
     let mut engine = Engine::new(caching).unwrap();
@@ -108,7 +122,8 @@ fn a_shared_beginning_is_computed_once() {
     }
     // The last token is computed in any case, and with it the rest of its block.
     assert_eq!(run(&mut engine), [vec![(0, 12), (1, 4)]]);
-    assert_eq!((engine.counters().prefix_queries, engine.counters().prefix_hits), (24, 8));
+    let Counters { prefix_queries, prefix_hits, prompt_tokens, cached_tokens, .. } = engine.counters();
+    assert_eq!((prefix_queries, prefix_hits, prompt_tokens, cached_tokens), (24, 8, 24, 8));
 
     engine.reset_prefix_cache();
     engine.add(RequestId(2), &tokens, 1, Duration::ZERO).unwrap();

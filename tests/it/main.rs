@@ -29,6 +29,7 @@ mod slots;
 mod spaces;
 mod starts;
 mod startup;
+mod startup_model;
 mod study;
 mod support;
 mod telemetry;

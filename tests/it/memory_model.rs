@@ -11,7 +11,7 @@ use setpoint::rule::{Effective, Facts, memory_launch};
 use super::support::{root, say_skipped};
 
 /// `shared/data` beside the project's root.
-fn data(name: &str) -> Option<Vec<BTreeMap<String, String>>> {
+pub(crate) fn data(name: &str) -> Option<Vec<BTreeMap<String, String>>> {
     let path = root().parent()?.join("shared/data").join(name);
     let Ok(mut reader) = csv::Reader::from_path(&path) else {
         say_skipped(&format!("{} is not there", path.display()));
@@ -21,15 +21,15 @@ fn data(name: &str) -> Option<Vec<BTreeMap<String, String>>> {
 }
 
 /// Shows figures although the test passes.
-fn show(text: &str) {
+pub(crate) fn show(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-fn model(name: &str) -> ModelShape {
+pub(crate) fn model(name: &str) -> ModelShape {
     ModelShape::read(&root().join("tests/fixtures/models").join(name)).unwrap()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     assert!(!values.is_empty());
     values[values.len() / 2]
@@ -79,7 +79,7 @@ impl Start {
 }
 
 /// `{'a': 1, 'b': {"c": false}}` as a configuration.
-fn arguments(python: &str) -> Config {
+pub(crate) fn arguments(python: &str) -> Config {
     let text = python.replace('\'', "\"").replace("True", "true").replace("False", "false");
     let json: BTreeMap<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
     let flags = json.into_iter().map(|(name, value)| {

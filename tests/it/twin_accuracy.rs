@@ -87,7 +87,7 @@ fn read(
         Observed { at, prompt, output_len: length("output_toks"), times: Some(times) }
     });
     let requests = requests.collect();
-    let run = Run { settings, replicas: 1, prior, load: Load::Open, requests, counted: None };
+    let run = Run { settings, replicas: 1, prior, before: Vec::new(), load: Load::Open, requests, steps: None };
     Measured { name, max_num_seqs, num_blocks, ttft_bound, others, run }
 }
 

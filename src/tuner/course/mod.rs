@@ -374,10 +374,10 @@ impl<'r> Course<'r> {
 
     /// Stores an outcome, learns from it, and tells it.
     async fn record(&mut self, launched: Launched) -> Result<Scored, TuneError> {
-        let Launched { trial, startup, story, .. } = launched;
+        let Launched { trial, told, .. } = launched;
         let (tuner, goal) = (self.tuner, self.tuner.job.objective.goal);
         let score = tuner.job.objective.score(&trial.outcome);
-        tuner.keep(self.study, &trial, score, (startup.as_ref(), story.as_ref())).await?;
+        tuner.keep(self.study, &trial, score, &told).await?;
         if trial.log.is_some() {
             self.known = learned(tuner.job, &tuner.installed, tuner.store).await?;
         }

@@ -30,12 +30,18 @@ const HALVINGS: u32 = 3;
 const PROGRESS: f64 = 0.2;
 const ITERATIONS: u64 = 60;
 const TOLERANCE: f64 = 0.02;
+/// What is left may be so many times as large as expected; where it is more, the observations are worth less than thought.
+const TOLERATED: f64 = 1.5;
+/// How often their worth is found anew.
+const NOISE_ROUNDS: u32 = 3;
 
 /// Logarithms of the factors, each in units of the prior's spread.
 type Units = [f64; N];
 
 struct Problem<'a> {
     runs: &'a [Run],
+    /// By which every residual is divided.
+    noise: f64,
     /// Where the coordinates begin, and their directions.
     origin: Units,
     directions: Matrix,
@@ -50,20 +56,38 @@ pub(super) fn fit(runs: &[Run]) -> Result<Calibration, CalibrateError> {
     }
     let mut problem = Problem {
         runs,
+        noise: 1.0,
         origin: [0.0; N],
         directions: [[0.0; N]; N],
         simulations: Cell::new(0),
         failure: RefCell::new(None),
     };
     let loss_before = problem.data_loss(&[0.0; N])?;
-    let (near, information) = problem.descend()?;
-    problem.origin = near;
-    problem.directions = problem.widened(&near, cholesky(&inverse(&information)))?;
-    let units = problem.polish()?;
-    problem.report(units, loss_before)
+    let (mut units, mut misfit) = problem.minimum()?;
+    for _ in 0..NOISE_ROUNDS {
+        if misfit < TOLERATED {
+            break;
+        }
+        problem.noise *= misfit.sqrt();
+        (units, misfit) = problem.minimum()?;
+    }
+    problem.report(units, (loss_before, misfit))
 }
 
 impl Problem<'_> {
+    /// The minimum, and how many times as large as expected what is left there is.
+    fn minimum(&mut self) -> Result<(Units, f64), CalibrateError> {
+        let (near, information) = self.descend()?;
+        self.origin = near;
+        self.directions = self.widened(&near, cholesky(&inverse(&information)))?;
+        let units = self.polish()?;
+        let here = self.residuals(&factors(&units))?;
+        let (loss, count): (f64, f64) = here
+            .iter()
+            .fold((0.0, 0.0), |(loss, count), residuals| (loss + residuals.loss(), count + residuals.count()));
+        Ok((units, 2.0 * loss / count.max(1.0)))
+    }
+
     fn residuals(&self, factors: &Factors) -> Result<Vec<Residuals>, CalibrateError> {
         self.runs.iter().enumerate().map(|(number, run)| self.simulate(number, run, factors)).collect()
     }
@@ -71,13 +95,13 @@ impl Problem<'_> {
     fn simulate(&self, number: usize, run: &Run, factors: &Factors) -> Result<Residuals, CalibrateError> {
         self.simulations.set(self.simulations.get() + 1);
         let step_time = run.prior.clone().scaled(*factors);
-        let (simulated, counted) =
+        let (simulated, steps) =
             replay(run, &step_time).map_err(|source| CalibrateError::Replay { run: number, source })?;
         let pair =
             |(request, simulated): (&Observed, &Times)| Some(Pair::new(request.output_len, simulated, &request.times?));
         let pairs: Vec<_> = run.requests.iter().zip(&simulated).filter_map(pair).collect();
-        let steps = run.counted.map(|observed| [counted.steps, observed.steps]);
-        Ok(Residuals::new(&pairs, steps))
+        let steps = run.steps.map(|observed| [steps, observed]);
+        Ok(Residuals::new(&pairs, steps, self.noise))
     }
 
     fn data_loss(&self, units: &Units) -> Result<f64, CalibrateError> {
@@ -198,13 +222,12 @@ impl Problem<'_> {
 
     /// The covariance is that of the directions, widened where the residuals are larger than their scale, and never
     /// larger than the prior's.
-    fn report(&self, units: Units, loss_before: f64) -> Result<Calibration, CalibrateError> {
-        let here = self.residuals(&factors(&units))?;
-        let loss: f64 = here.iter().map(Residuals::loss).sum();
-        let count: f64 = here.iter().map(Residuals::count).sum();
-        let misfit = (2.0 * loss / count.max(1.0)).max(1.0);
+    fn report(&self, units: Units, (loss_before, misfit): (f64, f64)) -> Result<Calibration, CalibrateError> {
+        let loss = self.data_loss(&units)? * self.noise * self.noise;
+        let misfit = misfit.max(1.0);
         let mut root = self.widened(&units, self.directions)?;
-        let mut calibration = Calibration { factors: factors(&units), loss_before, loss, ..Calibration::none() };
+        let noise = self.noise;
+        let mut calibration = Calibration { factors: factors(&units), loss_before, loss, noise, ..Calibration::none() };
         for (row, factor) in root.iter_mut().zip(Factor::ALL) {
             let spread = (row.iter().map(|part| part * part).sum::<f64>() * misfit).sqrt();
             let shrink = misfit.sqrt() * (1.0 / spread).min(1.0) * prior_spread(factor);

@@ -10,6 +10,10 @@
 //! step a request came. The last sum is the prior ([`prior_spread`]): a factor that the observations say
 //! nothing of stays at 1.
 //!
+//! Where what is left at the minimum is larger than these scales explain, because the machine is now faster and now slower
+//! or the model lacks a term, all scales grow until they do, and the fit is repeated: then the prior counts for more, and
+//! no factor is bent to explain what is chance.
+//!
 //! The uncertainty is that of the minimum's curvature, checked by moving along it: the inverse of `J^T J + 1` in units of
 //! the prior. It is local: where two factors can stand in for each other along a curve, each is more uncertain than
 //! its spread says, and what they predict together is not.
@@ -38,20 +42,12 @@ pub struct Run {
     pub replicas: usize,
     /// What is expected of this engine before anything was seen of it, with all factors at 1.
     pub prior: StepTime,
+    /// What the engine was asked before, as far as it matters: prompts that are in its cache.
+    pub before: Vec<Observed>,
     pub load: Load,
     pub requests: Vec<Observed>,
-    /// By the server's own counters, where they are of exactly these requests.
-    pub counted: Option<Counted>,
-}
-
-/// What an engine counts while it serves a load.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    pub steps: u64,
-    pub preemptions: u64,
-    /// Prompt tokens looked up in the cache, and found.
-    pub prefix_queries: u64,
-    pub prefix_hits: u64,
+    /// The engines' steps while they served exactly these requests, by the server's own counter.
+    pub steps: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -78,6 +74,9 @@ pub struct Calibration {
     /// What was minimised, with the prior's factors and with the calibrated ones.
     pub loss_before: f64,
     pub loss: f64,
+    /// How many times as far from the model as expected the observations are, at least 1: of runs on a machine that is
+    /// now faster and now slower.
+    pub noise: f64,
     /// Simulated loads.
     pub simulations: u32,
     /// Lower triangle whose product with its transpose is the covariance of the logarithms.
@@ -93,6 +92,7 @@ impl Calibration {
             spread: Factors::ONE,
             loss_before: 0.0,
             loss: 0.0,
+            noise: 1.0,
             simulations: 0,
             root: [[0.0; N]; N],
         };

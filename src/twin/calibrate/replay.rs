@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Counted, Run};
+use super::Run;
 use crate::twin::ask::{AddError, Tokens};
 use crate::twin::drive::{Drive, Observer, Reply};
-use crate::twin::engine::{Counters, Engine};
+use crate::twin::engine::Engine;
 use crate::twin::settings::SettingsError;
 use crate::twin::source::{Arrival, Listed};
 use crate::twin::step_time::StepTime;
@@ -58,6 +58,14 @@ pub enum ReplayError {
     Request(#[from] AddError),
 }
 
+/// How many requests of what came before are under way at once; all that matters is what they leave in the cache.
+const WARMUP_USERS: u32 = 8;
+
+/// Sees nothing.
+struct Blind;
+
+impl Observer for Blind {}
+
 /// Keeps the times of each request, until all that are watched have ended.
 struct Seen {
     /// By its place in the load: where it is in `times`, and whether it is watched.
@@ -80,14 +88,17 @@ impl Observer for Seen {
     }
 }
 
-/// The times of each request in the order of the run, and what the engines counted, on engines as fast as `step_time` says.
+/// The times of each request in the order of the run, and the number of steps, on engines as fast as `step_time` says.
 /// Where some requests are compared and others are not, it ends with the last that is; the others may have no times then.
 ///
 /// # Errors
 /// When the settings can serve nothing, or not one of the requests.
-pub fn replay(run: &Run, step_time: &StepTime) -> Result<(Vec<Times>, Counted), ReplayError> {
+pub fn replay(run: &Run, step_time: &StepTime) -> Result<(Vec<Times>, u64), ReplayError> {
     let engine = || Engine::new(run.settings.clone());
     let mut engines = (0..run.replicas.max(1)).map(|_| engine()).collect::<Result<Vec<_>, _>>()?;
+    let before = run.before.iter().map(arrival);
+    Drive { engines: &mut engines, step_time }.run(&mut Listed::new(before, WARMUP_USERS), &mut Blind)?;
+    let done: u64 = engines.iter().map(|engine| engine.counters().steps).sum();
     let all = run.requests.iter().all(|request| request.times.is_none());
     let mut places: Vec<_> =
         run.requests.iter().enumerate().map(|(place, request)| (place, all || request.times.is_some())).collect();
@@ -102,14 +113,8 @@ pub fn replay(run: &Run, step_time: &StepTime) -> Result<(Vec<Times>, Counted), 
         Load::Closed { users } => drive.run(&mut Listed::new(requests, users), &mut seen)?,
         Load::Open => drive.open(requests, &mut seen)?,
     }
-    let sum = |count: fn(&Counters) -> u64| engines.iter().map(|engine| count(&engine.counters())).sum();
-    let counted = Counted {
-        steps: sum(|counters| counters.steps),
-        preemptions: sum(|counters| counters.preemptions),
-        prefix_queries: sum(|counters| counters.prefix_queries),
-        prefix_hits: sum(|counters| counters.prefix_hits),
-    };
-    Ok((seen.times, counted))
+    let steps: u64 = engines.iter().map(|engine| engine.counters().steps).sum();
+    Ok((seen.times, steps - done))
 }
 
 fn arrival(request: &Observed) -> Arrival {
@@ -135,7 +140,15 @@ mod tests {
             output_len: 20,
             times: None,
         };
-        Run { settings, replicas: 1, prior, load, requests: at_ms.iter().map(request).collect(), counted: None }
+        Run {
+            settings,
+            replicas: 1,
+            prior,
+            before: Vec::new(),
+            load,
+            requests: at_ms.iter().map(request).collect(),
+            steps: None,
+        }
     }
 
     fn times(run: &Run) -> Vec<Times> {
@@ -170,9 +183,23 @@ mod tests {
     #[test]
     fn users_ask_one_after_the_other_whatever_the_times_say() {
         let run = run(Load::Closed { users: 1 }, &[0, 0, 900]);
-        let (times, counted) = replay(&run, &run.prior).unwrap();
+        let (times, steps) = replay(&run, &run.prior).unwrap();
         assert!(times.iter().all(|each| each.latency == times[0].latency), "{times:?}");
-        assert_eq!(counted.steps, 60);
+        assert_eq!(steps, 60);
+    }
+
+    #[test]
+    fn what_came_before_is_in_the_cache_and_takes_no_time() {
+        let prompt = |last: u32| Tokens::Ids((0..200).chain([last]).collect::<Vec<_>>().into());
+        let mut cold = run(Load::Open, &[0]);
+        cold.settings.prefix_caching = true;
+        cold.requests[0].prompt = prompt(1);
+        let mut warm = cold.clone();
+        warm.before = vec![Observed { prompt: prompt(2), ..cold.requests[0].clone() }];
+        let ((cold_times, cold_steps), (warm_times, warm_steps)) =
+            (replay(&cold, &cold.prior).unwrap(), replay(&warm, &warm.prior).unwrap());
+        assert!(warm_times[0].ttft < cold_times[0].ttft, "{warm_times:?} {cold_times:?}");
+        assert_eq!(warm_steps, cold_steps);
     }
 
     #[test]

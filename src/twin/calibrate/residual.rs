@@ -43,15 +43,15 @@ impl Pair {
 }
 
 impl Residuals {
-    /// `steps` that were simulated and observed.
-    pub(super) fn new(pairs: &[Pair], steps: Option<[u64; 2]>) -> Self {
+    /// `steps` that were simulated and observed; every scale is `noise` times as large.
+    pub(super) fn new(pairs: &[Pair], steps: Option<[u64; 2]>, noise: f64) -> Self {
         let count = f64::from(u32::try_from(pairs.len()).unwrap_or(u32::MAX)).max(1.0);
         let simulated = |kind: usize| pairs.iter().map(|pair| pair.simulated[kind]).sum::<f64>() / count;
         let observed = |kind: usize| pairs.iter().map(|pair| pair.observed[kind]).sum::<f64>() / count;
         let phase = PHASE * observed(TPOT);
         let compare = |simulated: f64, observed: f64, scale: f64, phase: f64| {
             if simulated > 0.0 && observed > 0.0 {
-                (simulated / observed).ln() / scale.hypot(phase / observed)
+                (simulated / observed).ln() / scale.hypot(phase / observed) / noise
             } else {
                 0.0
             }
@@ -66,7 +66,10 @@ impl Residuals {
         Self {
             requests: pairs.iter().flat_map(each).collect(),
             weight: WORTH / count,
-            means: std::array::from_fn::<f64, 3, _>(mean).into_iter().chain(steps.map(by_steps)).collect(),
+            means: std::array::from_fn::<f64, 3, _>(mean)
+                .into_iter()
+                .chain(steps.map(|steps| by_steps(steps) / noise))
+                .collect(),
         }
     }
 
@@ -111,7 +114,7 @@ mod tests {
             let simulated = Times { ttft: observed.ttft.mul_f64(scale), latency: observed.latency.mul_f64(scale) };
             Pair::new(11, &simulated, &observed)
         });
-        Residuals::new(&pairs.collect::<Vec<_>>(), None)
+        Residuals::new(&pairs.collect::<Vec<_>>(), None, 1.0)
     }
 
     #[test]
@@ -123,7 +126,7 @@ mod tests {
 
     #[test]
     fn steps_count_where_they_are_known() {
-        let loss = |simulated| Residuals::new(&[], Some([simulated, 1000])).loss();
+        let loss = |simulated| Residuals::new(&[], Some([simulated, 1000]), 1.0).loss();
         assert!(loss(1000).abs() < 1e-9 && (loss(1020) - 0.5).abs() < 0.02 && loss(900) > 10.0);
     }
 

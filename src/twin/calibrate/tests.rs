@@ -30,18 +30,26 @@ fn run(truth: Factors, max_num_seqs: u32, requests: u32) -> Run {
         times: None,
     };
     let requests = (0..requests).map(request).collect();
-    let mut run = Run { prior: prior(&settings), settings, replicas: 1, load: Load::Open, requests, counted: None };
+    let mut run = Run {
+        prior: prior(&settings),
+        settings,
+        replicas: 1,
+        before: Vec::new(),
+        load: Load::Open,
+        requests,
+        steps: None,
+    };
     observe(&mut run, truth);
     run
 }
 
 /// Writes down what is seen of the load on such a machine.
 fn observe(run: &mut Run, truth: Factors) {
-    let (times, counted) = replay(run, &run.prior.clone().scaled(truth)).unwrap();
+    let (times, steps) = replay(run, &run.prior.clone().scaled(truth)).unwrap();
     for (request, times) in run.requests.iter_mut().zip(times) {
         request.times = Some(times);
     }
-    run.counted = Some(counted);
+    run.steps = Some(steps);
 }
 
 fn truth() -> Factors {

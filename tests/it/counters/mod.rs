@@ -14,15 +14,15 @@ use setpoint::flag::FlagTable;
 use setpoint::rule::{Effective, Facts};
 use setpoint::twin::{Policy, Scheduling, Settings};
 
-use server::{Page, Server};
+use server::{Page, Server, count};
 use twin::Twin;
 
 use crate::real_vllm::installation;
 use crate::support::Workplace;
 
-/// 24 blocks that requests can use, 4 requests at a time, 64 tokens a step. The key/value cache of a CPU is counted in
-/// blocks of a multiple of 32 tokens.
-const FLAGS: [&str; 13] = [
+/// 24 blocks that requests can use, 4 requests at a time, 64 tokens a step, of which one prompt among others gets 40; two
+/// blocks stay unused where others run. A CPU's blocks have a multiple of 32 tokens.
+const FLAGS: [&str; 17] = [
     "--enforce-eager",
     "--max-model-len",
     "512",
@@ -34,6 +34,10 @@ const FLAGS: [&str; 13] = [
     "4",
     "--max-num-batched-tokens",
     "64",
+    "--long-prefill-token-threshold",
+    "40",
+    "--watermark",
+    "0.09",
     "--enable-prefix-caching",
     "--disable-uvicorn-access-log",
 ];
@@ -74,6 +78,16 @@ fn prefixed(prefix: u32, shared: u32, name: u32, len: u32) -> Vec<u32> {
     [prompt(prefix, shared), prompt(name, len - shared)].concat()
 }
 
+/// How much a count has grown from one page to another.
+fn grown(before: &Page, after: &Page, name: &str) -> u64 {
+    count(after, name) - count(before, name)
+}
+
+/// Running and waiting.
+fn requests(page: &Page) -> (u64, u64) {
+    (count(page, "num_requests_running"), count(page, "num_requests_waiting"))
+}
+
 /// One server beside the twin of it, both of which have been asked the same since their start.
 struct Pair {
     server: Server,
@@ -89,12 +103,15 @@ const PACE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(80)
 impl Pair {
     fn new(server: Server) -> Self {
         let right = settings();
-        let scheduling = Scheduling { reserve_full_isl: false, ..right.scheduling.clone() };
+        let other = |scheduling| Settings { scheduling, ..right.clone() };
+        let base = || right.scheduling.clone();
         let wrong = [
-            ("prompts need not fit as a whole", Settings { scheduling, ..right.clone() }),
+            ("prompts need not fit as a whole", other(Scheduling { reserve_full_isl: false, ..base() })),
+            ("prompts may fill a step", other(Scheduling { long_prefill_token_threshold: 0, ..base() })),
+            ("an admission may use every block", other(Scheduling { watermark: 0.0, ..base() })),
             ("one block fewer", Settings { num_blocks: right.num_blocks - 1, ..right.clone() }),
             ("one place more", Settings { max_num_seqs: right.max_num_seqs + 1, ..right.clone() }),
-            ("one token more in a step", Settings { max_num_batched_tokens: 65, ..right.clone() }),
+            ("a quarter more in a step", Settings { max_num_batched_tokens: 80, ..right.clone() }),
             ("no prefix caching", Settings { prefix_caching: false, ..right.clone() }),
         ];
         let wrong = wrong.into_iter().map(|(what, settings)| (what, Twin::new(settings))).collect();
@@ -150,8 +167,7 @@ impl Pair {
     fn more_requests_than_sequences(&mut self) {
         self.ask((0..9).map(|name| (prompt(name, 20), 100)));
         let seen = self.run("more requests than sequences");
-        let plateau = |page: &&Page| page["num_requests_running"] == 4.0 && page["num_requests_waiting"] == 5.0;
-        assert!(seen.iter().any(|page| plateau(&page)), "the plateau was never looked at");
+        assert!(seen.iter().any(|page| requests(page) == (4, 5)), "the plateau was never looked at");
     }
 
     /// Requests that grow until four of them need more blocks than there are, and two that wait.
@@ -206,8 +222,8 @@ impl Pair {
         ];
         self.ask(asks);
         let seen = self.run("long prompts beside decodes");
-        let short = |page: &&Page| page["num_requests_running"] < 4.0 && page["num_requests_waiting"] > 0.0;
-        assert!(seen.iter().any(|page| short(&page)), "nobody was seen to wait for blocks");
+        let waits = |page: &Page| matches!(requests(page), (..4, 1..));
+        assert!(seen.iter().any(waits), "nobody was seen to wait for blocks");
     }
 
     /// Prompts of one HTTP request arrive together; equal ones share their blocks while they are computed.
@@ -231,9 +247,50 @@ impl Pair {
             self.server.hang_up(first + which);
             self.twin.abort(first + which);
         }
-        let page = self.server.page_when(|page| page["num_requests_running"] + page["num_requests_waiting"] == 4.0);
+        let page = self.server.page_when(|page| requests(page).0 + requests(page).1 == 4);
         self.twin.meet(&page, "after clients have gone away");
         self.run("clients that go away");
+    }
+
+    /// Without a pause the clock decides which step a request comes to, so only totals are certain, and what holds of every
+    /// schedule: of the four places none is left empty while somebody waits and blocks are there, so a step has no more than
+    /// four tokens to tell of and, but for the steps before the last client has come and after the queue is empty, no fewer.
+    fn in_their_own_time(mut self) {
+        let (clients, input, output) = (12, 20, 100);
+        let before = self.server.page();
+        self.server.resume();
+        for name in 0..clients {
+            self.server.send(&[prompt(100 + name, input)], output);
+        }
+        let mut seen = Vec::new();
+        while seen
+            .last()
+            .is_none_or(|page| requests(page) != (0, 0) || grown(&before, page, "prompt_tokens_total") == 0)
+        {
+            std::thread::sleep(PACE[0]);
+            seen.push(self.server.page());
+        }
+        self.server.take_replies();
+        // Unlike those before, this page was not written while the engine was at work.
+        let page = self.server.page();
+        let grown = |name: &str| grown(&before, &page, name);
+        let [clients, input, output] = [clients, input, output].map(u64::from);
+        for (name, expected) in [
+            ("prompt_tokens_total", clients * input),
+            ("generation_tokens_total", clients * output),
+            ("request_success_total{length}", clients),
+            ("prefix_cache_queries_total", clients * input),
+            ("prefix_cache_hits_total", 0),
+            ("num_preemptions_total", 0),
+            ("iteration_tokens_total_sum", clients * (input + output)),
+        ] {
+            assert_eq!(grown(name), expected, "{name}");
+        }
+        let (steps, least) = (grown("iteration_tokens_total_count"), clients * output / 4);
+        println!("{}: in their own time: {steps} steps, {least} at least", self.server.name);
+        assert!((least..=least + output).contains(&steps), "{steps} steps for {least} with all places taken");
+        assert!(seen.iter().all(|page| requests(page).0 <= 4), "more ran than may");
+        assert!(seen.iter().any(|page| matches!(requests(page), (4, 1..))), "the plateau was never looked at");
     }
 
     fn all(mut self) {
@@ -247,6 +304,7 @@ impl Pair {
             assert!(!twin.differences(&page).is_empty(), "the pages do not tell {what}");
         }
         self.clients_that_go_away();
+        self.in_their_own_time();
     }
 }
 

@@ -31,6 +31,13 @@ fn read(text: &str) -> Page {
     text.lines().filter_map(value).collect()
 }
 
+/// A number of requests.
+pub(super) fn count(page: &Page, name: &str) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small whole number")]
+    let count = page[name] as u64;
+    count
+}
+
 /// What decides the schedule of the model of `examples/setup-vllm-cpu.sh`, and the sizes that the simulation needs.
 pub(super) fn model() -> Json {
     json!({
@@ -146,8 +153,14 @@ impl Server {
         self.replies.len()
     }
 
-    /// Asks for streams over these prompts in one HTTP request, while paused. Returns once the engine has got it.
+    /// Asks for streams over these prompts in one HTTP request, while paused; returns once the engine has got it.
     pub(super) fn ask(&mut self, prompts: &[Vec<u32>], output: u32) {
+        self.send(prompts, output);
+        self.pause();
+    }
+
+    /// The same at any time.
+    pub(super) fn send(&mut self, prompts: &[Vec<u32>], output: u32) {
         let body = json!({
             "model": self.model, "prompt": prompts, "max_tokens": output, "ignore_eos": true, "stream": true,
             "temperature": 0
@@ -157,7 +170,6 @@ impl Server {
         assert_eq!(reply.status().as_u16(), 200);
         self.replies.push(Some(reply));
         self.replies.resize_with(self.replies.len() + prompts.len() - 1, || None);
-        self.pause();
     }
 
     pub(super) fn hang_up(&mut self, request: usize) {
@@ -174,7 +186,5 @@ impl Server {
 }
 
 fn command(program: &Path) -> Command {
-    #[expect(clippy::disallowed_methods, reason = "the server under test")]
-    let command = Command::new(program);
-    command
+    Command::new(program)
 }

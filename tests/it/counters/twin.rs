@@ -1,4 +1,5 @@
 //! What the twin says that the page must show.
+#![expect(clippy::cast_precision_loss, reason = "counts of some thousands")]
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,0 +1,137 @@
+//! Records to what is kept of each request.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use crate::load::{Arrival, Plan, Record, Run, warmup};
+use crate::trial::Replies;
+use crate::twin;
+use crate::workload::{Turn, Workload};
+
+/// Prompts are compared in pieces of so many tokens, the smallest block of a GPU's cache by default.
+const PIECE: usize = 16;
+
+/// Requests of a warm-up that are kept at most: enough for every beginning that prompts share.
+const MOST_WARMUP: u64 = 200;
+
+/// The warm-up and the first requests of a run, at most [`Replies::MOST`]. `workload` is what they asked.
+#[must_use]
+pub fn replies(run: &Run, plan: &Plan, workload: &dyn Workload) -> Replies {
+    let mut records: Vec<&Record> = run.records.iter().collect();
+    records.sort_by_key(|record| (record.sent, record.session, record.turn));
+    let single = records.iter().all(|record| record.turn == 0);
+    let users = plan.concurrency.filter(|_| plan.arrival == Arrival::Closed && single);
+    let mut columns = Columns {
+        replies: Replies {
+            users: users.and_then(|users| u32::try_from(users).ok()),
+            complete: records.len() <= Replies::MOST && run.unfinished == 0,
+            ..Replies::default()
+        },
+        prompts: Prompts::default(),
+    };
+    for (prompt, output_len) in before(plan, workload) {
+        columns.add(&prompt, 0, output_len);
+        columns.answered(0, None);
+        columns.replies.warmup += 1;
+    }
+    for record in records.into_iter().take(Replies::MOST) {
+        let done = record.result.is_ok();
+        let output = if done && record.output_tokens > 0 { record.output_tokens } else { record.asked_tokens };
+        columns.add(&asked(workload, record), record.prompt_tokens, output);
+        let times = record.chunks.first().zip(record.chunks.last()).filter(|_| done);
+        columns.answered(micros(record.sent), times.map(|(first, last)| (u64::from(*first), u64::from(*last))));
+    }
+    columns.replies
+}
+
+struct Columns {
+    replies: Replies,
+    prompts: Prompts,
+}
+
+impl Columns {
+    /// `counted` is the length by the server's count, 0 where it gave none.
+    fn add(&mut self, prompt: &[u32], counted: u32, output_len: u32) {
+        let len = u32::try_from(prompt.len()).unwrap_or(u32::MAX);
+        let (shared, with) = self.prompts.add(prompt);
+        let counted = if counted > 0 { counted } else { len };
+        // The server may count other tokens of a text than are compared here.
+        let shared = u64::from(shared) * u64::from(counted) / u64::from(len.max(1));
+        let replies = &mut self.replies;
+        replies.prompt_tokens.push(counted);
+        replies.output_tokens.push(output_len);
+        replies.shared_tokens.push(u32::try_from(shared).unwrap_or(counted));
+        replies.shared_with.push(with);
+    }
+
+    fn answered(&mut self, sent: u64, times: Option<(u64, u64)>) {
+        self.replies.sent_us.push(sent);
+        self.replies.ttft_us.push(times.map(|(first, _)| first));
+        self.replies.latency_us.push(times.map(|(_, last)| last));
+    }
+}
+
+/// The prompts of the warm-up, and the length of their replies.
+fn before(plan: &Plan, workload: &dyn Workload) -> Vec<(Vec<u32>, u32)> {
+    let most = plan.warmup.min(MOST_WARMUP);
+    let turns = (warmup(plan).first..).flat_map(|session| workload.session(session).turns);
+    let request = |turn: Turn| (twin::tokens(turn.request.prompt), turn.request.output_len);
+    turns.take(usize::try_from(most).unwrap_or(0)).map(request).collect()
+}
+
+fn asked(workload: &dyn Workload, record: &Record) -> Vec<u32> {
+    let turns = workload.session(record.session).turns;
+    let turn = turns.into_iter().nth(record.turn as usize);
+    turn.map_or_else(Vec::new, |turn| twin::tokens(turn.request.prompt))
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The beginnings that were seen, each with the first prompt that had it.
+#[derive(Default)]
+struct Prompts {
+    beginnings: HashMap<u64, u32>,
+    count: u32,
+}
+
+impl Prompts {
+    /// With how many tokens a prompt begins like an earlier one, and which one that is.
+    fn add(&mut self, tokens: &[u32]) -> (u32, u32) {
+        let mut hasher = DefaultHasher::new();
+        let (mut shared, mut with) = (0, 0);
+        for (piece, number) in tokens.chunks_exact(PIECE).zip(1_usize..) {
+            piece.hash(&mut hasher);
+            match self.beginnings.entry(hasher.finish()) {
+                Entry::Occupied(seen) => (shared, with) = (number * PIECE, *seen.get()),
+                Entry::Vacant(vacant) => {
+                    vacant.insert(self.count);
+                }
+            }
+        }
+        self.count += 1;
+        (u32::try_from(shared).unwrap_or(u32::MAX), with)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_is_like_the_first_one_that_has_as_long_a_beginning() {
+        let mut prompts = Prompts::default();
+        let of = |parts: &[(u32, usize)]| -> Vec<u32> {
+            parts.iter().flat_map(|(token, count)| std::iter::repeat_n(*token, *count)).collect()
+        };
+        assert_eq!(prompts.add(&of(&[(1, 32), (2, 32)])), (0, 0));
+        assert_eq!(prompts.add(&of(&[(1, 40), (3, 24)])), (32, 0));
+        assert_eq!(prompts.add(&of(&[(5, 100)])), (0, 0));
+        // Two pieces and a half are like the second prompt's, of which whole pieces count.
+        assert_eq!(prompts.add(&of(&[(1, 40), (3, 10)])), (48, 1));
+        assert_eq!(prompts.add(&of(&[(1, 15)])), (0, 0));
+    }
+}

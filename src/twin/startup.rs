@@ -1,0 +1,287 @@
+//! How long an engine takes to start: a physical term for each phase, and for each a factor that starts calibrate.
+//!
+//! | phase | takes as long as | prior from |
+//! |---|---|---|
+//! | import, configure, processes, server, first token | it takes, whatever the model | logs of 0.9.0.1 (L40S) and 0.32.0 (CPU) |
+//! | weights | their bytes, read from the disk or found in the page cache | 8 and 1.7 billion weights on an L40S |
+//! | compile | a constant and a share for each layer; less from the cache of an earlier start | the same |
+//! | KV cache | a constant and a step of `max_num_batched_tokens` | the same |
+//! | graphs | captured sizes times layers | the same, 11 to 67 sizes, 28 to 64 layers |
+//!
+//! The logarithm of (measured / term) is normal with unknown mean and variance; its conjugate prior, the normal-inverse-gamma
+//! distribution, is updated in closed form (K. Murphy, Conjugate Bayesian analysis of the Gaussian distribution, 2007, section
+//! 6). What was learnt long ago fades, since machines change.
+
+use super::device::DevicePreset;
+use super::step_time::IncompleteShape;
+use crate::facts::ModelShape;
+use crate::memory::{self, Launch, Learned};
+use crate::trial::PhaseTime;
+
+/// What earlier starts have left to this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Warm {
+    /// The weights are in the page cache.
+    pub weights: bool,
+    /// The model was compiled before, with the same flags as far as the engine's cache heeds them.
+    pub compiled: bool,
+}
+
+/// What the length of a start depends on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Start {
+    /// Bytes that one device loads.
+    pub weights: u64,
+    pub layers: u32,
+    pub cpu: bool,
+    pub compiled: bool,
+    /// Batch sizes for which graphs are captured; 0 for none.
+    pub graphs: u32,
+    /// Whether a graph holds whole steps, as in V0, instead of what lies between the layers' attention.
+    pub whole_graphs: bool,
+    pub max_num_batched_tokens: u64,
+    /// Operations per second that a large step gets.
+    pub compute: f64,
+    pub warm: Warm,
+}
+
+impl Start {
+    /// # Errors
+    /// When the shape lacks a size.
+    pub fn new(
+        model: &ModelShape,
+        launch: &Launch,
+        device: &DevicePreset,
+        warm: Warm,
+    ) -> Result<Self, IncompleteShape> {
+        let prediction = memory::predict(model, launch, &Learned::default());
+        let prediction = prediction.ok_or(IncompleteShape("sizes from which those of its weights follow"))?;
+        let layers = model.layers.ok_or(IncompleteShape("layers"))?;
+        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(Self {
+            weights: memory::bytes(prediction.weights_gib),
+            layers: narrow(layers.div_ceil(launch.resolved.pipeline_parallel_size.max(1))),
+            cpu: launch.resolved.cpu,
+            compiled: launch.compiled,
+            graphs: narrow(memory::captured_sizes(launch)),
+            whole_graphs: launch.resolved.v0,
+            max_num_batched_tokens: launch.resolved.max_num_batched_tokens,
+            compute: device.compute * device.compute_efficiency,
+            warm,
+        })
+    }
+}
+
+/// A phase with a factor of its own: what is cold and what is warm is slow for different reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Term {
+    Import,
+    Configure,
+    Processes,
+    ColdWeights,
+    WarmWeights,
+    ColdCompile,
+    WarmCompile,
+    KvCache,
+    WholeGraphs,
+    Graphs,
+    Server,
+    FirstToken,
+}
+
+use Term::{
+    ColdCompile, ColdWeights, Configure, FirstToken, Graphs, Import, KvCache, Processes, Server, WarmCompile,
+    WarmWeights, WholeGraphs,
+};
+
+/// In the order of a start, with the standard deviation of the factor's logarithm before any start, and that between starts.
+const TERMS: [(Term, f64, f64); 12] = [
+    // Both read a Python environment, from whatever disk it lies on.
+    (Import, 0.7, 0.15),
+    // Seconds where a name is looked up over the network, nothing otherwise.
+    (Configure, 1.5, 0.5),
+    (Processes, 0.7, 0.15),
+    (ColdWeights, 1.2, 0.5),
+    (WarmWeights, 0.5, 0.15),
+    (ColdCompile, 0.6, 0.2),
+    (WarmCompile, 0.5, 0.1),
+    (KvCache, 0.7, 0.2),
+    (WholeGraphs, 0.5, 0.1),
+    (Graphs, 0.5, 0.1),
+    (Server, 0.7, 0.3),
+    (FirstToken, 1.5, 0.5),
+];
+
+impl Term {
+    /// The name that logs, the database and JSON give to the phase (`engine::StartPhase`).
+    fn phase(self) -> &'static str {
+        match self {
+            Import => "import",
+            Configure => "configure",
+            Processes => "processes",
+            ColdWeights | WarmWeights => "weights",
+            ColdCompile | WarmCompile => "compile",
+            KvCache => "kv_cache",
+            WholeGraphs | Graphs => "graphs",
+            Server => "server",
+            FirstToken => "first_token",
+        }
+    }
+
+    /// Seconds, before any factor. `None` where this start does not have the phase.
+    #[expect(clippy::cast_precision_loss, reason = "bytes and tokens")]
+    fn seconds(self, start: &Start) -> Option<f64> {
+        let (weights, layers) = (start.weights as f64, f64::from(start.layers));
+        let cells = f64::from(start.graphs) * layers;
+        let (there, seconds) = match self {
+            Import => (true, 12.0),
+            Configure => (true, 1.0),
+            Processes => (true, 16.0),
+            // 14.99 GiB in 5.4 s, 3.22 GiB in 0.8 to 1.1 s.
+            WarmWeights => (start.warm.weights, 0.1 + weights / 3.3e9),
+            // What a plain disk gives; those of the fleet took 120 s and 70 s for the same.
+            ColdWeights => (!start.warm.weights, 0.1 + weights / 0.5e9),
+            WarmCompile => (start.compiled && start.warm.compiled, if start.cpu { 20.0 } else { 2.0 + 0.35 * layers }),
+            ColdCompile => (start.compiled && !start.warm.compiled, if start.cpu { 45.0 } else { 10.0 + 1.3 * layers }),
+            // Two operations for each weight of two bytes.
+            KvCache => (true, 2.0 + start.max_num_batched_tokens as f64 * weights / start.compute.max(1.0)),
+            WholeGraphs => (start.whole_graphs && start.graphs > 0, cells * 13e-3),
+            Graphs => (!start.whole_graphs && start.graphs > 0, cells * 9e-3),
+            Server => (true, 2.0),
+            FirstToken => (true, 0.2),
+        };
+        there.then_some(seconds)
+    }
+}
+
+/// Shorter times are not told apart: logs have a line now and then, and clocks of a second.
+const SHORTEST_S: f64 = 0.05;
+
+/// As many starts as are remembered: few, since those of one model are alike and those of the next are not.
+const MEMORY: f64 = 4.0;
+
+/// Errors that are larger than so many standard deviations count as these: a machine that was busy otherwise.
+const OUTLIER: f64 = 3.0;
+
+/// The largest standard deviation of a logarithm; a hundred times too much or too little is within twice as much.
+const WIDEST: f64 = 2.3;
+
+/// Normal-inverse-gamma over the logarithm of a factor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Belief {
+    mean: f64,
+    /// Starts that the mean is worth.
+    strength: f64,
+    shape: f64,
+    scale: f64,
+}
+
+impl Belief {
+    fn new(spread: f64, noise: f64) -> Self {
+        Self { mean: 0.0, strength: (noise / spread).powi(2), shape: 2.0, scale: noise * noise }
+    }
+
+    /// Standard deviation of the next start's logarithm: that of Student's distribution with `2 shape` degrees of freedom.
+    fn deviation(&self) -> f64 {
+        (self.scale * (self.strength + 1.0) / (self.strength * (self.shape - 1.0))).sqrt().min(WIDEST)
+    }
+
+    fn learn(&mut self, logarithm: f64) {
+        let most = OUTLIER * self.deviation();
+        let error = (logarithm - self.mean).clamp(-most, most);
+        let strength = self.strength + 1.0;
+        self.mean += error / strength;
+        self.scale += self.strength * error * error / (2.0 * strength);
+        self.strength = strength.min(MEMORY);
+        self.shape += 0.5;
+        let most = 2.0 + MEMORY / 2.0;
+        if self.shape > most {
+            // The variance that is expected stays.
+            self.scale *= (most - 1.0) / (self.shape - 1.0);
+            self.shape = most;
+        }
+    }
+}
+
+/// How far phases are late together, as a correlation: a machine that is busy otherwise slows all of them. Not fitted.
+const TOGETHER: f64 = 0.5;
+
+/// A phase of a start that is to come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// As [`PhaseTime`] has it.
+    pub phase: &'static str,
+    pub median_s: f64,
+    /// Standard deviation of the logarithm.
+    pub spread: f64,
+}
+
+impl Part {
+    fn mean_s(&self) -> f64 {
+        self.median_s * (self.spread * self.spread / 2.0).exp()
+    }
+
+    fn deviation_s(&self) -> f64 {
+        self.mean_s() * (self.spread * self.spread).exp_m1().sqrt()
+    }
+}
+
+/// Seconds from spawn to readiness.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    pub mean_s: f64,
+    /// In 19 of 20 cases the start takes between `low_s` and `high_s`.
+    pub low_s: f64,
+    pub high_s: f64,
+    /// In the order of a start.
+    pub parts: Vec<Part>,
+}
+
+impl Forecast {
+    /// The sum is taken for log-normal with the mean and the variance of the parts' sum (L. Fenton, 1960).
+    #[must_use]
+    pub fn of(parts: Vec<Part>) -> Self {
+        let mean_s: f64 = parts.iter().map(Part::mean_s).sum();
+        let alone: f64 = parts.iter().map(|part| part.deviation_s().powi(2)).sum();
+        let together = parts.iter().map(Part::deviation_s).sum::<f64>().powi(2);
+        let variance = (1.0 - TOGETHER) * alone + TOGETHER * together;
+        let square = (variance / (mean_s * mean_s).max(f64::MIN_POSITIVE)).ln_1p();
+        let median = mean_s * (-square / 2.0).exp();
+        let factor = (1.96 * square.sqrt()).exp();
+        Self { mean_s, low_s: median / factor, high_s: median * factor, parts }
+    }
+}
+
+/// The terms and what starts have taught of them, on one machine with one engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StartupModel {
+    beliefs: [Belief; TERMS.len()],
+}
+
+impl Default for StartupModel {
+    fn default() -> Self {
+        Self { beliefs: TERMS.map(|(_, spread, noise)| Belief::new(spread, noise)) }
+    }
+}
+
+impl StartupModel {
+    /// Takes in the phases of a start that have ended; others, and names that are not known, teach nothing.
+    pub fn learn(&mut self, start: &Start, phases: &[PhaseTime]) {
+        for (belief, (term, _, _)) in self.beliefs.iter_mut().zip(TERMS) {
+            let time = phases.iter().find(|time| time.phase == term.phase());
+            if let Some((time, seconds)) = time.zip(term.seconds(start)).filter(|(time, _)| time.duration_s.is_finite())
+            {
+                belief.learn((time.duration_s.max(SHORTEST_S) / seconds.max(SHORTEST_S)).ln());
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn predict(&self, start: &Start) -> Forecast {
+        let part = |(belief, (term, _, _)): (&Belief, (Term, f64, f64))| {
+            let seconds = term.seconds(start)?.max(SHORTEST_S);
+            Some(Part { phase: term.phase(), median_s: seconds * belief.mean.exp(), spread: belief.deviation() })
+        };
+        Forecast::of(self.beliefs.iter().zip(TERMS).filter_map(part).collect())
+    }
+}
