@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::clock::Clock;
 use super::engine::{Job, Update};
-use super::metrics::{Finish, Metrics, Report};
+use super::metrics::{Finish, Meter, Metrics, Report};
 use super::outlet::Outlet;
 use super::schedule::{Record, Schedule};
 use crate::twin::{self, Engine, Event, Flight, Frontend, RequestId};
@@ -34,10 +34,26 @@ struct Open {
     admitted: Option<Instant>,
     first_token: Option<Instant>,
     last_token: Instant,
+    generated: u32,
     sent: u32,
+    /// Whether its end has been counted, and written.
+    counted: bool,
+    written: bool,
 }
 
 impl Open {
+    /// Counts its end.
+    fn count(&self, finish: Finish, meter: &mut Meter) {
+        let admitted = self.admitted.unwrap_or(self.arrived);
+        let first = self.first_token.unwrap_or(admitted);
+        let phases = [
+            admitted.saturating_duration_since(self.arrived),
+            first.saturating_duration_since(admitted),
+            self.last_token.saturating_duration_since(first),
+        ];
+        meter.finish(finish, phases, self.prompt_len, self.generated);
+    }
+
     /// Sends tokens to the client. When they were written, unless that is left to the web server.
     fn send(&mut self, sent: u32, finish: Option<Finish>) -> Option<Instant> {
         self.sent += sent;
@@ -110,7 +126,10 @@ impl Desk {
             admitted: None,
             first_token: None,
             last_token: arrived,
+            generated: 0,
             sent: 0,
+            counted: false,
+            written: false,
         };
         self.open.insert(id, open);
     }
@@ -149,6 +168,11 @@ impl Desk {
             let times = [clock.monotonic_ns(due), clock.monotonic_ns(now), length_ns];
             self.records.push_back((Record::new(seen, times, count), count));
         }
+        // What is due now goes out first; the numbers can wait.
+        self.send(seen.end, clock);
+        for event in events {
+            self.account(event, now);
+        }
     }
 
     /// When the next tokens are to go out, or the next request has been read.
@@ -174,14 +198,11 @@ impl Desk {
         }
     }
 
-    /// When they were written, unless that is left to the web server or nobody is there any more.
-    fn hand_out(&mut self, event: &Event) -> Option<Instant> {
-        let open = self.open.get_mut(&event.id)?;
-        let finish = open.finish;
-        let written = open.send(event.sent, event.last.then_some(finish));
-        let now = written.unwrap_or_else(Instant::now);
+    /// What `/metrics` is to say of a token: vLLM counts when it takes over the output of a step, not when it has written it.
+    fn account(&mut self, event: &Event, now: Instant) {
+        let Some(open) = self.open.get_mut(&event.id) else { return };
         let gap = now.saturating_duration_since(open.last_token);
-        open.last_token = now;
+        (open.last_token, open.generated) = (now, event.token);
         let meter = self.metrics.of(open.engine);
         if open.first_token.is_none() {
             open.first_token = Some(now);
@@ -190,28 +211,35 @@ impl Desk {
             meter.next_token(gap);
         }
         if event.last {
-            self.close(event.id, finish);
+            open.count(open.finish, meter);
+            open.counted = true;
+            if open.written {
+                self.open.remove(&event.id);
+            }
         }
-        written
     }
 
-    fn close(&mut self, id: RequestId, finish: Finish) -> Option<usize> {
-        let open = self.open.remove(&id)?;
-        let admitted = open.admitted.unwrap_or(open.arrived);
-        let first = open.first_token.unwrap_or(admitted);
-        let phases = [
-            admitted.saturating_duration_since(open.arrived),
-            first.saturating_duration_since(admitted),
-            open.last_token.saturating_duration_since(first),
-        ];
-        self.metrics.of(open.engine).finish(finish, phases, open.prompt_len, open.sent);
-        Some(open.engine)
+    /// When they were written, unless that is left to the web server or nobody is there any more.
+    fn hand_out(&mut self, event: &Event) -> Option<Instant> {
+        let open = self.open.get_mut(&event.id)?;
+        let written = open.send(event.sent, event.last.then_some(open.finish));
+        if event.last {
+            open.written = true;
+            if open.counted {
+                self.open.remove(&event.id);
+            }
+        }
+        written
     }
 
     /// Forgets a request whose client is gone, and says which engine has it.
     pub(super) fn abort(&mut self, id: RequestId) -> Option<usize> {
         self.received.retain(|(_, job)| job.id != id);
-        self.close(id, Finish::Abort)
+        let open = self.open.remove(&id)?;
+        if !open.counted {
+            open.count(Finish::Abort, self.metrics.of(open.engine));
+        }
+        Some(open.engine)
     }
 
     /// The page and the log are to tell of an engine as it is now.

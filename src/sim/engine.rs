@@ -4,7 +4,8 @@
 //! was. A request takes part in what is scheduled from the virtual time on at which it arrived.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
@@ -118,14 +119,6 @@ impl EngineLoop {
             self.stats.warn("The engine's thread gets no real-time priority: it takes CAP_SYS_NICE or `ulimit -r`.");
         }
         loop {
-            match self.commands.try_recv() {
-                Ok(command) => match self.obey(command) {
-                    true => continue,
-                    false => return,
-                },
-                Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => return,
-            }
             let event = self.next();
             let due = event.and_then(|event| self.clock.real_of(event));
             let stats = self.written + StatsLine::PERIOD;
@@ -133,15 +126,13 @@ impl EngineLoop {
             let left = until.saturating_duration_since(Instant::now());
             // Short waits are slept whole: an engine that is many times as fast as its device would only spin.
             let sleep = left.saturating_sub(SPIN.min(left / 8));
-            if !sleep.is_zero() {
-                match self.commands.recv_timeout(sleep) {
-                    Ok(command) => match self.obey(command) {
-                        true => continue,
-                        false => return,
-                    },
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => return,
-                }
+            match self.commands.recv_timeout(sleep) {
+                Ok(command) => match self.obey(command) {
+                    ControlFlow::Continue(()) => continue,
+                    ControlFlow::Break(()) => return,
+                },
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
             while Instant::now() < until {
                 std::hint::spin_loop();
@@ -196,8 +187,8 @@ impl EngineLoop {
         self.settle();
     }
 
-    /// False when the loop is to end.
-    fn obey(&mut self, command: Command) -> bool {
+    /// A break ends the loop.
+    fn obey(&mut self, command: Command) -> ControlFlow<()> {
         match command {
             Command::Add(job) => self.pending.push_back(*job),
             Command::Abort(id) => {
@@ -229,11 +220,11 @@ impl EngineLoop {
             Command::Stop => {
                 self.pending.iter().for_each(Desk::refuse);
                 self.desk.stop();
-                return false;
+                return ControlFlow::Break(());
             }
-            Command::Die => return false,
+            Command::Die => return ControlFlow::Break(()),
         }
-        true
+        ControlFlow::Continue(())
     }
 
     /// Tells those who wait for the steps under way to end, once they have.

@@ -29,6 +29,7 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::Receiver;
 
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
@@ -123,7 +124,7 @@ async fn run(
     stop: impl Future<Output = u8>,
 ) -> Result<(), ServeError> {
     tokio::pin!(stop);
-    let started = tokio::select! {
+    let mut started = tokio::select! {
         started = startup::start(&options, &log, socket, &faults) => started?,
         () = faults.core_death() => return Err(faults.unstarted().into()),
         signal = &mut stop => {
@@ -150,23 +151,7 @@ async fn run(
         next_id: AtomicU64::new(0),
         faults: Arc::clone(&faults),
     };
-    let labels = cache_labels(&options, &started);
-    let mut metrics = metrics::Metrics::new(
-        options.version,
-        started.settings.block_size,
-        &served_name,
-        &labels,
-        started.engines.len(),
-    );
-    let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
-    metrics.silent = !log_stats;
-    let stats = stats::StatsLine::new(log.clone(), options.version, options.device.cpu, log_stats);
-    let clock = clock::Clock::new(options.time_scale, options.seed, options.noise);
-    let schedule = options.schedule.as_deref().map(schedule::Schedule::create).transpose()?;
-    let frontend = if options.frontend { started.step_time.frontend() } else { Frontend::default() };
-    let desk = desk::Desk::new(metrics, schedule, frontend);
-    let engine =
-        engine::EngineLoop::new(started.engines, started.step_time, clock, desk, stats, options.realtime, inbox);
+    let engine = engine(&options, &log, &served_name, &mut started, inbox)?;
 
     let address = started.socket.local_addr()?;
     if !options.version.is_v0() {
@@ -228,6 +213,28 @@ async fn run(
     log.uvicorn("Application shutdown complete.");
     log.uvicorn(format_args!("Finished server process [{}]", std::process::id()));
     Ok(())
+}
+
+/// The engines' loop, ready to run.
+fn engine(
+    options: &Options,
+    log: &Log,
+    served_name: &str,
+    started: &mut startup::Started,
+    commands: Receiver<engine::Command>,
+) -> std::io::Result<engine::EngineLoop> {
+    let (version, block_size) = (options.version, started.settings.block_size);
+    let (labels, engines) = (cache_labels(options, started), std::mem::take(&mut started.engines));
+    let mut metrics = metrics::Metrics::new(version, block_size, served_name, &labels, engines.len());
+    let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
+    metrics.silent = !log_stats;
+    let stats = stats::StatsLine::new(log.clone(), version, options.device.cpu, log_stats);
+    let clock = clock::Clock::new(options.time_scale, options.seed, options.noise);
+    let schedule = options.schedule.as_deref().map(schedule::Schedule::create).transpose()?;
+    let step_time = started.step_time.clone();
+    let frontend = if options.frontend { step_time.frontend() } else { Frontend::default() };
+    let desk = desk::Desk::new(metrics, schedule, frontend);
+    Ok(engine::EngineLoop::new(engines, step_time, clock, desk, stats, options.realtime, commands))
 }
 
 /// Tokens of one request that a stream may get at once: what its interval holds back, and what a step adds with all its

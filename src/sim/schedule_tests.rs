@@ -97,7 +97,7 @@ impl Observer for Log {
             prompt_tokens: seen.work.prompt_tokens.into(),
             sequences: seen.work.sequences.into(),
         };
-        let length_s = (seen.end - seen.start).as_secs_f64();
+        let length_s = seen.end.saturating_sub(seen.start).as_secs_f64();
         self.kept.steps.entry(seen.replica).or_default().push((step, length_s));
     }
 
@@ -200,4 +200,30 @@ async fn speculation_is_counted_as_vllm_counts_it() {
     let page = server.get("/metrics").await.unwrap();
     let last = "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position=\"2\"} 2\n";
     assert!(page.contains(last), "{page}");
+}
+
+#[tokio::test]
+async fn the_front_end_writes_one_token_after_the_other_and_none_before_it_is_due() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("schedule.jsonl");
+    let server = ready(&format!("--sim-time-scale 1 --sim-noise 0 --sim-schedule {}", file.display())).await;
+    let ask = |index: u32| json!({"prompt": [index], "max_tokens": 20, "ignore_eos": true, "stream": true});
+    futures_util::future::join_all((0..3).map(|index| server.stream(ask(index)))).await;
+    server.end().await;
+    let mut pairs = 0;
+    for line in std::fs::read_to_string(&file).unwrap().lines() {
+        let step: Json = serde_json::from_str(line).unwrap();
+        let chunks = step["chunks"].as_array().unwrap();
+        let due: Vec<u64> = chunks.iter().map(|chunk| chunk[2].as_u64().unwrap()).collect();
+        assert!(due.iter().all(|due| *due > step["due_ns"].as_u64().unwrap() + 250_000), "{line}");
+        for two in due.windows(2) {
+            // 20 microseconds, but for a request that is read in between, which takes longer.
+            assert!(two[1] - two[0] >= 19_999, "{line}");
+            pairs += 1;
+        }
+        for (chunk, due) in chunks.iter().zip(due) {
+            assert!(chunk[3].as_u64().is_none_or(|written| written + 1_000 >= due), "{line}");
+        }
+    }
+    assert!(pairs > 20, "{pairs}");
 }

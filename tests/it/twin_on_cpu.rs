@@ -125,7 +125,10 @@ fn compare(record: &Json, calibration: &Calibration) -> BTreeMap<&'static str, V
             pairs.entry(metric).or_default().push((measured, predicted));
             if metric != "mean_tpot_ms" {
                 let error = (predicted / measured - 1.0) * 100.0;
-                line += &format!("          {measured:>9.1} {predicted:>9.1} {error:>+5.0} %");
+                let _ = std::fmt::Write::write_fmt(
+                    &mut line,
+                    format_args!("          {measured:>9.1} {predicted:>9.1} {error:>+5.0} %"),
+                );
             }
         }
         show(&line);

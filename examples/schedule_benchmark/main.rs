@@ -12,35 +12,24 @@
 //! which all streams get a token. Lateness is against the instant at which the step's tokens are due; of a step it is that
 //! of the engine's thread, of a chunk also what the writes of the chunks before it in the same step take.
 
+mod client;
+mod server;
+
 use std::collections::HashMap;
-use std::io::{IoSliceMut, Write as _};
-use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use memchr::memmem;
-use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
-use nix::sys::time::TimeSpec;
-use nix::time::{ClockId, clock_gettime};
+use client::{Stream, load};
 use serde::Deserialize;
+use server::Server;
 use setpoint::facts::ModelShape;
 use setpoint::twin::{DevicePreset, Policy, Scheduling, Settings, StepTime, Work};
-use thread_priority::ThreadPriority;
-use thread_priority::unix::{
-    RealtimeThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
-};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const DEVICE: &str = "h100";
 const PROMPT_LEN: u32 = 8;
-/// The client reads this often, and sleeps in between: a chunk must not wait until the next is there.
-const READ: Duration = Duration::from_millis(2);
 
 #[derive(Parser)]
 struct Arguments {
@@ -113,161 +102,6 @@ impl Late {
     fn summary(&self) -> [f64; 3] {
         [0.5, 0.99, 1.0].map(|share| self.quantile(share))
     }
-}
-
-struct Server {
-    child: Child,
-    port: u16,
-}
-
-impl Server {
-    #[expect(clippy::disallowed_methods, reason = "the benchmark's own server, which is killed on drop")]
-    fn start(program: &Path, arguments: &Arguments, scale: f64, schedule: &Path) -> Result<Self> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b");
-        let mut command = Command::new(program);
-        command.args(["sim", "serve"]).arg(model);
-        command.args(["--served-model-name", "m", "--host", "127.0.0.1", "--port", &port.to_string()]);
-        command.args(["--max-num-seqs", &arguments.streams.to_string(), "--max-num-batched-tokens", "16384"]);
-        command.args(["--max-model-len", "4096", "--no-enable-prefix-caching", "--sim-device", DEVICE]);
-        command.args(["--sim-startup-s", "0.1", "--sim-noise", "0", "--sim-time-scale", &scale.to_string()]);
-        command.arg("--sim-schedule").arg(schedule).args(arguments.flags.split_whitespace());
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let mut server = Self { child, port };
-        let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if let Some(status) = server.child.try_wait()? {
-                return Err(format!("the server ended at once: {status}").into());
-            }
-            if begin.elapsed() > Duration::from_secs(20) {
-                return Err("the server does not listen".into());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(server)
-    }
-
-    /// Seconds of processor time so far.
-    fn cpu_s(&self) -> Result<f64> {
-        let stat = procfs::process::Process::new(i32::try_from(self.child.id())?)?.stat()?;
-        #[expect(clippy::cast_precision_loss, reason = "ticks of a short life")]
-        let ticks = (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64;
-        Ok(ticks)
-    }
-
-    /// Ends it in order, so that its schedule is complete.
-    fn stop(mut self) -> Result<()> {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?);
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
-        self.child.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-struct Stream {
-    socket: TcpStream,
-    /// The number in the reply's id.
-    id: Option<u64>,
-    /// Arrivals of its chunks; `None` where several came in one read, of which only the last is known.
-    arrived: Vec<Option<u64>>,
-    done: bool,
-}
-
-fn nanos(time: TimeSpec) -> u64 {
-    u64::try_from(Duration::from(time).as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Stream {
-    fn open(port: u16, tokens: u32) -> Result<Self> {
-        let mut socket = TcpStream::connect(("127.0.0.1", port))?;
-        setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-        let prompt: Vec<u32> = (0..PROMPT_LEN).collect();
-        let body =
-            format!(r#"{{"model":"m","prompt":{prompt:?},"max_tokens":{tokens},"ignore_eos":true,"stream":true}}"#);
-        let head = format!(
-            "POST /v1/completions HTTP/1.1\r\nhost: m\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
-        socket.write_all((head + &body).as_bytes())?;
-        socket.set_nonblocking(true)?;
-        Ok(Self { socket, id: None, arrived: Vec::new(), done: false })
-    }
-
-    /// Reads what is there. `behind`: the realtime clock minus the monotonic one.
-    fn read(&mut self, buffer: &mut [u8], control: &mut [u8], behind: u64) -> Result<()> {
-        loop {
-            let mut parts = [IoSliceMut::new(buffer)];
-            let (count, stamp) =
-                match recvmsg::<()>(self.socket.as_raw_fd(), &mut parts, Some(control), MsgFlags::empty()) {
-                    Ok(message) => {
-                        let stamp = message.cmsgs()?.find_map(|part| match part {
-                            ControlMessageOwned::ScmTimestampns(stamp) => Some(nanos(stamp)),
-                            _ => None,
-                        });
-                        (message.bytes, stamp)
-                    }
-                    Err(Errno::EAGAIN) => return Ok(()),
-                    Err(error) => return Err(error.into()),
-                };
-            if count == 0 {
-                return Err("the server closed a connection".into());
-            }
-            let bytes = &buffer[..count];
-            if self.id.is_none()
-                && let Some(at) = memmem::find(bytes, b"cmpl-")
-            {
-                let digits = bytes.get(at + 5..at + 37).ok_or("a short id")?;
-                self.id = Some(u64::from_str_radix(std::str::from_utf8(digits)?, 16)?);
-            }
-            let chunks = memmem::find_iter(bytes, b"data: {").count();
-            for chunk in 1..=chunks {
-                self.arrived.push(stamp.map(|stamp| stamp - behind).filter(|_| chunk == 1 && chunks == 1));
-            }
-            self.done |= memmem::find(bytes, b"data: [DONE]").is_some();
-        }
-    }
-}
-
-/// Asks for all streams and reads them to their end.
-fn load(port: u16, arguments: &Arguments) -> Result<Vec<Stream>> {
-    // As the load generator does. Not allowed, it reads late where other programs are busy, and more chunks are merged.
-    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::RoundRobin);
-    let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-    let mut streams = Vec::new();
-    for number in 0..arguments.streams {
-        let stream = Stream::open(port, arguments.tokens)?;
-        epoll.add(&stream.socket, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, number.into()))?;
-        streams.push(stream);
-    }
-    let mut events = vec![EpollEvent::empty(); streams.len()];
-    let (mut buffer, mut control) = (vec![0; 64 << 10], nix::cmsg_space!(TimeSpec));
-    let mut open = streams.len();
-    let begin = Instant::now();
-    while open > 0 {
-        let count = epoll.wait(&mut events, EpollTimeout::from(1000_u16))?;
-        let clocks = [ClockId::CLOCK_REALTIME, ClockId::CLOCK_MONOTONIC].map(clock_gettime);
-        let behind = nanos(clocks[0]?) - nanos(clocks[1]?);
-        for event in &events[..count] {
-            let stream = &mut streams[usize::try_from(event.data())?];
-            let before = stream.done;
-            stream.read(&mut buffer, &mut control, behind)?;
-            open -= usize::from(stream.done && !before);
-        }
-        if begin.elapsed() > Duration::from_secs(300) {
-            return Err("the streams do not end".into());
-        }
-        std::thread::sleep(READ);
-    }
-    Ok(streams)
 }
 
 /// One run.
