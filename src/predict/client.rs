@@ -5,7 +5,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use super::script::{Script, Turn};
-use crate::load::{Error, Instants, Next, Progress, Range, Record, Schedule, Taken, nanos};
+use crate::load::{Error, Event, Instants, Next, Phase, Progress, Range, Record, Schedule, Taken, nanos};
+use crate::metrics::Recorder;
 use crate::twin::{self, Arrival, Asked, Reply, Source, Tokens};
 
 /// The clients of one phase of a load. It runs on the device's clock, which is `pace` times as fast as theirs.
@@ -22,6 +23,9 @@ pub(super) struct Client<'a> {
     number: u64,
     /// On the clients' clock.
     pub(super) records: Vec<Record>,
+    /// Of all records, also of those that did not keep every chunk.
+    pub(super) recorder: Recorder,
+    room: usize,
 }
 
 /// How long requests and tokens are on their way, on the device's clock.
@@ -40,6 +44,8 @@ pub(super) struct Timing {
     pub(super) places: Option<usize>,
     pub(super) length: Option<Duration>,
     pub(super) request_timeout: Duration,
+    /// Times of chunks that are kept; once there are so many, a record keeps only its first and last.
+    pub(super) kept_chunks: usize,
 }
 
 struct Sessions<'a> {
@@ -96,7 +102,7 @@ fn faster(time: Duration, pace: f64) -> Duration {
 
 impl<'a> Client<'a> {
     pub(super) fn new(script: &'a Script, range: Range, ids: bool, timing: Timing) -> Self {
-        let Timing { pace, wire, instants, places, length, request_timeout } = timing;
+        let Timing { pace, wire, instants, places, length, request_timeout, kept_chunks } = timing;
         let instants =
             instants.map(|instants| -> Instants { Box::new(instants.map(move |instant| faster(instant, pace))) });
         let end = range.sessions.map_or(u64::MAX, |sessions| range.first.saturating_add(sessions));
@@ -111,6 +117,8 @@ impl<'a> Client<'a> {
             endings: BinaryHeap::new(),
             number: 0,
             records: Vec::new(),
+            recorder: Recorder::new(),
+            room: kept_chunks,
         }
     }
 
@@ -229,7 +237,15 @@ impl Source for Client<'_> {
     }
 
     fn answered(&mut self, user: User, reply: &Reply, now: Duration) {
-        self.records.push(self.record(&user, reply));
+        let mut record = self.record(&user, reply);
+        self.recorder.on(&Event::Ended { phase: Phase::Measure, record: &record });
+        if record.chunks.len() > 2 && record.chunks.len() > self.room {
+            record.chunks.drain(1..record.chunks.len() - 1);
+            record.chunks.shrink_to_fit();
+            record.thinned = true;
+        }
+        self.room = self.room.saturating_sub(record.chunks.len());
+        self.records.push(record);
         self.number += 1;
         self.endings.push(Reverse(Ending { at: (now + self.wire.token, self.number), rest: user.rest }));
     }
@@ -264,6 +280,7 @@ mod tests {
             places: plan.concurrency,
             length: plan.duration,
             request_timeout: plan.request_timeout,
+            kept_chunks: plan.kept_chunks,
         };
         let mut client = Client::new(&script, measured(plan, None), true, timing);
         let mut drive = Drive { engines: std::slice::from_mut(&mut engine), step_time: &step_time };
@@ -324,6 +341,16 @@ mod tests {
             assert_eq!(far.ttft().unwrap(), near.ttft().unwrap() + ms(25), "{turn}");
             assert_eq!(far.decode(), near.decode());
             assert_eq!(far.end, near.end + ms(25) * turn);
+        }
+    }
+
+    #[test]
+    fn beyond_a_limit_only_the_first_and_the_last_chunk_of_a_request_are_kept() {
+        let all = records(&Plan::closed(2, 20), 1.0, Wire::default());
+        let few = records(&Plan { kept_chunks: 60, ..Plan::closed(2, 20) }, 1.0, Wire::default());
+        assert_eq!(few.iter().filter(|record| !record.thinned).count(), 10);
+        for (all, few) in all.iter().zip(&few) {
+            assert_eq!((all.ttft(), all.decode(), all.chunk_count), (few.ttft(), few.decode(), few.chunk_count));
         }
     }
 

@@ -105,7 +105,8 @@ impl Search<'_> {
     /// The highest load that is tried: beyond it a run would be over before its queue tells anything.
     fn most(&self) -> f64 {
         let own = self.load.requests.or_else(|| self.load.total()).unwrap_or(self.most_requests).max(1);
-        let computed = f64::from(self.most_requests.max(own));
+        let computed = f64::from(self.most_requests);
+        let own = own.min(self.most_requests);
         match self.knob() {
             Knob::Concurrency => computed.max(self.begin()),
             Knob::Rate => self.begin() * 4.0 * computed / f64::from(own),
@@ -137,7 +138,7 @@ impl Search<'_> {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
             let scaled = |requests: u32| (f64::from(requests) * ratio.max(1.0)).ceil() as u32;
             load.requests = match load.requests {
-                Some(requests) => Some(scaled(requests).min(self.most_requests.max(requests))),
+                Some(requests) => Some(scaled(requests).min(self.most_requests)),
                 None => Some(self.most_requests),
             };
         }

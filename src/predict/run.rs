@@ -50,6 +50,7 @@ pub(super) fn run(
             places,
             length,
             request_timeout: plan.request_timeout,
+            kept_chunks: plan.kept_chunks,
         };
         Client::new(script, range, setup.settings.prefix_caching, timing)
     };
@@ -65,11 +66,12 @@ pub(super) fn run(
     let mut client = client(measured(&plan, sessions), instants, plan.concurrency, plan.duration);
     drive(&mut engines, &step_time).run(&mut client, &mut watch)?;
     let unsent = client.unsent();
+    let recorder = client.recorder;
     let run = virtual_run(client.records, warmed, unsent);
     let window = run.ended.duration_since(run.began).mul_f64(setup.pace);
     let counted: Vec<Counters> =
         engines.iter().zip(before).map(|(engine, before)| since(engine.counters(), before)).collect();
-    let options = Options { goodput: load.goodput.clone(), window: load.window, plan: None, recorder: None };
+    let options = Options { goodput: load.goodput.clone(), window: load.window, plan: None, recorder: Some(&recorder) };
     let measurement = Measurement { server: watch.server(window, &counted), ..summarize(&run, &options) };
     let good = measurement.good.map(|good| share(good, measurement.completed));
     let seen = Seen {

