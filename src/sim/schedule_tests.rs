@@ -97,7 +97,7 @@ impl Observer for Log {
             prompt_tokens: seen.work.prompt_tokens.into(),
             sequences: seen.work.sequences.into(),
         };
-        let length_s = (seen.end - seen.start).as_secs_f64();
+        let length_s = seen.end.saturating_sub(seen.start).as_secs_f64();
         self.kept.steps.entry(seen.replica).or_default().push((step, length_s));
     }
 
