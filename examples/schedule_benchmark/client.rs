@@ -111,7 +111,7 @@ pub(crate) fn load(port: u16, arguments: &Arguments) -> Result<Vec<Stream>> {
             stream.read(&mut buffer, &mut control, behind)?;
             open -= usize::from(stream.done && !before);
         }
-        if begin.elapsed() > Duration::from_secs(300) {
+        if begin.elapsed() > Duration::from_mins(5) {
             return Err("the streams do not end".into());
         }
         std::thread::sleep(READ);

@@ -151,8 +151,12 @@ fn measure(program: &Path, arguments: &Arguments, step: Duration) -> Result<Outc
             }
             chunks += 1;
             merged += u32::from(stamp.is_none());
-            written.into_iter().for_each(|at| left.add(at, due));
-            stamp.iter().for_each(|at| arrived.add(*at, due));
+            if let Some(at) = written {
+                left.add(at, due);
+            }
+            if let Some(at) = *stamp {
+                arrived.add(at, due);
+            }
         }
     }
     if let Some(stream) =
@@ -204,12 +208,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[expect(clippy::print_stdout, reason = "it is what the program is for")]
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let program = match &arguments.setpoint {
-        Some(program) => program.clone(),
-        None => {
-            let own = std::env::current_exe()?;
-            own.parent().and_then(Path::parent).ok_or("no directory above this program")?.join("setpoint")
-        }
+    let program = if let Some(program) = &arguments.setpoint {
+        program.clone()
+    } else {
+        let own = std::env::current_exe()?;
+        own.parent().and_then(Path::parent).ok_or("no directory above this program")?.join("setpoint")
     };
     println!("lateness in microseconds: median / 99th percentile / largest; medians of {} runs", arguments.repeats);
     println!(
