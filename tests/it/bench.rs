@@ -255,7 +255,8 @@ fn the_simulated_engine_is_measured_like_any_other() {
     let workplace = Workplace::new();
     let port = setpoint::server::free_port().unwrap();
     let (model, number) = (root().join("examples/models/qwen3-8b"), port.to_string());
-    let fast = ["--sim-time-scale", "200", "--sim-startup-s", "0.02", "--max-model-len", "2048"];
+    // Windows that the server's page is seen at both ends of.
+    let fast = ["--sim-time-scale", "20", "--sim-startup-s", "0.02", "--max-model-len", "2048"];
     let serve = ["sim", "serve", &model.to_string_lossy(), "--port", &number];
     let engine = End(workplace.start(&[&serve[..], &fast[..]].concat()));
     crate::support::wait_until(std::time::Duration::from_secs(30), "the engine", || crate::study::health(port));

@@ -176,7 +176,7 @@ fn a_load_generator_that_is_held_up_is_never_taken_for_the_engine() {
     // Most of the time it does not run while the engine does, and so is late to read and to send, in both samples.
     let code = loop {
         signal(&tuner, Signal::SIGSTOP);
-        std::thread::sleep(Duration::from_millis(80));
+        std::thread::sleep(Duration::from_millis(160));
         signal(&tuner, Signal::SIGCONT);
         std::thread::sleep(Duration::from_millis(10));
         if let Some(status) = tuner.try_wait().unwrap() {

@@ -84,7 +84,7 @@ impl Server {
         workplace.write("config.json", &model().to_string());
         let model = workplace.path("").to_string_lossy().into_owned();
         let mut command = command(Path::new(env!("CARGO_BIN_EXE_setpoint")));
-        let simulation = ["--sim-device", "cpu", "--sim-startup-s", "0.02", "--sim-time-scale", "2"];
+        let simulation = ["--sim-device", "cpu", "--sim-startup-s", "0.02", "--sim-time-scale", "1"];
         command.env("VLLM_CPU_KVCACHE_SPACE", "1").args(["sim", "serve", &model]).args(flags).args(simulation);
         Self::start("sim", command, model, workplace)
     }
