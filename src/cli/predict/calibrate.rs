@@ -55,7 +55,7 @@ pub(super) fn told(learned: &Learned, study: &str) -> String {
     };
     let factors: Vec<_> = Factor::ALL.into_iter().map(factor).collect();
     let trials = if *trials == 1 { "one trial".to_owned() } else { format!("{trials} trials") };
-    format!("calibrated on {trials} of {study}, times of the preset: {}", factors.join(", "))
+    format!("calibrated on {trials} of {study}; times as multiples of the preset's: {}", factors.join(", "))
 }
 
 /// What is not a configuration has to be equal: the twin takes it from the study file.

@@ -109,8 +109,8 @@ impl Calibration {
         prior.scaled(self.factors)
     }
 
-    /// Factors that are as likely as their uncertainty says; equal numbers give equal ones. What a prediction varies by
-    /// over some of them is its interval.
+    /// Factors that are as likely as their uncertainty says, and on average the calibrated ones; equal numbers give equal
+    /// ones. What a prediction varies by over some of them is its interval.
     #[must_use]
     pub fn draw(&self, number: u64) -> Factors {
         let mut rng = ChaCha8Rng::seed_from_u64(number);
@@ -119,7 +119,9 @@ impl Calibration {
         for factor in Factor::ALL {
             let row = &self.root[factor as usize];
             let shift: f64 = row.iter().zip(normal).map(|(part, normal)| part * normal).sum();
-            factors[factor] *= shift.exp();
+            let variance: f64 = row.iter().map(|part| part * part).sum();
+            // The mean of a log-normal number is above its median, and times would be longer on average.
+            factors[factor] *= (shift - variance / 2.0).exp();
         }
         factors
     }

@@ -110,6 +110,8 @@ fn draws_vary_by_the_spread_and_repeat() {
     let logs: Vec<_> = (0..2000).map(|number| none.draw(number)[Factor::Weights].ln()).collect();
     let variance = logs.iter().map(|log| log * log).sum::<f64>() / 2000.0;
     assert!((variance.sqrt() / 0.1 - 1.0).abs() < 0.1, "{variance}");
+    let mean = (0..2000).map(|number| none.draw(number)[Factor::Host]).sum::<f64>() / 2000.0;
+    assert!((mean - 1.0).abs() < 0.06, "{mean}");
     let calibration = calibrate(&[run(truth(), 32, 40)]).unwrap();
     let wide = |calibration: &Calibration| {
         let logs = (0..200)
