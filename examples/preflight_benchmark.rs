@@ -13,7 +13,7 @@ use setpoint::config::Config;
 use setpoint::facts::{EngineVersion, ModelShape};
 use setpoint::flag::FlagTable;
 use setpoint::preflight::{Limits, Preflight, Setup};
-use setpoint::sampler::{self, Ask, Past};
+use setpoint::sampler::{self, Aim, Ask, Known, Past, Suggestion};
 use setpoint::server::Marker;
 use setpoint::space::{SpaceFile, built_in};
 
@@ -27,11 +27,11 @@ fn candidates(model: &ModelShape) -> Vec<Config> {
         .parse(|root| SpaceFile::read(root, model))
         .expect("a valid space");
     let sampler = sampler::find("random").expect("a sampler");
-    let mut history: Vec<Past> = Vec::new();
+    let (aim, mut history) = (Aim::default(), Vec::<Past>::new());
     while history.len() < CANDIDATES {
-        let ask = Ask { space: &file.space, history: &history, seed: 1, allowed: &|_| true };
-        let Some((proposed_by, config)) = sampler::next(sampler, &ask) else { break };
-        history.push(Past { proposed_by: proposed_by.to_owned(), config });
+        let ask = Ask::new(&file.space, &aim, &history, 1, &|_| true);
+        let Some((proposed_by, Suggestion { config, .. })) = sampler::next(sampler, &ask) else { break };
+        history.push(Past { proposed_by: proposed_by.to_owned(), config, known: Known::Pending });
     }
     history.into_iter().map(|past| past.config).collect()
 }

@@ -15,7 +15,7 @@ use super::{Global, LogFormat, parse_duration, signal};
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
 use crate::report::number;
-use crate::sampler::{self, Past};
+use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Difference, Incident, Ranked, Store, Study};
 use crate::trial::FailureKind;
 use crate::tuner::{Ending, Inquiry, Slots, Stop, TuneError, Tuner, detect, preflight_setup};
@@ -234,7 +234,7 @@ fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure
     let mut history: Vec<Past> = Vec::new();
     let mut shown = 0;
     while shown < DRY_RUN_COMMANDS {
-        let Some((proposed_by, config)) = search.next(&history) else { break };
+        let Some((proposed_by, Suggestion { config, .. })) = search.next(&history) else { break };
         if search.rejection(&config).is_none() {
             let command = crate::tuner::command_line(job, installed, &config, None).map_err(TuneError::from)?;
             // A shell takes a word for a variable only while its name is not quoted.
@@ -243,7 +243,7 @@ fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure
             print(&words.join(" "))?;
             shown += 1;
         }
-        history.push(Past { proposed_by: proposed_by.to_owned(), config });
+        history.push(Past { proposed_by: proposed_by.to_owned(), config, known: Known::Pending });
     }
     Ok(())
 }

@@ -19,8 +19,8 @@ pub struct Config(Vec<(String, Value)>);
 
 impl Config {
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new() -> Self {
+        Self(Vec::new())
     }
 
     /// Sets one flag; the last value given wins.

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::memory::{Learned, Prediction};
 use crate::rule::{self, Facts, Finding, Narrowing, Removal};
-use crate::sampler::{self, Ask, Past};
+use crate::sampler::{self, Aim, Ask, Known, Past, Suggestion, Target};
 use crate::space::Space;
 
 /// The space of a study, seen with the facts.
@@ -90,15 +90,28 @@ impl<'a> Search<'a> {
 
     /// The next configuration and who proposes it. All but the first, the engine's defaults, pass the rules.
     #[must_use]
-    pub fn next(&self, history: &[Past]) -> Option<(&'static str, Config)> {
+    pub fn next(&self, history: &[Past]) -> Option<(&'static str, Suggestion)> {
         let allowed = |config: &Config| self.rejection(config).is_none();
-        sampler::next(self.job.sampler, &Ask { space: &self.space, history, seed: self.job.seed, allowed: &allowed })
+        let aim = self.aim();
+        let ask =
+            Ask { budget: self.job.budget.trials, ..Ask::new(&self.space, &aim, history, self.job.seed, &allowed) };
+        sampler::next(self.job.sampler, &ask)
+    }
+
+    /// What the study wants, as samplers see it.
+    fn aim(&self) -> Aim {
+        let objective = &self.job.objective;
+        Aim {
+            objectives: vec![Target { name: objective.metric.clone(), goal: objective.goal }],
+            constraints: objective.constraints.iter().map(ToString::to_string).collect(),
+        }
     }
 
     /// Whether the rules reject every configuration that the space, which has parameters, could propose.
     #[must_use]
     pub fn is_empty(&self, removal: &Removal) -> bool {
-        let defaults = Past { proposed_by: sampler::BASELINE.to_owned(), config: self.space.fixed.clone() };
+        let defaults =
+            Past { proposed_by: sampler::BASELINE.to_owned(), config: self.space.fixed.clone(), known: Known::Pending };
         !self.space.parameters.is_empty() && removal.remaining == 0 && self.next(&[defaults]).is_none()
     }
 }

@@ -3,37 +3,14 @@
 //! A sampler holds no state: history in, configuration out. Resuming a study, a dry run and "what would you try next?"
 //! are therefore the same call. Every sampler is one file and one line in [`SAMPLERS`].
 
+mod ask;
+mod judgement;
 mod random;
 mod sequence;
 mod sobol;
 
-use std::collections::HashSet;
-
-use crate::config::Config;
-use crate::space::Space;
-
-/// What a sampler may look at.
-pub struct Ask<'a> {
-    pub space: &'a Space,
-    /// Every configuration that was tried or rejected, in order.
-    pub history: &'a [Past],
-    pub seed: u64,
-    /// Whether a configuration can work at all. It is pure and quick, and what it refuses is never proposed.
-    pub allowed: &'a dyn Fn(&Config) -> bool,
-}
-
-impl std::fmt::Debug for Ask<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ask").field("history", &self.history.len()).field("seed", &self.seed).finish_non_exhaustive()
-    }
-}
-
-/// One earlier proposal.
-#[derive(Clone, Debug)]
-pub struct Past {
-    pub proposed_by: String,
-    pub config: Config,
-}
+pub use ask::{Aim, Ask, Known, Measured, Past, Prior, Reading, Suggestion, Target};
+pub use judgement::{Judgement, Pick};
 
 pub trait Sampler: Sync {
     /// The name in study files and on the command line.
@@ -43,7 +20,12 @@ pub trait Sampler: Sync {
     fn summary(&self) -> &'static str;
 
     /// An allowed configuration that the history does not hold, or `None` when there is none left.
-    fn ask(&self, ask: &Ask<'_>) -> Option<Config>;
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion>;
+
+    /// What the measurements say so far; `None` of a sampler that has no model of them.
+    fn judge(&self, _ask: &Ask<'_>) -> Option<Judgement> {
+        None
+    }
 }
 
 /// The samplers that a study can name; the first is the default.
@@ -59,34 +41,32 @@ pub fn find(name: &str) -> Option<&'static dyn Sampler> {
 
 /// The next configuration and who proposes it: the engine's defaults first, allowed or not, then `sampler`'s.
 #[must_use]
-pub fn next(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<(&'static str, Config)> {
+pub fn next(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<(&'static str, Suggestion)> {
     if ask.history.is_empty() {
-        return Some((BASELINE, ask.space.fixed.clone()));
+        let why = "what the engine does by itself: everything else is compared with it".to_owned();
+        return Some((BASELINE, Suggestion { config: ask.space.fixed.clone(), why }));
     }
-    sampler.ask(ask).map(|config| (sampler.name(), config))
-}
-
-impl Ask<'_> {
-    fn seen(&self) -> HashSet<String> {
-        self.history.iter().map(|past| past.config.key()).collect()
-    }
-
-    /// How many configurations this sampler has proposed: it has consumed at least as many points of its sequence.
-    fn proposed_by(&self, name: &str) -> usize {
-        self.history.iter().filter(|past| past.proposed_by == name).count()
-    }
+    sampler.ask(ask).map(|suggestion| (sampler.name(), suggestion))
 }
 
 #[cfg(test)]
 mod tests {
     //! Conformance: what every sampler must do.
 
+    use std::collections::HashSet;
+
     use super::*;
-    use crate::config::Value;
-    use crate::space::{Condition, Domain, Parameter, Scale};
+    use crate::config::{Config, Value};
+    use crate::objective::Goal;
+    use crate::space::{Condition, Domain, Parameter, Scale, Space};
 
     fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
         Parameter { name: name.to_owned(), domain, when, help: None }
+    }
+
+    fn aim() -> Aim {
+        let target = Target { name: "output_throughput".to_owned(), goal: Goal::Maximize };
+        Aim { objectives: vec![target], constraints: Vec::new() }
     }
 
     fn finite_space() -> Space {
@@ -117,8 +97,10 @@ mod tests {
     ) -> Vec<Past> {
         let mut history = Vec::new();
         while history.len() < most {
-            let Some((by, config)) = next(sampler, &Ask { space, history: &history, seed, allowed }) else { break };
-            history.push(Past { proposed_by: by.to_owned(), config });
+            let Some((by, suggestion)) = next(sampler, &Ask::new(space, &aim(), &history, seed, allowed)) else {
+                break;
+            };
+            history.push(Past { proposed_by: by.to_owned(), config: suggestion.config, known: Known::Pending });
         }
         history
     }
@@ -158,9 +140,10 @@ mod tests {
         for sampler in SAMPLERS {
             let whole = run(sampler, &endless_space(), 9, 12);
             let space = endless_space();
-            let ask = Ask { space: &space, history: &whole[..7], seed: 9, allowed: &|_| true };
+            let aim = aim();
+            let ask = Ask::new(&space, &aim, &whole[..7], 9, &|_| true);
             let (_, resumed) = next(sampler, &ask).unwrap();
-            assert_eq!(resumed, whole[7].config, "{}", sampler.name());
+            assert_eq!(resumed.config, whole[7].config, "{}", sampler.name());
         }
     }
 
@@ -185,8 +168,9 @@ mod tests {
             assert_eq!(whole.len(), 12, "{}", sampler.name());
             assert!(whole.iter().skip(1).all(|past| allowed(&past.config)), "{}", sampler.name());
             let space = endless_space();
-            let ask = Ask { space: &space, history: &whole[..7], seed: 9, allowed: &allowed };
-            assert_eq!(next(sampler, &ask).unwrap().1, whole[7].config, "{}", sampler.name());
+            let aim = aim();
+            let ask = Ask::new(&space, &aim, &whole[..7], 9, &allowed);
+            assert_eq!(next(sampler, &ask).unwrap().1.config, whole[7].config, "{}", sampler.name());
         }
     }
 

@@ -3,8 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Ask, Sampler, sequence};
-use crate::config::Config;
+use super::{Ask, Sampler, Suggestion, sequence};
 
 pub(super) struct Random;
 
@@ -17,13 +16,14 @@ impl Sampler for Random {
         "independent uniform points"
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Option<Config> {
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
         let dimensions = ask.space.dimensions();
-        sequence::first_unseen(ask, self.name(), |index| {
+        let config = sequence::first_unseen(ask, self.name(), |index| {
             // A stream for each point makes the sequence a function of its index.
             let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
             rng.set_stream(index as u64);
             (0..dimensions).map(|_| rng.random()).collect()
-        })
+        })?;
+        Some(Suggestion { config, why: "a uniform point".to_owned() })
     }
 }

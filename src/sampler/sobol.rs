@@ -2,8 +2,7 @@
 //!
 //! Source: B. Burley, "Practical Hash-based Owen Scrambling", JCGT 9(4), 2020, by the crate `sobol_burley`.
 
-use super::{Ask, Sampler, sequence};
-use crate::config::Config;
+use super::{Ask, Sampler, Suggestion, sequence};
 
 pub(super) struct Sobol;
 
@@ -24,9 +23,9 @@ impl Sampler for Sobol {
         clippy::cast_possible_truncation,
         reason = "the index and the dimension are reduced first; the seed is hashed"
     )]
-    fn ask(&self, ask: &Ask<'_>) -> Option<Config> {
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
         let dimensions = ask.space.dimensions();
-        sequence::first_unseen(ask, self.name(), |index| {
+        let config = sequence::first_unseen(ask, self.name(), |index| {
             let coordinate = |dimension: usize| {
                 let scrambling = (ask.seed ^ (ask.seed >> 32)) as u32;
                 let beyond = (index / LENGTH + dimension / DIMENSIONS * 7919) as u32;
@@ -34,6 +33,7 @@ impl Sampler for Sobol {
                 f64::from(sobol_burley::sample((index % LENGTH) as u32, (dimension % DIMENSIONS) as u32, seed))
             };
             (0..dimensions).map(coordinate).collect()
-        })
+        })?;
+        Some(Suggestion { config, why: "the next point of an even sequence".to_owned() })
     }
 }

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::job::Search;
 use crate::memory::Learned;
 use crate::rule::{Finding, Removal};
-use crate::sampler::{BASELINE, Past};
+use crate::sampler::{BASELINE, Known, Past, Suggestion};
 use crate::server::LeftBehind;
 use crate::store::{Proposed, Scored, Study};
 use crate::trial::{FailureKind, Outcome, Rejection, Trial};
@@ -88,7 +88,13 @@ fn read(proposed: Vec<Proposed>) -> (Vec<Past>, VecDeque<Proposal>) {
         Proposal { number, proposed_by, config, checked: false, suspects: Vec::new(), apart: false }
     });
     let open = open.collect();
-    (proposed.into_iter().map(|row| Past { proposed_by: row.proposed_by, config: row.config }).collect(), open)
+    (
+        proposed
+            .into_iter()
+            .map(|row| Past { proposed_by: row.proposed_by, config: row.config, known: Known::Pending })
+            .collect(),
+        open,
+    )
 }
 
 /// Whether a launch counts for the budget: how much trials cost each other is found out on top of it.
@@ -195,7 +201,7 @@ impl<'r> Course<'r> {
         let proposed = match crowd {
             Some(config) => Some((CROWD, config)),
             None if confirming => None,
-            None => search.next(&self.history),
+            None => search.next(&self.history).map(configuration),
         };
         let proposed = match proposed {
             Some(proposed) => Some(proposed),
@@ -203,7 +209,7 @@ impl<'r> Course<'r> {
             None if !idle => return Ok(ControlFlow::Break(Next::Wait)),
             None => match self.tuner.confirm(self.study, &self.history).await? {
                 // What the confirmation does not need goes back to the search.
-                None if confirming => search.next(&self.history),
+                None if confirming => search.next(&self.history).map(configuration),
                 again => again,
             },
         };
@@ -213,7 +219,7 @@ impl<'r> Course<'r> {
             return Ok(ControlFlow::Break(Next::End(ending)));
         };
         let proposed_by = proposed_by.to_owned();
-        self.history.push(Past { proposed_by: proposed_by.clone(), config: config.clone() });
+        self.history.push(Past { proposed_by: proposed_by.clone(), config: config.clone(), known: Known::Pending });
         Ok(ControlFlow::Continue(Proposal {
             number,
             proposed_by,
@@ -397,6 +403,10 @@ impl<'r> Course<'r> {
             Outcome::Measured(_) => self.measured_any = true,
         }
     }
+}
+
+fn configuration((proposed_by, suggestion): (&'static str, Suggestion)) -> (&'static str, Config) {
+    (proposed_by, suggestion.config)
 }
 
 /// Tells what the rules leave of a space.

@@ -1,0 +1,156 @@
+//! What a sampler may look at: the space, what is wanted, every earlier proposal with what came of it, and what is believed
+//! of the space before anything is measured.
+
+use std::collections::HashSet;
+
+use crate::config::Config;
+use crate::objective::Goal;
+use crate::space::Space;
+
+/// A question for the next configuration. Everything that decides the answer is in it.
+#[derive(Clone, Copy)]
+pub struct Ask<'a> {
+    pub space: &'a Space,
+    pub aim: &'a Aim,
+    /// Every configuration that was tried or rejected, in order.
+    pub history: &'a [Past],
+    pub seed: u64,
+    /// Whether a configuration can work at all. It is pure and quick, and what it refuses is never proposed.
+    pub allowed: &'a dyn Fn(&Config) -> bool,
+    /// What parameters that a configuration does not set stand for, where that is known: the engine's defaults.
+    pub defaults: &'a Config,
+    /// What others believe of the space, the most trusted first.
+    pub priors: &'a [Prior],
+    /// Trials in all, where the number is known.
+    pub budget: Option<u32>,
+    /// What a trial of a configuration is expected to cost, in any one unit; without it all cost the same.
+    pub cost: Option<&'a dyn Fn(&Config) -> f64>,
+}
+
+impl std::fmt::Debug for Ask<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ask").field("history", &self.history.len()).field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+/// What is wanted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Aim {
+    /// One, or several where the trade-off between them is wanted.
+    pub objectives: Vec<Target>,
+    /// Names of the limits.
+    pub constraints: Vec<String>,
+}
+
+/// One objective.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    pub name: String,
+    pub goal: Goal,
+}
+
+/// One earlier proposal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Past {
+    pub proposed_by: String,
+    pub config: Config,
+    pub known: Known,
+}
+
+/// What is known of a proposal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Known {
+    /// Nothing: it is under way, or what happened was not its own doing.
+    #[default]
+    Pending,
+    /// Never launched: the rules or the engine's own check refused it.
+    Rejected,
+    /// Launched, and it did not serve.
+    Failed,
+    Measured(Measured),
+}
+
+/// The numbers of a measured configuration. Numbers that are not finite count as not measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// One for each objective, as measured.
+    pub values: Vec<Reading>,
+    /// One for each limit: how far it is exceeded. At most 0 where it is kept; `ln(measured / limit)` where both are
+    /// positive.
+    pub excesses: Vec<Reading>,
+}
+
+/// A number and how well it is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    pub value: f64,
+    /// Its standard deviation, where that was measured: relative for an objective, absolute for an excess.
+    pub deviation: Option<f64>,
+}
+
+/// What somebody who does not measure, or has measured elsewhere, says of the space.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prior {
+    /// Who: `twin`, or the name of a study.
+    pub name: String,
+    /// Configurations and what is said of them. Objectives and excesses are those of the [`Aim`]. What would not start is
+    /// [`Known::Failed`].
+    pub points: Vec<(Config, Known)>,
+}
+
+/// A configuration to try.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suggestion {
+    pub config: Config,
+    /// Why this one, in one line.
+    pub why: String,
+}
+
+impl Reading {
+    #[must_use]
+    pub fn exact(value: f64) -> Self {
+        Self { value, deviation: None }
+    }
+}
+
+impl Measured {
+    /// Whether every limit was kept, as measured.
+    #[must_use]
+    pub fn is_feasible(&self) -> bool {
+        self.excesses.iter().all(|excess| excess.value <= 0.0)
+    }
+}
+
+impl Past {
+    #[must_use]
+    pub fn measured(&self) -> Option<&Measured> {
+        match &self.known {
+            Known::Measured(measured) => Some(measured),
+            Known::Pending | Known::Rejected | Known::Failed => None,
+        }
+    }
+}
+
+impl<'a> Ask<'a> {
+    /// A question with nothing but what every question has.
+    #[must_use]
+    pub fn new(
+        space: &'a Space,
+        aim: &'a Aim,
+        history: &'a [Past],
+        seed: u64,
+        allowed: &'a dyn Fn(&Config) -> bool,
+    ) -> Self {
+        static NOTHING: Config = Config::new();
+        Self { space, aim, history, seed, allowed, defaults: &NOTHING, priors: &[], budget: None, cost: None }
+    }
+
+    pub(super) fn seen(&self) -> HashSet<String> {
+        self.history.iter().map(|past| past.config.key()).collect()
+    }
+
+    /// How many configurations this sampler has proposed: it has consumed at least as many points of its sequence.
+    pub(super) fn proposed_by(&self, name: &str) -> usize {
+        self.history.iter().filter(|past| past.proposed_by == name).count()
+    }
+}

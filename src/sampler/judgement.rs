@@ -1,0 +1,29 @@
+//! What the measurements say so far, apart from what to try next.
+
+/// The best configuration that was measured, and what is probably left to gain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// `None` while nothing is probably within the limits.
+    pub pick: Option<Pick>,
+    /// The pick first, then the others that were measured and are probably within the limits, by what they are expected to
+    /// give.
+    pub ranking: Vec<Pick>,
+    /// By how much the best configuration of the space is better than the pick, as a share of the pick's value: the 5th, 50th
+    /// and 95th percentile. `None` without a pick.
+    pub remaining: Option<[f64; 3]>,
+    /// What the next trial is expected to gain, as a share of the pick's value.
+    pub next_gain: Option<f64>,
+    /// What is worth to be told, for instance that a prior is contradicted by the measurements.
+    pub notes: Vec<String>,
+}
+
+/// A measured configuration by all that is known of it and of its neighbours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pick {
+    /// The place of its first measurement in the history.
+    pub place: usize,
+    /// What each objective is expected to be, and its standard deviation as a share of it.
+    pub values: Vec<(f64, f64)>,
+    /// Probability, 0 to 1, that it keeps every limit.
+    pub feasible: f64,
+}
