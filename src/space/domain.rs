@@ -90,6 +90,15 @@ impl Domain {
         }
     }
 
+    /// The value that is as short as the others and nearest to a number; of a domain without numbers its first value.
+    #[must_use]
+    pub fn nearest(&self, number: f64) -> Value {
+        match self {
+            Self::Float { low, high, .. } => Value::Float(round_significant(number).clamp(*low, *high)),
+            Self::Int { .. } | Self::Bool | Self::Categorical(_) => self.decode(0.0),
+        }
+    }
+
     /// Every value, where there are at most `limit` of them.
     #[must_use]
     pub fn values(&self, limit: usize) -> Option<Vec<Value>> {

@@ -1,0 +1,96 @@
+//! The Cholesky factor of a symmetric positive definite matrix, in rows.
+
+/// A lower triangular matrix `L` with `L L^T` the factored one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cholesky {
+    size: usize,
+    /// Row `i` begins at `i * size`; what is above the diagonal is not used.
+    rows: Vec<f64>,
+}
+
+impl Cholesky {
+    /// Factors the matrix with these rows, of which only the lower triangle is read; `None` where it is not positive definite.
+    pub(super) fn new(size: usize, mut rows: Vec<f64>) -> Option<Self> {
+        for i in 0..size {
+            let (above, rest) = rows.split_at_mut(i * size);
+            let row = &mut rest[..size];
+            for j in 0..i {
+                let other = &above[j * size..j * size + j + 1];
+                row[j] = (row[j] - dot(&row[..j], &other[..j])) / other[j];
+            }
+            let pivot = row[i] - dot(&row[..i], &row[..i]);
+            if pivot.is_nan() || pivot <= 0.0 {
+                return None;
+            }
+            row[i] = pivot.sqrt();
+        }
+        Some(Self { size, rows })
+    }
+
+    fn row(&self, i: usize) -> &[f64] {
+        &self.rows[i * self.size..=i * self.size + i]
+    }
+
+    /// Solves `L y = b` in place.
+    pub(super) fn forward(&self, b: &mut [f64]) {
+        for i in 0..self.size {
+            let row = self.row(i);
+            b[i] = (b[i] - dot(&row[..i], &b[..i])) / row[i];
+        }
+    }
+
+    /// Solves `L^T x = y` in place.
+    pub(super) fn backward(&self, y: &mut [f64]) {
+        for i in (0..self.size).rev() {
+            let row = self.row(i);
+            y[i] /= row[i];
+            let value = y[i];
+            for (below, factor) in y[..i].iter_mut().zip(row) {
+                *below -= value * factor;
+            }
+        }
+    }
+
+    /// Logarithm of the determinant of the factored matrix.
+    pub(super) fn log_determinant(&self) -> f64 {
+        2.0 * (0..self.size).map(|i| libm::log(self.row(i)[i])).sum::<f64>()
+    }
+
+    /// The inverse of the factored matrix, in full rows.
+    pub(super) fn inverse(&self) -> Vec<f64> {
+        let n = self.size;
+        // Row j of `upper` is column j of the inverse factor: all that is summed up lies side by side.
+        let mut upper = vec![0.0; n * n];
+        for j in 0..n {
+            upper[j * n + j] = 1.0 / self.row(j)[j];
+            for i in j + 1..n {
+                let row = self.row(i);
+                let (done, rest) = upper[j * n..(j + 1) * n].split_at_mut(i);
+                rest[0] = -dot(&row[j..i], &done[j..]) / row[i];
+            }
+        }
+        let mut inverse = vec![0.0; n * n];
+        for i in 0..n {
+            for j in 0..=i {
+                let value = dot(&upper[i * n + i..(i + 1) * n], &upper[j * n + i..(j + 1) * n]);
+                inverse[i * n + j] = value;
+                inverse[j * n + i] = value;
+            }
+        }
+        inverse
+    }
+}
+
+/// The inner product, with four sums so that they need not wait for each other.
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let (quads, rest) = a.as_chunks::<4>();
+    let (others, last) = b[..a.len()].as_chunks::<4>();
+    let mut sums = [0.0; 4];
+    for (a, b) in quads.iter().zip(others) {
+        for k in 0..4 {
+            sums[k] += a[k] * b[k];
+        }
+    }
+    let rest: f64 = rest.iter().zip(last).map(|(a, b)| a * b).sum();
+    (sums[0] + sums[2]) + (sums[1] + sums[3]) + rest
+}

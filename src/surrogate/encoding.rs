@@ -1,0 +1,160 @@
+//! Configurations as points: one coordinate for each parameter.
+//!
+//! Numbers lie between 0 and 1 by their own scale, bools and choices are the index of their value. A parameter that is not
+//! active lies in the middle, so that two configurations without it do not differ in it; that one has it and the other has
+//! not is seen by the parameter on which it depends.
+
+use crate::config::{Config, Value};
+use crate::space::{Domain, Parameter, Scale, Space};
+
+/// One coordinate's kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Axis {
+    /// From 0 to 1; neighbours are so far apart, 0 where there are no steps.
+    Number { step: f64 },
+    /// So many values without an order.
+    Choice { count: usize },
+}
+
+/// The way from a configuration of a space to a point and back.
+#[derive(Clone, Debug)]
+pub struct Encoding<'a> {
+    space: &'a Space,
+    /// What parameters that a configuration does not set stand for.
+    defaults: &'a Config,
+    pub axes: Vec<Axis>,
+}
+
+/// Where a parameter that is not active lies.
+const NOT_ACTIVE: f64 = 0.5;
+
+impl<'a> Encoding<'a> {
+    #[must_use]
+    pub fn new(space: &'a Space, defaults: &'a Config) -> Self {
+        let axes = space.parameters.iter().map(|parameter| axis(&parameter.domain)).collect();
+        Self { space, defaults, axes }
+    }
+
+    /// The point of a configuration; `None` where it lacks an active parameter that has no known default, or has a value that
+    /// no point stands for.
+    #[must_use]
+    pub fn point(&self, config: &Config) -> Option<Vec<f64>> {
+        let with_defaults = self.defaults.merged(config);
+        let place = |parameter: &Parameter| {
+            let is_active = parameter.when.iter().all(|condition| {
+                with_defaults.get(&condition.parameter).is_some_and(|value| condition.values.contains(value))
+            });
+            if !is_active {
+                return Some(NOT_ACTIVE);
+            }
+            coordinate(&parameter.domain, with_defaults.get(&parameter.name)?)
+        };
+        self.space.parameters.iter().map(place).collect()
+    }
+
+    /// The configuration nearest to a point.
+    #[must_use]
+    pub fn config(&self, point: &[f64]) -> Config {
+        self.space.assemble(|index| Some(value(&self.space.parameters[index].domain, point[index])))
+    }
+
+    /// The point of the configuration nearest to a point, without the detour.
+    pub fn snap(&self, point: &mut [f64]) {
+        let mut active: Vec<Option<Value>> = Vec::with_capacity(point.len());
+        for (index, parameter) in self.space.parameters.iter().enumerate() {
+            let holds = parameter.when.iter().all(|condition| {
+                let parent = self.space.parameters[..index].iter().position(|above| above.name == condition.parameter);
+                match parent {
+                    Some(parent) => active[parent].as_ref().is_some_and(|value| condition.values.contains(value)),
+                    None => {
+                        self.space.fixed.get(&condition.parameter).is_some_and(|value| condition.values.contains(value))
+                    }
+                }
+            });
+            if holds {
+                let nearest = value(&parameter.domain, point[index]);
+                point[index] = coordinate(&parameter.domain, &nearest).unwrap_or(NOT_ACTIVE);
+                active.push(Some(nearest));
+            } else {
+                point[index] = NOT_ACTIVE;
+                active.push(None);
+            }
+        }
+    }
+}
+
+/// The number of steps of a range that counts as stepped rather than as continuous.
+const FEW_STEPS: f64 = 64.0;
+
+#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+fn axis(domain: &Domain) -> Axis {
+    match domain {
+        Domain::Bool => Axis::Choice { count: 2 },
+        Domain::Categorical(values) => Axis::Choice { count: values.len() },
+        Domain::Float { .. } => Axis::Number { step: 0.0 },
+        Domain::Int { low, high, scale, multiple_of } => {
+            let steps = match scale {
+                Scale::PowerOfTwo => f64::from(high.ilog2() - low.ilog2()),
+                Scale::Linear => (high - low) as f64 / *multiple_of as f64,
+                Scale::Log => f64::INFINITY,
+            };
+            Axis::Number { step: if steps <= FEW_STEPS { 1.0 / steps.max(1.0) } else { 0.0 } }
+        }
+    }
+}
+
+/// The scale of a number: its ends, and whether it is logarithmic.
+#[expect(clippy::cast_precision_loss, reason = "flags are far below 2^52")]
+fn ends(domain: &Domain) -> Option<(f64, f64, bool)> {
+    match *domain {
+        Domain::Int { low, high, scale, .. } => Some((low as f64, high as f64, scale != Scale::Linear && low > 0)),
+        Domain::Float { low, high, log } => Some((low, high, log && low > 0.0)),
+        Domain::Bool | Domain::Categorical(_) => None,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an index")]
+fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
+    let index = match domain {
+        Domain::Bool => usize::from(value.as_bool()?),
+        Domain::Categorical(values) => values.iter().position(|known| known == value)?,
+        Domain::Int { .. } | Domain::Float { .. } => {
+            let (low, high, log) = ends(domain)?;
+            let number = value.as_f64().filter(|number| number.is_finite())?;
+            if low >= high {
+                return Some(NOT_ACTIVE);
+            }
+            let place = if log {
+                libm::log(number.max(low) / low) / libm::log(high / low)
+            } else {
+                (number - low) / (high - low)
+            };
+            // A default may lie outside of what is searched.
+            return Some(place.clamp(0.0, 1.0));
+        }
+    };
+    Some(index as f64)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the range of the domain")]
+#[expect(clippy::cast_precision_loss, reason = "flags are far below 2^52")]
+fn value(domain: &Domain, coordinate: f64) -> Value {
+    let number = |(low, high, log): (f64, f64, bool)| {
+        let unit = coordinate.clamp(0.0, 1.0);
+        if log { low * libm::exp(unit * libm::log(high / low)) } else { low + unit * (high - low) }
+    };
+    match domain {
+        Domain::Bool => Value::Bool(coordinate >= 0.5),
+        Domain::Categorical(values) => values[(coordinate.max(0.0) as usize).min(values.len() - 1)].clone(),
+        Domain::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
+            let (first, last) = (f64::from(low.ilog2()), f64::from(high.ilog2()));
+            Value::Int(1 << libm::round(first + coordinate.clamp(0.0, 1.0) * (last - first)) as u32)
+        }
+        Domain::Int { low, high, multiple_of, .. } => {
+            let multiple = *multiple_of as f64;
+            let nearest = ends(domain).map_or(0.0, number) / multiple;
+            Value::Int((libm::round(nearest) as i64 * multiple_of).clamp(*low, *high))
+        }
+        Domain::Float { .. } => domain.nearest(ends(domain).map_or(0.0, number)),
+    }
+}

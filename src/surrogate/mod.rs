@@ -1,0 +1,13 @@
+//! What measured points say of all others: Gaussian processes over mixed spaces, and the normal distribution's tails.
+//!
+//! Pure numbers, deterministic on every machine: elementary functions come from `libm`, and sums have one order.
+
+mod cholesky;
+mod encoding;
+mod fit;
+mod kernel;
+pub mod normal;
+mod process;
+
+pub use encoding::{Axis, Encoding};
+pub use process::{Belief, Data, Expected, Process};
