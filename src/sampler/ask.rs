@@ -2,7 +2,9 @@
 //! of the space before anything is measured.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
+use super::auto::Opinion;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::space::Space;
@@ -89,13 +91,27 @@ pub struct Reading {
 }
 
 /// What somebody who does not measure, or has measured elsewhere, says of the space.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Prior {
     /// Who: `twin`, or the name of a study.
     pub name: String,
     /// Configurations and what is said of them. Objectives and excesses are those of the [`Aim`]. What would not start is
     /// [`Known::Failed`].
-    pub points: Vec<(Config, Known)>,
+    points: Vec<(Config, Known)>,
+    /// What this says of all others, found out when it is asked for the first time.
+    pub(super) opinion: OnceLock<Opinion>,
+}
+
+impl Prior {
+    #[must_use]
+    pub fn new(name: impl Into<String>, points: Vec<(Config, Known)>) -> Self {
+        Self { name: name.into(), points, opinion: OnceLock::new() }
+    }
+
+    #[must_use]
+    pub fn points(&self) -> &[(Config, Known)] {
+        &self.points
+    }
 }
 
 /// A configuration to try.
@@ -121,12 +137,12 @@ impl Measured {
     }
 }
 
-impl Past {
+impl Known {
     #[must_use]
     pub fn measured(&self) -> Option<&Measured> {
-        match &self.known {
-            Known::Measured(measured) => Some(measured),
-            Known::Pending | Known::Rejected | Known::Failed => None,
+        match self {
+            Self::Measured(measured) => Some(measured),
+            Self::Pending | Self::Rejected | Self::Failed => None,
         }
     }
 }

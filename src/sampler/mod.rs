@@ -4,7 +4,9 @@
 //! are therefore the same call. Every sampler is one file and one line in [`SAMPLERS`].
 
 mod ask;
+mod auto;
 mod judgement;
+
 mod random;
 mod sequence;
 mod sobol;
@@ -29,7 +31,7 @@ pub trait Sampler: Sync {
 }
 
 /// The samplers that a study can name; the first is the default.
-pub const SAMPLERS: [&dyn Sampler; 2] = [&sobol::Sobol, &random::Random];
+pub const SAMPLERS: [&dyn Sampler; 3] = [&auto::Auto, &sobol::Sobol, &random::Random];
 
 /// The name under which the engine's defaults are proposed, always as trial 0.
 pub const BASELINE: &str = "baseline";

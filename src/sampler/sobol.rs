@@ -25,15 +25,19 @@ impl Sampler for Sobol {
     )]
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
         let dimensions = ask.space.dimensions();
-        let config = sequence::first_unseen(ask, self.name(), |index| {
-            let coordinate = |dimension: usize| {
-                let scrambling = (ask.seed ^ (ask.seed >> 32)) as u32;
-                let beyond = (index / LENGTH + dimension / DIMENSIONS * 7919) as u32;
-                let seed = scrambling.wrapping_add(beyond.wrapping_mul(0x9E37_79B9));
-                f64::from(sobol_burley::sample((index % LENGTH) as u32, (dimension % DIMENSIONS) as u32, seed))
-            };
-            (0..dimensions).map(coordinate).collect()
-        })?;
+        let config = sequence::first_unseen(
+            ask,
+            if ask.history.iter().any(|p| p.proposed_by == "auto") { "auto" } else { self.name() },
+            |index| {
+                let coordinate = |dimension: usize| {
+                    let scrambling = (ask.seed ^ (ask.seed >> 32)) as u32;
+                    let beyond = (index / LENGTH + dimension / DIMENSIONS * 7919) as u32;
+                    let seed = scrambling.wrapping_add(beyond.wrapping_mul(0x9E37_79B9));
+                    f64::from(sobol_burley::sample((index % LENGTH) as u32, (dimension % DIMENSIONS) as u32, seed))
+                };
+                (0..dimensions).map(coordinate).collect()
+            },
+        )?;
         Some(Suggestion { config, why: "the next point of an even sequence".to_owned() })
     }
 }

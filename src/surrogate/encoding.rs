@@ -14,6 +14,8 @@ pub enum Axis {
     Number { step: f64 },
     /// So many values without an order.
     Choice { count: usize },
+    /// What somebody else expects at the point, in units of its spread: the values follow it, as far as the data say so.
+    Trend,
 }
 
 /// The way from a configuration of a space to a point and back.

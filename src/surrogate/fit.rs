@@ -9,6 +9,7 @@ use argmin::core::{CostFunction, Error, Executor, Gradient};
 use argmin::solver::linesearch::MoreThuenteLineSearch;
 use argmin::solver::quasinewton::LBFGS;
 
+use super::Axis;
 use super::cholesky::{Cholesky, dot};
 use super::kernel::{Features, LEVEL, matern};
 use super::process::{Data, Expected};
@@ -24,8 +25,6 @@ const MEMORY: usize = 7;
 const FARTHEST: f64 = 12.0;
 /// Data that hyper-parameters are fitted to, at most; the rest is only conditioned on.
 const MOST_FITTED: usize = 150;
-/// Deviation of the logarithm of both parts' size.
-const SIZE_DEVIATION: f64 = 1.0;
 
 /// What is fitted, in units of the targets' spread and of the ranges.
 #[derive(Clone, Debug)]
@@ -33,7 +32,8 @@ pub(super) struct Hyper {
     /// One for each axis.
     pub(super) lengths: Vec<f64>,
     pub(super) rough: f64,
-    pub(super) smooth: f64,
+    /// One for each axis.
+    pub(super) smooth: Vec<f64>,
     pub(super) noise: f64,
 }
 
@@ -41,6 +41,8 @@ pub(super) struct Hyper {
 struct Likelihood<'a> {
     axes: usize,
     size: usize,
+    /// Logarithms that are expected without any data.
+    means: Vec<f64>,
     /// Targets in units of their spread, and their known variances.
     targets: Vec<f64>,
     variances: Vec<f64>,
@@ -55,7 +57,7 @@ struct Likelihood<'a> {
 /// The most likely hyper-parameters; those that are expected without any data where the search fails.
 pub(super) fn fit(features: &Features, data: &Data, (level, spread): (f64, f64), expected: &Expected) -> Hyper {
     let axes = features.axes.len();
-    let start = prior_means(axes, expected);
+    let start = prior_means(&features.axes, expected);
     if data.points.len() < 2 {
         return hyper(&start, axes);
     }
@@ -73,16 +75,19 @@ fn search(likelihood: &Likelihood<'_>, start: Vec<f64>) -> Option<Vec<f64>> {
     best.iter().all(|value: &f64| value.is_finite()).then_some(best)
 }
 
-fn prior_means(axes: usize, expected: &Expected) -> Vec<f64> {
-    let mut means = vec![libm::log(expected.length); axes];
-    means.extend([libm::log(expected.rough), libm::log(expected.smooth), libm::log(expected.noise)]);
+/// Logarithms that are expected without any data.
+fn prior_means(axes: &[Axis], expected: &Expected) -> Vec<f64> {
+    let mut means = vec![libm::log(expected.length); axes.len()];
+    let smooth = |axis: &Axis| libm::log(if *axis == Axis::Trend { expected.trend } else { expected.smooth });
+    means.extend(axes.iter().map(smooth));
+    means.extend([libm::log(expected.rough), libm::log(expected.noise)]);
     means
 }
 
 fn hyper(logs: &[f64], axes: usize) -> Hyper {
-    let lengths = logs[..axes].iter().map(|log| libm::exp(*log)).collect();
-    let of = |index: usize| libm::exp(logs[axes + index]);
-    Hyper { lengths, rough: of(0), smooth: of(1), noise: of(2) }
+    let all: Vec<_> = logs.iter().map(|log| libm::exp(*log)).collect();
+    let (lengths, smooth) = (all[..axes].to_vec(), all[axes..2 * axes].to_vec());
+    Hyper { lengths, smooth, rough: all[2 * axes], noise: all[2 * axes + 1] }
 }
 
 impl<'a> Likelihood<'a> {
@@ -95,10 +100,14 @@ impl<'a> Likelihood<'a> {
         let trends: Vec<_> = chosen.iter().map(|at| features.smooth(&data.points[*at])).collect();
         let axes = features.axes.len();
         let mut differences = Vec::with_capacity(size * size / 2 * axes);
-        let mut smooth = Vec::with_capacity(size * (size + 1) / 2);
+        let mut smooth = Vec::with_capacity(size * (size + 1) / 2 * axes);
         for i in 0..size {
             for j in 0..=i {
-                smooth.push(dot(&trends[i], &trends[j]));
+                let begin = smooth.len();
+                smooth.resize(begin + axes, 0.0);
+                for ((axis, one), (_, other)) in trends[i].iter().zip(&trends[j]) {
+                    smooth[begin + axis] += one * other;
+                }
                 if j < i {
                     let begin = differences.len();
                     differences.resize(begin + axes, 0.0);
@@ -112,6 +121,7 @@ impl<'a> Likelihood<'a> {
         Self {
             axes,
             size,
+            means: prior_means(&features.axes, expected),
             targets: chosen.iter().map(|at| (data.targets[*at] - level) / spread).collect(),
             variances: chosen.iter().map(|at| data.variances[*at] / (spread * spread)).collect(),
             differences,
@@ -124,15 +134,14 @@ impl<'a> Likelihood<'a> {
     /// Cost and gradient; a large cost with a gradient that leads back where there is none.
     fn evaluate(&self, logs: &[f64]) -> (f64, Vec<f64>) {
         let expected = self.expected;
-        let means = prior_means(self.axes, expected);
         let deviation = |index: usize| match index.checked_sub(self.axes) {
             None => expected.length_deviation,
-            Some(2) => expected.noise_deviation,
-            Some(_) => SIZE_DEVIATION,
+            Some(index) if index == self.axes + 1 => expected.noise_deviation,
+            Some(_) => expected.size_deviation,
         };
         let mut cost = 0.0;
         let mut gradient = vec![0.0; logs.len()];
-        for (index, (log, mean)) in logs.iter().zip(&means).enumerate() {
+        for (index, (log, mean)) in logs.iter().zip(&self.means).enumerate() {
             let units = (log - mean) / deviation(index);
             cost += 0.5 * units * units;
             gradient[index] += units / deviation(index);
@@ -150,7 +159,8 @@ impl<'a> Likelihood<'a> {
         let (n, axes) = (self.size, self.axes);
         let hyper = hyper(logs, axes);
         let squares = |value: f64| value * value;
-        let (rough, smooth, noise) = (squares(hyper.rough), squares(hyper.smooth), squares(hyper.noise));
+        let (rough, noise) = (squares(hyper.rough), squares(hyper.noise));
+        let smooth: Vec<_> = hyper.smooth.iter().map(|weight| squares(*weight)).collect();
         let inverse_squares: Vec<_> = hyper.lengths.iter().map(|length| 1.0 / squares(*length)).collect();
         let mut rows = vec![0.0; n * n];
         // For each pair the correlation and its slope.
@@ -161,12 +171,13 @@ impl<'a> Likelihood<'a> {
                 let squared = dot(&self.differences[pair..pair + axes], &inverse_squares);
                 let (correlation, slope) = matern(squared);
                 pairs.push((correlation, slope));
-                rows[i * n + j] = rough * correlation + smooth * self.smooth[place] + LEVEL;
+                rows[i * n + j] = rough * correlation + dot(&self.smooth[place..place + axes], &smooth) + LEVEL;
                 pair += axes;
-                place += 1;
+                place += axes;
             }
-            rows[i * n + i] = rough + smooth * self.smooth[place] + LEVEL + noise + self.variances[i];
-            place += 1;
+            let trend = dot(&self.smooth[place..place + axes], &smooth);
+            rows[i * n + i] = rough + trend + LEVEL + noise + self.variances[i];
+            place += axes;
         }
         let factor = Cholesky::new(n, rows)?;
         let mut weights = self.targets.clone();
@@ -186,20 +197,25 @@ impl<'a> Likelihood<'a> {
                 for axis in 0..axes {
                     gradient[axis] += along * self.differences[pair + axis];
                 }
-                gradient[axes] += both * 2.0 * rough * correlation;
-                gradient[axes + 1] += both * 2.0 * smooth * self.smooth[place];
+                for axis in 0..axes {
+                    gradient[axes + axis] += 2.0 * both * self.smooth[place + axis];
+                }
+                gradient[2 * axes] += both * 2.0 * rough * correlation;
                 pair += axes;
-                place += 1;
+                place += axes;
                 at += 1;
             }
             let own = 0.5 * (inverse[i * n + i] - weights[i] * weights[i]);
-            gradient[axes] += own * 2.0 * rough;
-            gradient[axes + 1] += own * 2.0 * smooth * self.smooth[place];
-            gradient[axes + 2] += own * 2.0 * noise;
-            place += 1;
+            for axis in 0..axes {
+                gradient[axes + axis] += 2.0 * own * self.smooth[place + axis];
+            }
+            gradient[2 * axes] += own * 2.0 * rough;
+            gradient[2 * axes + 1] += own * 2.0 * noise;
+            place += axes;
         }
         for axis in 0..axes {
             gradient[axis] *= inverse_squares[axis];
+            gradient[axes + axis] *= smooth[axis];
         }
         Some((cost, gradient))
     }

@@ -30,13 +30,14 @@ impl Features {
         for (index, axis) in axes.iter().enumerate() {
             let features = match axis {
                 Axis::Number { .. } => 1,
-                Axis::Choice { count: 0 | 1 } => 0,
+                Axis::Trend | Axis::Choice { count: 0 | 1 } => 0,
                 Axis::Choice { count: 2 } => 1,
                 Axis::Choice { count } => *count,
             };
             axis_of.extend(std::iter::repeat_n(index, features));
         }
-        let varying = axes.iter().filter(|axis| !matches!(axis, Axis::Choice { count: 0 | 1 })).count().max(1);
+        let varying =
+            axes.iter().filter(|axis| !matches!(axis, Axis::Trend | Axis::Choice { count: 0 | 1 })).count().max(1);
         Self { axis_of, axes: axes.to_vec(), varying }
     }
 
@@ -49,27 +50,29 @@ impl Features {
                 seen[axis] += 1;
                 if is_choice(point[axis], at) { std::f64::consts::FRAC_1_SQRT_2 } else { 0.0 }
             }
-            Axis::Number { .. } | Axis::Choice { .. } => point[axis],
+            Axis::Number { .. } | Axis::Choice { .. } | Axis::Trend => point[axis],
         };
         self.axis_of.iter().map(feature).collect()
     }
 
-    /// Functions of one coordinate each, whose inner product is the smooth part.
-    pub(super) fn smooth(&self, point: &[f64]) -> Vec<f64> {
+    /// Functions of one coordinate each, whose inner product is the smooth part; with the axis that each belongs to.
+    pub(super) fn smooth(&self, point: &[f64]) -> Vec<(usize, f64)> {
         #[expect(clippy::cast_precision_loss, reason = "a number of parameters")]
         let weight = (1.0 / self.varying as f64).sqrt();
         let mut features = Vec::with_capacity(2 * point.len());
-        for (axis, coordinate) in self.axes.iter().zip(point) {
+        for (index, (axis, coordinate)) in self.axes.iter().zip(point).enumerate() {
             match axis {
                 Axis::Number { .. } => {
                     let centred = 2.0 * coordinate - 1.0;
-                    features.push(weight * centred);
-                    features.push(weight * (1.5 * centred * centred - 0.5));
+                    features.push((index, weight * centred));
+                    features.push((index, weight * (1.5 * centred * centred - 0.5)));
                 }
                 Axis::Choice { count: 0 | 1 } => {}
-                Axis::Choice { count: 2 } => features.push(weight * (2.0 * coordinate - 1.0)),
+                Axis::Trend => features.push((index, *coordinate)),
+                Axis::Choice { count: 2 } => features.push((index, weight * (2.0 * coordinate - 1.0))),
                 Axis::Choice { count } => {
-                    features.extend((0..*count).map(|at| if is_choice(*coordinate, at) { weight } else { 0.0 }));
+                    let feature = |at| (index, if is_choice(*coordinate, at) { weight } else { 0.0 });
+                    features.extend((0..*count).map(feature));
                 }
             }
         }

@@ -29,6 +29,9 @@ pub struct Expected {
     /// Of the part that is particular to a place, and of the one that holds everywhere, in the targets' spread.
     pub rough: f64,
     pub smooth: f64,
+    pub size_deviation: f64,
+    /// How much the values follow each [`Axis::Trend`].
+    pub trend: f64,
     /// What the targets are far from all data.
     pub level: f64,
     /// The targets' spread; `None` takes the data's own.
@@ -75,7 +78,7 @@ impl Process {
     fn condition(features: Features, hyper: Hyper, (level, spread): (f64, f64), data: &Data) -> Option<Self> {
         let n = data.points.len();
         let scaled: Vec<_> = data.points.iter().map(|point| hyper.scaled(&features, point)).collect();
-        let smooth: Vec<_> = data.points.iter().map(|point| features.smooth(point)).collect();
+        let smooth: Vec<_> = data.points.iter().map(|point| hyper.weighted(&features, point)).collect();
         let mut rows = vec![0.0; n * n];
         for i in 0..n {
             for j in 0..=i {
@@ -114,6 +117,19 @@ impl Process {
         &self.hyper.lengths
     }
 
+    /// The mean alone, which is quicker.
+    #[must_use]
+    pub fn mean(&self, point: &[f64]) -> f64 {
+        let rough = self.hyper.scaled(&self.features, point);
+        let smooth = self.hyper.weighted(&self.features, point);
+        let (d, s) = (rough.len(), smooth.len());
+        let term = |i: usize| {
+            let correlation = matern(squared_distance(&rough, &self.rough[i * d..(i + 1) * d])).0;
+            self.weights[i] * self.hyper.combine(correlation, dot(&smooth, &self.smooth[i * s..(i + 1) * s]))
+        };
+        self.level + self.spread * (0..self.len()).map(term).sum::<f64>()
+    }
+
     /// What is believed of the value at a point.
     #[must_use]
     pub fn at(&self, point: &[f64]) -> Belief {
@@ -124,7 +140,7 @@ impl Process {
     #[must_use]
     pub fn near(&self, point: &[f64]) -> (Belief, f64) {
         let rough = self.hyper.scaled(&self.features, point);
-        let smooth = self.features.smooth(point);
+        let smooth = self.hyper.weighted(&self.features, point);
         let (d, s) = (rough.len(), smooth.len());
         let mut alike: f64 = 0.0;
         let mut cross: Vec<f64> = (0..self.len())
@@ -169,8 +185,13 @@ impl Hyper {
         rough
     }
 
+    /// Features of the smooth part times their weights.
+    fn weighted(&self, features: &Features, point: &[f64]) -> Vec<f64> {
+        features.smooth(point).into_iter().map(|(axis, value)| self.smooth[axis] * value).collect()
+    }
+
     fn combine(&self, correlation: f64, smooth: f64) -> f64 {
-        self.rough * self.rough * correlation + self.smooth * self.smooth * smooth + LEVEL
+        self.rough * self.rough * correlation + smooth + LEVEL
     }
 
     fn covariance(&self, squared: f64, smooth: f64) -> f64 {

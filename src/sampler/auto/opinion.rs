@@ -1,0 +1,73 @@
+//! What a prior says of configurations that it does not name.
+
+use super::super::{Ask, Prior};
+use super::models::of_values;
+use super::table::{Column, Table, logarithmic};
+use crate::surrogate::{Axis, Data, Encoding, Process};
+
+/// Points of a prior that are used at most, evenly chosen.
+const MOST_POINTS: usize = 300;
+
+/// A prior's surrogates.
+#[derive(Clone, Debug, Default)]
+pub struct Opinion {
+    pub(super) objectives: Vec<Option<Trend>>,
+    pub(super) constraints: Vec<Option<Trend>>,
+    pub(super) crash: Option<Trend>,
+}
+
+/// What a prior says of one number.
+#[derive(Clone, Debug)]
+pub(super) struct Trend {
+    process: Process,
+    level: f64,
+    spread: f64,
+}
+
+impl Trend {
+    #[expect(clippy::cast_precision_loss, reason = "a number of points")]
+    fn new(axes: &[Axis], column: &Column) -> Option<Self> {
+        let all = &column.data;
+        let count = all.targets.len();
+        let used = count.min(MOST_POINTS);
+        if used < 2 {
+            return None;
+        }
+        let chosen: Vec<_> = (0..used).map(|at| at * (count - 1) / (used - 1)).collect();
+        let data = Data {
+            points: chosen.iter().map(|at| all.points[*at].clone()).collect(),
+            targets: chosen.iter().map(|at| all.targets[*at]).collect(),
+            variances: vec![0.0; used],
+        };
+        let level = data.targets.iter().sum::<f64>() / used as f64;
+        let variance = data.targets.iter().map(|target| (target - level) * (target - level)).sum::<f64>() / used as f64;
+        let process = Process::fit(axes, &data, &of_values())?;
+        Some(Self { process, level, spread: variance.sqrt() }).filter(|trend| trend.spread > 0.0)
+    }
+
+    /// What is said of a point.
+    pub(super) fn at(&self, point: &[f64]) -> f64 {
+        self.process.mean(point)
+    }
+
+    /// The same in units of its own spread.
+    pub(super) fn units(&self, said: f64) -> f64 {
+        (said - self.level) / self.spread
+    }
+}
+
+impl Opinion {
+    /// Of a prior, as far as its points lie in the space.
+    pub(super) fn of<'p>(prior: &'p Prior, ask: &Ask<'_>, encoding: &Encoding<'_>) -> &'p Self {
+        prior.opinion.get_or_init(|| {
+            let known = prior.points().iter().map(|(config, known)| (config, known));
+            let table = Table::new(ask.aim, encoding, &logarithmic(ask), known);
+            let trends = |columns: &[Column]| columns.iter().map(|column| Trend::new(&encoding.axes, column)).collect();
+            Self {
+                objectives: trends(&table.objectives),
+                constraints: trends(&table.constraints),
+                crash: Trend::new(&encoding.axes, &table.crashes),
+            }
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! The history as numbers: points, and for each model its targets.
+
+use super::super::{Aim, Ask, Known, Prior};
+use crate::config::Config;
+use crate::objective::Goal;
+use crate::surrogate::{Data, Encoding};
+
+/// The history as the models see it.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// For each objective, larger is better.
+    pub(super) objectives: Vec<Column>,
+    /// For each limit, at most 0 is within.
+    pub(super) constraints: Vec<Column>,
+    /// 1 where it did not serve, -1 where it did.
+    pub(super) crashes: Column,
+    /// Points whose outcome is not known yet.
+    pub(super) pending: Vec<Vec<f64>>,
+    /// Measured ones and their places in the history.
+    pub(super) measured: Vec<(usize, Vec<f64>)>,
+}
+
+/// The targets of one model.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Column {
+    pub(super) data: Data,
+    /// Whether targets are logarithms: then differences are relative.
+    pub(super) log: bool,
+}
+
+impl Column {
+    fn push(&mut self, point: &[f64], target: f64, deviation: Option<f64>) {
+        self.data.points.push(point.to_vec());
+        self.data.targets.push(target);
+        self.data.variances.push(deviation.filter(|deviation| deviation.is_finite()).map_or(0.0, |d| d * d));
+    }
+}
+
+impl Table {
+    /// What is known of some configurations; those that have no point are left out.
+    pub(super) fn new<'k>(
+        aim: &Aim,
+        encoding: &Encoding<'_>,
+        log: &[bool],
+        known: impl Iterator<Item = (&'k Config, &'k Known)>,
+    ) -> Self {
+        let mut table = Self {
+            objectives: log.iter().map(|log| Column { log: *log, ..Column::default() }).collect(),
+            constraints: vec![Column::default(); aim.constraints.len()],
+            crashes: Column::default(),
+            pending: Vec::new(),
+            measured: Vec::new(),
+        };
+        for (place, (config, known)) in known.enumerate() {
+            let Some(point) = encoding.point(config) else { continue };
+            match known {
+                Known::Pending => table.pending.push(point),
+                Known::Rejected | Known::Failed => table.crashes.push(&point, 1.0, None),
+                Known::Measured(measured) => {
+                    table.crashes.push(&point, -1.0, None);
+                    for ((column, target), reading) in
+                        table.objectives.iter_mut().zip(&aim.objectives).zip(&measured.values)
+                    {
+                        let (value, deviation) = if column.log {
+                            (libm::log(reading.value), reading.deviation)
+                        } else {
+                            (reading.value, reading.deviation.map(|relative| relative * reading.value))
+                        };
+                        if value.is_finite() {
+                            let sign = if target.goal == Goal::Maximize { 1.0 } else { -1.0 };
+                            column.push(&point, sign * value, deviation);
+                        }
+                    }
+                    for (column, reading) in table.constraints.iter_mut().zip(&measured.excesses) {
+                        if reading.value.is_finite() {
+                            column.push(&point, soften(reading.value), reading.deviation);
+                        }
+                    }
+                    table.measured.push((place, point));
+                }
+            }
+        }
+        for column in &mut table.objectives {
+            squash(&mut column.data.targets);
+        }
+        table
+    }
+}
+
+/// For each objective whether every value that is known or believed is positive: then its logarithm is modelled.
+pub(super) fn logarithmic(ask: &Ask<'_>) -> Vec<bool> {
+    let believed = ask.priors.iter().flat_map(Prior::points).map(|(_, known)| known);
+    let known: Vec<_> = ask.history.iter().map(|past| &past.known).chain(believed).collect();
+    let is_positive = |index: usize| {
+        let readings = known.iter().filter_map(|known| known.measured()?.values.get(index));
+        let mut finite = readings.map(|reading| reading.value).filter(|value| value.is_finite());
+        finite.all(|value| value > 0.0)
+    };
+    (0..ask.aim.objectives.len()).map(is_positive).collect()
+}
+
+/// An excess that is far from the limit says little by how much: beyond 1 only its logarithm counts.
+fn soften(excess: f64) -> f64 {
+    let size = excess.abs();
+    let softened = if size <= 1.0 { size } else { 1.0 + libm::log(size) };
+    softened.min(2.5).copysign(excess)
+}
+
+/// Values far below the others say only that they are bad: what lies further below the lower quartile than one and a half
+/// times the middle half is wide counts by its logarithm.
+fn squash(targets: &mut [f64]) {
+    let mut sorted = targets.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    if sorted.len() < 4 {
+        return;
+    }
+    let (lower, upper) = (sorted[sorted.len() / 4], sorted[sorted.len() * 3 / 4]);
+    let width = upper - lower;
+    let edge = lower - 1.5 * width;
+    for target in targets.iter_mut().filter(|target| **target < edge && width > 0.0) {
+        *target = edge - width * libm::log(1.0 + (edge - *target) / width);
+    }
+}
