@@ -10,10 +10,18 @@ use crate::job::unknown_sampler;
 use crate::optimize::{ProtocolError, Reply, Session};
 use crate::sampler::{self, SAMPLERS};
 
-/// Reads one JSON object a line and answers with one. A run is a `space`, then `ask` and `tell`, then an `end`; README.md,
-/// "The optimizer alone", shows each. A line that cannot be followed is answered with an error and ends the program with
-/// exit code 2.
+/// What the help says of the protocol.
+const MESSAGES: &str = r#"Messages, one JSON object a line:
+  {"type":"space","protocol":1,"params":[...],"objectives":[...],...}   first; answered with "ready"
+  {"type":"ask","id":1}                                                 answered with a "config"
+  {"type":"tell","id":1,"status":"ok","values":{...},...}               what came of it; no answer
+  {"type":"judge","id":2}                                               answered with a "judgement"
+  {"type":"end"}                                                        ends the program, as the end of the input does
+README.md, "The optimizer alone", says what is in them. A line that cannot be followed is answered with
+an "error", and the program ends with exit code 2."#;
+
 #[derive(Debug, Args)]
+#[command(after_help = MESSAGES)]
 pub(super) struct Optimize {
     /// Who proposes configurations.
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(

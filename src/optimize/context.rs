@@ -17,6 +17,8 @@ pub struct Context {
     pub limits_s: BTreeMap<String, f64>,
     /// The engine's values of parameters that a configuration does not set, by the caller's names.
     pub defaults: Config,
+    /// The release of vLLM, such as `0.12.0`.
+    pub engine_version: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +28,7 @@ pub struct ModelContext {
     pub num_hidden_layers: Option<u64>,
     pub hidden_size: Option<u64>,
     pub intermediate_size: Option<u64>,
+    pub num_attention_heads: Option<u64>,
     pub num_key_value_heads: Option<u64>,
     pub head_dim: Option<u64>,
     pub vocab_size: Option<u64>,
@@ -56,6 +59,8 @@ pub struct LoadContext {
     pub concurrency: Option<u64>,
     /// `closed`: the next request is sent when one has ended.
     pub arrival: Option<String>,
+    /// Requests per second, where they come at a rate.
+    pub rate_per_s: Option<f64>,
 }
 
 impl Context {
@@ -77,6 +82,7 @@ impl Context {
                 };
                 defaults.iter().filter(|(_, json)| !json.is_null()).map(|(name, _)| one(name)).collect()
             })?,
+            engine_version: fields.text("engine_version")?.map(str::to_owned),
         })
     }
 }
@@ -96,6 +102,7 @@ impl ModelContext {
             num_hidden_layers: fields.unsigned("num_hidden_layers")?,
             hidden_size: fields.unsigned("hidden_size")?,
             intermediate_size: fields.unsigned("intermediate_size")?,
+            num_attention_heads: fields.unsigned("num_attention_heads")?,
             num_key_value_heads: fields.unsigned("num_key_value_heads")?,
             head_dim: fields.unsigned("head_dim")?,
             vocab_size: fields.unsigned("vocab_size")?,
@@ -124,6 +131,7 @@ impl LoadContext {
             shared_prefixes: fields.unsigned("shared_prefixes")?,
             concurrency: fields.unsigned("concurrency")?,
             arrival: fields.text("arrival")?.map(str::to_owned),
+            rate_per_s: fields.amount("rate_per_s")?,
         })
     }
 }

@@ -104,8 +104,8 @@ impl Comparison {
             Self::AtLeast => left >= right,
             Self::AtMost => left <= right,
             Self::Equal => left == right,
-            // Unlike `!=`, false where either is no number.
-            Self::Unequal => left < right || left > right,
+            // By itself it holds where either is no number.
+            Self::Unequal => left != right && !left.is_nan() && !right.is_nan(),
             Self::Above => left > right,
             Self::Below => left < right,
         }
