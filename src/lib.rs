@@ -16,6 +16,7 @@ pub mod objective;
 // Predict and decide: pure functions.
 pub mod memory;
 pub mod twin;
+pub mod surrogate;
 pub mod sampler;
 pub mod rule;
 
