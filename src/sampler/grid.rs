@@ -37,7 +37,8 @@ impl Sampler for Grid {
     }
 
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
-        let mut walk = Walk { ask, unmet: ask.seen(), seen: ask.seen(), refused: 0 };
+        let seen = ask.seen();
+        let mut walk = Walk { ask, unmet: seen.clone(), seen, refused: 0 };
         for refinement in 0..=LAST {
             let domains = ask.space.parameters.iter().map(|parameter| &parameter.domain);
             let levels: Vec<_> = domains.map(|domain| Levels::new(domain, refinement, LAST)).collect();

@@ -6,29 +6,56 @@ use super::normal::{log_cdf, log_improvement};
 /// The places of the points that no other point beats: none is at least as good in every objective and better in one. Of
 /// equal points the first. Points with a number that is not one are on no front.
 ///
-/// Linear in the points times the size of the front, after a sort.
+/// With up to three objectives a sweep over the sorted points; with more, every point is held against the front so far.
 #[must_use]
 pub fn front(points: &[Vec<f64>]) -> Vec<usize> {
     let mut order: Vec<_> = (0..points.len()).filter(|&i| points[i].iter().all(|value| !value.is_nan())).collect();
-    // Whatever beats a point stands before it in this order.
+    // Whatever beats a point stands before it in this order, so that the first objective need not be looked at again.
     order.sort_by(|&a, &b| descending(&points[a], &points[b]).then(a.cmp(&b)));
-    let mut front: Vec<usize> = Vec::new();
-    if points.iter().all(|point| point.len() <= 2) {
-        for place in order {
-            // With two objectives the last of the front is the best in the second one.
-            if front.last().is_none_or(|&last| !covers(&points[last], &points[place])) {
-                front.push(place);
+    let mut front: Vec<usize> = if points.iter().all(|point| point.len() == 3) {
+        let mut stairs = Stairs::default();
+        order.into_iter().filter(|&place| stairs.add(points[place][1], points[place][2])).collect()
+    } else if points.iter().all(|point| point.len() <= 2) {
+        let mut last: Option<usize> = None;
+        order.retain(|&place| {
+            let is_new = last.is_none_or(|last| !covers(&points[last], &points[place]));
+            if is_new {
+                last = Some(place);
             }
-        }
+            is_new
+        });
+        order
     } else {
+        let mut front: Vec<usize> = Vec::new();
         for place in order {
             if !front.iter().any(|&other| covers(&points[other], &points[place])) {
                 front.push(place);
             }
         }
-    }
+        front
+    };
     front.sort_unstable();
     front
+}
+
+/// Pairs of which none is at least as good as another in both: descending in the one, ascending in the other.
+#[derive(Default)]
+struct Stairs(Vec<(f64, f64)>);
+
+impl Stairs {
+    /// Adds a pair, unless one is there that is at least as good in both.
+    fn add(&mut self, y: f64, z: f64) -> bool {
+        // Of the pairs that are as good in the one the last is the best in the other.
+        let end = self.0.partition_point(|pair| pair.0 >= y);
+        if end > 0 && self.0[end - 1].1 >= z {
+            return false;
+        }
+        let worse = self.0[end..].partition_point(|pair| pair.1 <= z);
+        // One that is equal in the first and worse in the second stands just before.
+        let start = if end > 0 && self.0[end - 1].0 <= y { end - 1 } else { end };
+        self.0.splice(start..end + worse, [(y, z)]);
+        true
+    }
 }
 
 fn descending(a: &[f64], b: &[f64]) -> std::cmp::Ordering {

@@ -47,8 +47,11 @@ impl<'a> Axis<'a> {
             Kind::Choice { .. } => index(self.domain, value),
             Kind::Number { cells } => {
                 let at = coordinate(self.domain, value)?;
+                let above = cells.partition_point(|cell| *cell < at);
+                let beside =
+                    [above.checked_sub(1), Some(above)].into_iter().flatten().filter_map(|place| cells.get(place));
                 let nearer = |a: &&f64, b: &&f64| (**a - at).abs().total_cmp(&(**b - at).abs());
-                Some(cells.iter().min_by(nearer).copied().unwrap_or(at))
+                Some(beside.min_by(nearer).copied().unwrap_or(at))
             }
         }
     }

@@ -160,6 +160,13 @@ mod tests {
     }
 
     #[test]
+    fn what_is_under_way_is_not_good_whatever_else_there_is() {
+        let aim = aim(&[Goal::Maximize], 0);
+        let history = [past(Known::Pending), measured(&[1.0], &[]), past(Known::Pending)];
+        assert_eq!(Parts::of(&aim, &history), Some(Parts { good: vec![1], rest: vec![0, 2], known: 1 }));
+    }
+
+    #[test]
     fn of_a_crowded_front_the_ends_and_the_loneliest_are_good() {
         let aim = aim(&[Goal::Maximize, Goal::Minimize], 0);
         let mut history: Vec<_> = [0.0, 0.48, 0.5, 0.52, 1.0].map(|x| measured(&[x, x], &[])).into();

@@ -10,7 +10,8 @@ use super::axis::{Axis, Kind, Position};
 #[derive(Debug)]
 pub(super) struct Parzen<'a> {
     axes: &'a [Axis<'a>],
-    kernels: Vec<Kernel>,
+    /// For each parameter the part of each kernel: density is asked for parameter by parameter.
+    columns: Vec<Vec<Part>>,
     /// Of the kernels and, last, of the flat one; they sum to 1.
     weights: Vec<f64>,
     /// Standard deviation of the normal kernels, in coordinates.
@@ -19,8 +20,8 @@ pub(super) struct Parzen<'a> {
     blur: f64,
 }
 
-/// For each parameter the place of the kernel and the logarithm of what its values sum to.
-type Kernel = Vec<Option<(f64, f64)>>;
+/// The place of a kernel and the logarithm of what its values sum to; `None` where it is flat.
+type Part = Option<(f64, f64)>;
 
 /// The newest trials that keep their whole weight; before them it falls to `1 / n` (Optuna's default).
 const NOT_FADING: usize = 25;
@@ -63,44 +64,43 @@ impl<'a> Parzen<'a> {
                 Kind::Choice { .. } => Vec::new(),
             })
             .collect();
-        let kernel = |position: Position| -> Kernel {
-            let part = |(index, at): (usize, Option<f64>)| {
-                let at = at?;
-                let sum = match &axes[index].kind {
-                    Kind::Choice { count } => libm::log(1.0 + *count as f64 * blur),
-                    Kind::Number { cells } if cells.is_empty() => log_mass(at, width),
-                    Kind::Number { .. } => {
-                        let place = sums[index].partition_point(|(cell, _)| *cell < at);
-                        sums[index].get(place).map_or(0.0, |(_, sum)| *sum)
-                    }
-                };
-                Some((at, sum))
+        let part = |index: usize, at: Option<f64>| -> Part {
+            let at = at?;
+            let sum = match &axes[index].kind {
+                Kind::Choice { count } => libm::log(1.0 + *count as f64 * blur),
+                Kind::Number { cells } if cells.is_empty() => log_mass(at, width),
+                Kind::Number { .. } => {
+                    let place = sums[index].partition_point(|(cell, _)| *cell < at);
+                    sums[index].get(place).map_or(0.0, |(_, sum)| *sum)
+                }
             };
-            position.into_iter().enumerate().map(part).collect()
+            Some((at, sum))
         };
-        Self { axes, kernels: trials.into_iter().map(kernel).collect(), weights, width, blur }
+        let column = |index: usize| trials.iter().map(|position| part(index, position[index])).collect();
+        Self { axes, columns: (0..axes.len()).map(column).collect(), weights, width, blur }
     }
 
     /// Logarithm of the density of the parameters that this position has.
     pub(super) fn log_density(&self, position: &Position) -> f64 {
-        let flat: Vec<f64> =
-            self.axes.iter().zip(position).map(|(axis, at)| if at.is_some() { flat(axis) } else { 0.0 }).collect();
-        let near = libm::log(1.0 + self.blur);
-        let far = libm::log(self.blur);
-        let factor = |index: usize, at: f64, (place, sum): (f64, f64)| match self.axes[index].kind {
-            Kind::Choice { .. } if same(at, place) => near - sum,
-            Kind::Choice { .. } => far - sum,
-            Kind::Number { .. } => squared(at, place, self.width) - sum,
-        };
-        let of_kernel = |kernel: &Kernel| -> f64 {
-            let parts = kernel.iter().zip(position).enumerate().map(|(index, (kernel, at))| match (kernel, at) {
-                (_, None) => 0.0,
-                (None, Some(_)) => flat[index],
-                (Some(kernel), Some(at)) => factor(index, *at, *kernel),
-            });
-            parts.sum()
-        };
-        let logs: Vec<f64> = self.kernels.iter().map(of_kernel).chain([flat.iter().sum()]).collect();
+        // Of each kernel and, last, of the flat one.
+        let mut logs = vec![0.0; self.weights.len()];
+        let (near, far) = (libm::log(1.0 + self.blur), libm::log(self.blur));
+        for ((axis, column), at) in self.axes.iter().zip(&self.columns).zip(position) {
+            let Some(at) = *at else { continue };
+            let flat = flat(axis);
+            let parts = logs.iter_mut().zip(column);
+            match axis.kind {
+                Kind::Choice { .. } => parts.for_each(|(log, part)| {
+                    *log += part.map_or(flat, |(place, sum)| if same(at, place) { near - sum } else { far - sum });
+                }),
+                Kind::Number { .. } => parts.for_each(|(log, part)| {
+                    *log += part.map_or(flat, |(place, sum)| squared(at, place, self.width) - sum);
+                }),
+            }
+            if let Some(last) = logs.last_mut() {
+                *last += flat;
+            }
+        }
         let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = logs.iter().zip(&self.weights).map(|(log, weight)| weight * libm::exp(log - most)).sum();
         most + libm::log(sum)
@@ -113,10 +113,10 @@ impl<'a> Parzen<'a> {
             rest -= weight;
             rest < 0.0
         });
-        let kernel = chosen.and_then(|place| self.kernels.get(place));
-        (0..self.axes.len())
-            .map(|index| match kernel.and_then(|kernel| kernel[index]) {
-                Some((place, _)) => self.draw_near(&self.axes[index].kind, place, rng),
+        let columns = self.axes.iter().zip(&self.columns);
+        columns
+            .map(|(axis, column)| match chosen.and_then(|place| column.get(place).copied().flatten()) {
+                Some((place, _)) => self.draw_near(&axis.kind, place, rng),
                 None => rng.random(),
             })
             .collect()

@@ -71,34 +71,6 @@ fn failures_become_rare_and_the_limit_is_kept() {
 }
 
 #[test]
-fn what_is_under_way_is_not_crowded_around() {
-    let (space, aim) = (space(), aim());
-    let history = study(&Tpe, 1, 40);
-    let mean_of_x = |history: &[Past]| {
-        let mut history = history.to_vec();
-        let mut sum = 0.0;
-        for _ in 0..20 {
-            let config = Tpe.ask(&Ask::new(&space, &aim, &history, 1, &|_| true)).unwrap().config;
-            sum += (config.get_f64("x").unwrap() - 0.3).abs() / 20.0;
-            history.push(Past { proposed_by: "tpe".to_owned(), config, known: Known::Pending });
-        }
-        sum
-    };
-    let alone = mean_of_x(&history);
-    let busy: Vec<_> = history
-        .iter()
-        .cloned()
-        .chain((0..60).map(|index| {
-            let x = 0.2 + f64::from(index) / 300.0;
-            let config = Config::new().with("mode", "fast").with("n", 64_i64).with("x", x);
-            Past { proposed_by: "tpe".to_owned(), config, known: Known::Pending }
-        }))
-        .collect();
-    let beside = mean_of_x(&busy);
-    assert!(beside > 1.5 * alone, "{beside} from where all others are, {alone} without them");
-}
-
-#[test]
 fn the_reason_tells_how_many_trials_were_learnt_from() {
     let (space, aim) = (space(), aim());
     let history = study(&Tpe, 2, 25);
