@@ -41,7 +41,7 @@ impl Shuffle {
     }
 }
 
-/// The finalizer of SplitMix64 (G. Steele, D. Lea and C. Flood, 2014).
+/// The finalizer of `SplitMix64` (G. Steele, D. Lea and C. Flood, 2014).
 fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,5 +1,7 @@
 //! Whatever came of the earlier proposals, the next one is a new configuration of the space.
 
+#![expect(clippy::cast_precision_loss, reason = "small numbers")]
+
 use std::cell::Cell;
 
 use super::*;

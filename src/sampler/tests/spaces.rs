@@ -1,5 +1,7 @@
 //! Whatever the space is made of, a suggestion belongs to it.
 
+#![expect(clippy::cast_precision_loss, reason = "small numbers")]
+
 use proptest::prelude::*;
 
 use super::*;

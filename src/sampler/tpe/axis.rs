@@ -114,6 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         fn a_value_decodes_from_its_own_position(unit in 0.0..1.0, low in 1_i64..500, width in 0_i64..5000) {
             let float = |log| Domain::Float { low: low as f64, high: (low + width) as f64 + 0.5, log };
             let domains = [

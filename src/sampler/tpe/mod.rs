@@ -55,8 +55,8 @@ fn model(ask: &Ask<'_>) -> Option<Suggestion> {
     }
     let axes: Vec<_> = ask.space.parameters.iter().map(|parameter| Axis::new(&parameter.domain)).collect();
     let position = |place: &usize| axis::position(ask, &axes, &ask.history[*place].config);
-    let good = Parzen::even(&axes, parts.good.iter().map(position).collect());
-    let rest = Parzen::fading(&axes, parts.rest.iter().map(position).collect());
+    let good = Parzen::even(&axes, &parts.good.iter().map(position).collect::<Vec<_>>());
+    let rest = Parzen::fading(&axes, &parts.rest.iter().map(position).collect::<Vec<_>>());
 
     let mut best: Option<(f64, Suggestion)> = None;
     for config in candidates(ask, &good) {

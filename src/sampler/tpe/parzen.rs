@@ -28,14 +28,14 @@ const NOT_FADING: usize = 25;
 
 impl<'a> Parzen<'a> {
     /// All trials weigh the same.
-    pub(super) fn even(axes: &'a [Axis<'a>], trials: Vec<Position>) -> Self {
+    pub(super) fn even(axes: &'a [Axis<'a>], trials: &[Position]) -> Self {
         let weights = vec![1.0; trials.len()];
         Self::new(axes, trials, weights)
     }
 
     /// Older trials weigh less: there are ever more of them, and they are ever less like what is asked about.
     #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
-    pub(super) fn fading(axes: &'a [Axis<'a>], trials: Vec<Position>) -> Self {
+    pub(super) fn fading(axes: &'a [Axis<'a>], trials: &[Position]) -> Self {
         let count = trials.len();
         let old = count.saturating_sub(NOT_FADING);
         let weight = |place: usize| {
@@ -49,12 +49,14 @@ impl<'a> Parzen<'a> {
     /// Widths: Optuna's for densities of several parameters, `0.2 n^(-1 / (d + 4))` of the range and no less than
     /// `1 / (n + 1)` of it while trials are few.
     #[expect(clippy::cast_precision_loss, reason = "counts of trials and parameters")]
-    fn new(axes: &'a [Axis<'a>], trials: Vec<Position>, mut weights: Vec<f64>) -> Self {
+    fn new(axes: &'a [Axis<'a>], trials: &[Position], mut weights: Vec<f64>) -> Self {
         let count = trials.len().max(1) as f64;
         let width = (0.2 * libm::pow(count, -1.0 / (axes.len() as f64 + 4.0))).max(1.0 / (count + 1.0).min(100.0));
         weights.push(1.0);
         let sum: f64 = weights.iter().sum();
-        weights.iter_mut().for_each(|weight| *weight /= sum);
+        for weight in &mut weights {
+            *weight /= sum;
+        }
         let blur = 1.0 / (count + 1.0);
         // Neighbouring trials share most of their values, and the sums are dear.
         let sums: Vec<Vec<(f64, f64)>> = axes
@@ -197,8 +199,7 @@ mod tests {
         let domains = domains();
         let axes: Vec<_> = domains.iter().map(Axis::new).collect();
         let trials = vec![vec![Some(0.0), Some(0.1), Some(0.0)], vec![Some(2.0), None, Some(0.7)], vec![None; 3]];
-        for density in [Parzen::even(&axes, trials.clone()), Parzen::fading(&axes, trials), Parzen::even(&axes, vec![])]
-        {
+        for density in [Parzen::even(&axes, &trials), Parzen::fading(&axes, &trials), Parzen::even(&axes, &[])] {
             for with_float in [true, false] {
                 let steps = if with_float { 1000_u32 } else { 1 };
                 let mut sum = 0.0;
@@ -220,13 +221,14 @@ mod tests {
     fn draws_are_as_frequent_as_the_density_says() {
         let domains = domains();
         let axes: Vec<_> = domains[..1].iter().chain(&domains[2..]).map(Axis::new).collect();
-        let density = Parzen::even(&axes, vec![vec![Some(1.0), Some(0.2)], vec![Some(1.0), Some(0.9)]]);
+        let density = Parzen::even(&axes, &[vec![Some(1.0), Some(0.2)], vec![Some(1.0), Some(0.9)]]);
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let draws: Vec<_> = (0..20_000).map(|_| density.draw(&mut rng)).collect();
         for (choice, low) in [(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (1.0, 0.8), (2.0, 0.6)] {
             let steps = (0..100).map(|step| low + 0.2 * (f64::from(step) + 0.5) / 100.0);
             let expected: f64 = steps.map(|at| density.log_density(&vec![Some(choice), Some(at)]).exp() * 0.002).sum();
-            let inside = |draw: &&Vec<f64>| (draw[0] * 3.0).floor() == choice && (low..low + 0.2).contains(&draw[1]);
+            let inside =
+                |draw: &&Vec<f64>| same((draw[0] * 3.0).floor(), choice) && (low..low + 0.2).contains(&draw[1]);
             let found = draws.iter().filter(inside).fold(0.0, |count, _| count + 1.0) / 20_000.0;
             // Five standard errors of a share of 20,000 draws.
             let tolerance = 5.0 * (expected * (1.0 - expected) / 20_000.0).sqrt();
