@@ -137,6 +137,13 @@ impl Measured {
     }
 }
 
+impl Past {
+    #[must_use]
+    pub fn measured(&self) -> Option<&Measured> {
+        self.known.measured()
+    }
+}
+
 impl Known {
     #[must_use]
     pub fn measured(&self) -> Option<&Measured> {

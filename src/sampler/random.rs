@@ -17,13 +17,14 @@ impl Sampler for Random {
     }
 
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
-        let dimensions = ask.space.dimensions();
-        let config = sequence::first_unseen(ask, self.name(), |index| {
-            // A stream for each point makes the sequence a function of its index.
-            let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
-            rng.set_stream(index as u64);
-            (0..dimensions).map(|_| rng.random()).collect()
-        })?;
+        let config = sequence::first_unseen(ask, self.name(), |index| point(ask, index))?;
         Some(Suggestion { config, why: "a uniform point".to_owned() })
     }
+}
+
+/// A stream for each point makes the sequence a function of its index.
+pub(super) fn point(ask: &Ask<'_>, index: usize) -> Vec<f64> {
+    let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
+    rng.set_stream(index as u64);
+    (0..ask.space.dimensions()).map(|_| rng.random()).collect()
 }

@@ -80,26 +80,16 @@ impl Domain {
             Self::Int { low, high, scale, multiple_of } => {
                 let (first, last) = (low / multiple_of, high / multiple_of);
                 let step = if *scale == Scale::Log {
-                    (first as f64 * ((last + 1) as f64 / first as f64).powf(unit)) as i64
+                    geometric(first as f64, (last + 1) as f64, unit) as i64
                 } else {
                     first + (unit * (last - first + 1) as f64) as i64
                 };
                 Value::Int(step.clamp(first, last) * multiple_of)
             }
-            Self::Float { low, high, log } => {
-                let value = if *log { low * (high / low).powf(unit) } else { low + unit * (high - low) };
-                let range = if *log { value * (high / low).ln() } else { high - low };
-                Value::Float(round(value, range / FEWEST_STEPS).clamp(*low, *high))
-            }
-        }
-    }
-
-    /// The value that is as short as the others and nearest to a number; of a domain without numbers its first value.
-    #[must_use]
-    pub fn nearest(&self, number: f64) -> Value {
-        match self {
-            Self::Float { low, high, .. } => Value::Float(round_significant(number).clamp(*low, *high)),
-            Self::Int { .. } | Self::Bool | Self::Categorical(_) => self.decode(0.0),
+            Self::Float { low, high, log } => Value::Float(short(
+                if *log { geometric(*low, *high, unit) } else { low + unit * (high - low) },
+                (*low, *high, *log),
+            )),
         }
     }
 
@@ -148,6 +138,17 @@ impl std::fmt::Display for Domain {
     }
 }
 
+/// The number at a share of a logarithmic range. `libm` gives the same on every machine.
+pub(crate) fn geometric(low: f64, high: f64, share: f64) -> f64 {
+    low * libm::exp(share * libm::log(high / low))
+}
+
+/// The short number nearest to one of a float's range.
+pub(crate) fn short(number: f64, (low, high, log): (f64, f64, bool)) -> f64 {
+    let range = if log { number * libm::log(high / low) } else { high - low };
+    round(number, range / FEWEST_STEPS).clamp(low, high)
+}
+
 fn ceil_power(value: i64) -> i64 {
     u64::try_from(value).ok().and_then(u64::checked_next_power_of_two).map_or(1, u64::cast_signed).max(1)
 }
@@ -162,8 +163,8 @@ fn round(value: f64, step: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    let usual = SIGNIFICANT_DIGITS - 1 - value.abs().log10().floor() as i32;
-    let fine = if step > 0.0 && step.is_finite() { -step.log10().floor() as i32 } else { usual };
+    let usual = SIGNIFICANT_DIGITS - 1 - libm::log10(value.abs()).floor() as i32;
+    let fine = if step > 0.0 && step.is_finite() { -libm::log10(step).floor() as i32 } else { usual };
     let digits = usual.max(fine);
     // Dividing by a power of ten, rather than multiplying by its inverse, gives the double nearest to the decimal.
     let rounded = if digits >= 0 {

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use crate::config::{Config, Value};
 
 pub use domain::{Domain, Scale};
+pub(crate) use domain::{geometric, short};
 pub(crate) use file::read_parameters;
 pub use file::{SpaceFile, built_in, built_in_paths};
 

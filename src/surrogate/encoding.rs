@@ -5,7 +5,7 @@
 //! not is seen by the parameter on which it depends.
 
 use crate::config::{Config, Value};
-use crate::space::{Domain, Parameter, Scale, Space};
+use crate::space::{Domain, Parameter, Scale, Space, geometric, short};
 
 /// One coordinate's kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -143,7 +143,7 @@ fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
 fn value(domain: &Domain, coordinate: f64) -> Value {
     let number = |(low, high, log): (f64, f64, bool)| {
         let unit = coordinate.clamp(0.0, 1.0);
-        if log { low * libm::exp(unit * libm::log(high / low)) } else { low + unit * (high - low) }
+        if log { geometric(low, high, unit) } else { low + unit * (high - low) }
     };
     match domain {
         Domain::Bool => Value::Bool(coordinate >= 0.5),
@@ -157,6 +157,6 @@ fn value(domain: &Domain, coordinate: f64) -> Value {
             let nearest = ends(domain).map_or(0.0, number) / multiple;
             Value::Int((libm::round(nearest) as i64 * multiple_of).clamp(*low, *high))
         }
-        Domain::Float { .. } => domain.nearest(ends(domain).map_or(0.0, number)),
+        Domain::Float { low, high, log } => Value::Float(short(ends(domain).map_or(*low, number), (*low, *high, *log))),
     }
 }

@@ -5,9 +5,11 @@
 mod cholesky;
 mod encoding;
 mod fit;
+mod hypervolume;
 mod kernel;
 pub mod normal;
 mod process;
 
 pub use encoding::{Axis, Encoding};
+pub use hypervolume::{front, hypervolume, log_expected_improvement_2d};
 pub use process::{Belief, Data, Expected, Process};

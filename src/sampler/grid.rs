@@ -1,0 +1,124 @@
+//! A full factorial over few levels of each parameter, with more levels once it is used up.
+//!
+//! Bools and choices have all their values from the first refinement on. A number has its two ends, then their middle as
+//! well, then 5 levels, 9, 17: evenly spread by its scale. Within a refinement the order is shuffled, so that a study that
+//! ends early has looked everywhere. Nothing is laid out: a point is computed from its place.
+
+mod level;
+mod shuffle;
+mod tree;
+
+use std::collections::HashSet;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Ask, Sampler, Suggestion};
+use level::Levels;
+use shuffle::Shuffle;
+use tree::Tree;
+
+pub(super) struct Grid;
+
+/// The last refinement: ranges of at most 65,536 values have all of them there, others so many levels and one.
+const LAST: u32 = 16;
+
+/// Configurations that are refused one after the other before the space counts as used up. Smaller spaces are searched to
+/// the last one.
+const MOST_REFUSED: usize = 65_536;
+
+impl Sampler for Grid {
+    fn name(&self) -> &'static str {
+        "grid"
+    }
+
+    fn summary(&self) -> &'static str {
+        "every combination of a few levels, then of more"
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+        let seen = ask.seen();
+        let mut walk = Walk { ask, unmet: seen.clone(), seen, refused: 0 };
+        for refinement in 0..=LAST {
+            let domains = ask.space.parameters.iter().map(|parameter| &parameter.domain);
+            let levels: Vec<_> = domains.map(|domain| Levels::new(domain, refinement, LAST)).collect();
+            let mut tree = Tree::new(ask.space, &levels);
+            let step = match tree.count() {
+                Some(count) => walk.through(refinement, &mut tree, count),
+                None => walk.at_random(&levels),
+            };
+            match step {
+                Step::Found(suggestion) => return Some(suggestion),
+                Step::GivenUp => return None,
+                Step::UsedUp if levels.iter().all(|levels| levels.are_all) => return None,
+                Step::UsedUp => {}
+            }
+        }
+        None
+    }
+}
+
+enum Step {
+    Found(Suggestion),
+    /// Every configuration of this refinement was tried or refused.
+    UsedUp,
+    /// Too many were refused.
+    GivenUp,
+}
+
+struct Walk<'a> {
+    ask: &'a Ask<'a>,
+    seen: HashSet<String>,
+    /// Earlier proposals that the walk has not come across yet.
+    unmet: HashSet<String>,
+    /// How many were refused since the walk last came across an earlier proposal.
+    refused: usize,
+}
+
+impl Walk<'_> {
+    /// Through one refinement in its shuffled order. What the one before it had is passed over.
+    fn through(&mut self, refinement: u32, tree: &mut Tree<'_>, count: u64) -> Step {
+        let shuffle = Shuffle::new(count, self.ask.seed, u64::from(refinement));
+        for place in 0..count {
+            let choice = tree.choice(shuffle.at(place));
+            if refinement > 0 && tree.is_old(&choice) {
+                continue;
+            }
+            match self.look(tree.levels, &choice) {
+                Step::UsedUp => {}
+                step => return step,
+            }
+        }
+        Step::UsedUp
+    }
+
+    /// Where there are too many points to be numbered, they are drawn. A point that is drawn again is passed over.
+    fn at_random(&mut self, levels: &[Levels]) -> Step {
+        for index in 0.. {
+            let mut rng = ChaCha8Rng::seed_from_u64(self.ask.seed);
+            rng.set_stream(index);
+            let choice: Vec<_> = levels.iter().map(|levels| Some(rng.random_range(0..levels.values.len()))).collect();
+            match self.look(levels, &choice) {
+                Step::UsedUp => {}
+                step => return step,
+            }
+        }
+        Step::UsedUp
+    }
+
+    /// Takes the configuration of a choice of levels, if it is new and allowed.
+    fn look(&mut self, levels: &[Levels], choice: &[Option<usize>]) -> Step {
+        let config = self.ask.space.assemble(|index| Some(levels[index].values[choice[index]?].clone()));
+        let key = config.key();
+        self.refused = if self.unmet.remove(&key) { 0 } else { self.refused + 1 };
+        if !self.seen.contains(&key) && (self.ask.allowed)(&config) {
+            let most = levels.iter().map(|levels| levels.values.len()).max().unwrap_or(1);
+            let why = format!("one of the combinations of at most {most} levels of each parameter");
+            return Step::Found(Suggestion { config, why });
+        }
+        if self.refused > MOST_REFUSED { Step::GivenUp } else { Step::UsedUp }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Whatever came of the earlier proposals, the next one is a new configuration of the space.
+
+#![expect(clippy::cast_precision_loss, reason = "small numbers")]
+
+use std::cell::Cell;
+
+use super::*;
+
+fn target(name: &str, goal: Goal) -> Target {
+    Target { name: name.to_owned(), goal }
+}
+
+fn aim_of(goals: &[Goal], constraints: usize) -> Aim {
+    let constraints = (0..constraints).map(|index| format!("limit {index}")).collect();
+    Aim { objectives: goals.iter().map(|goal| target("metric", *goal)).collect(), constraints }
+}
+
+fn readings(numbers: &[f64]) -> Vec<Reading> {
+    numbers.iter().copied().map(Reading::exact).collect()
+}
+
+fn measured(values: &[f64], excesses: &[f64]) -> Known {
+    Known::Measured(Measured { values: readings(values), excesses: readings(excesses) })
+}
+
+/// Points of a space in an even but irregular order, with what came of them.
+fn past(space: &Space, index: usize, known: Known) -> Past {
+    let coordinate = |dimension: usize| {
+        let steps = [0.618_033_988_749_895, 0.754_877_666_246_693, 0.569_840_290_998_053, 0.819_172_513_396_164];
+        let number = f64::from(u32::try_from(index).unwrap()) + 0.5;
+        (number * (steps[dimension % 4] + f64::from(u32::try_from(dimension).unwrap()).sqrt())).fract()
+    };
+    let point: Vec<_> = (0..space.dimensions()).map(coordinate).collect();
+    Past { proposed_by: "random".to_owned(), config: space.decode(&point), known }
+}
+
+/// One suggestion of every sampler after a dozen trials with these ends, asked for twice.
+fn survives(what: &str, aim: &Aim, known: impl Fn(usize) -> Known) {
+    let space = mixed_space();
+    let history: Vec<_> = (0..12).map(|index| past(&space, index, known(index))).collect();
+    survives_history(what, aim, &space, &history);
+}
+
+fn survives_history(what: &str, aim: &Aim, space: &Space, history: &[Past]) {
+    for sampler in SAMPLERS {
+        let ask = Ask::new(space, aim, history, 3, &|_| true);
+        let suggestion = sampler.ask(&ask).unwrap_or_else(|| panic!("{} has none: {what}", sampler.name()));
+        assert_eq!(complaint(&ask, &suggestion), None, "{}: {what}", sampler.name());
+        assert_eq!(sampler.ask(&ask), Some(suggestion), "{} changes its mind: {what}", sampler.name());
+    }
+}
+
+const UP: Goal = Goal::Maximize;
+const DOWN: Goal = Goal::Minimize;
+
+#[test]
+fn trials_without_numbers_are_survived() {
+    let aim = aim_of(&[UP], 2);
+    survives("all failed", &aim, |_| Known::Failed);
+    survives("all rejected", &aim, |_| Known::Rejected);
+    survives("all under way", &aim, |_| Known::Pending);
+    survives("of every kind", &aim, |index| match index % 4 {
+        0 => Known::Failed,
+        1 => Known::Rejected,
+        2 => Known::Pending,
+        _ => measured(&[1.0], &[-0.1, 0.1]),
+    });
+}
+
+#[test]
+fn limits_that_nothing_keeps_or_nobody_measured_are_survived() {
+    let aim = aim_of(&[UP], 2);
+    survives("all beyond a limit", &aim, |index| measured(&[5.0], &[0.1 + index as f64, -1.0]));
+    survives("the same excess", &aim, |_| measured(&[5.0], &[0.5, 0.5]));
+    survives("no excesses", &aim, |index| measured(&[index as f64], &[]));
+    survives("fewer excesses than limits", &aim, |index| measured(&[index as f64], &[-0.5]));
+    survives("more excesses than limits", &aim, |index| measured(&[index as f64], &[-0.5; 5]));
+    survives("excesses that are no numbers", &aim, |index| measured(&[index as f64], &[f64::NAN, 0.1]));
+    survives("infinite excesses", &aim, |index| {
+        measured(&[index as f64], &[if index % 2 == 0 { f64::INFINITY } else { f64::NEG_INFINITY }, -0.1])
+    });
+    survives("huge and tiny excesses", &aim, |index| measured(&[index as f64], &[1e300, -1e-300]));
+}
+
+#[test]
+fn any_numbers_are_survived() {
+    for goal in [UP, DOWN] {
+        let aim = aim_of(&[goal], 1);
+        let with = |what: &str, value: fn(f64) -> f64| {
+            survives(what, &aim, |index| measured(&[value(index as f64)], &[-0.1]));
+        };
+        with("constant", |_| 7.0);
+        with("all zero", |_| 0.0);
+        with("negative", |index| -1.0 - index);
+        with("of both signs, and zero", |index| index - 6.0);
+        with("no numbers", |_| f64::NAN);
+        with("infinite", |index| if index % 2.0 > 0.0 { f64::INFINITY } else { f64::NEG_INFINITY });
+        with("huge", |index| 1e300 * (1.0 + index));
+        with("huge, of both signs", |index| 1.7e308 * (index - 5.5).signum());
+        with("tiny", |index| 1e-300 * (1.0 + index));
+        with("huge and tiny", |index| if index % 2.0 > 0.0 { 1e300 } else { 1e-300 });
+        with("one that is far away", |index| if index > 10.0 { 1e12 } else { 1.0 });
+    }
+}
+
+#[test]
+fn any_number_of_objectives_is_survived() {
+    let value = |index: usize, step: usize| ((index * step) % 7) as f64;
+    let all = |index| [value(index, 1), value(index, 3), value(index, 5), value(index, 2)];
+    for (count, goals) in [(0, vec![]), (2, vec![UP, DOWN]), (3, vec![UP, UP, DOWN]), (4, vec![DOWN; 4])] {
+        let aim = aim_of(&goals, 1);
+        survives(&format!("{count} objectives"), &aim, |index| {
+            measured(&all(index)[..count], &[0.1 - value(index, 4)])
+        });
+        survives(&format!("{count} objectives, all equal"), &aim, |_| measured(&[2.0; 4][..count], &[-0.1]));
+        survives(&format!("{count} objectives, one unmeasured"), &aim, |index| {
+            measured(&all(index)[..count.saturating_sub(index % 2)], &[-0.1])
+        });
+        survives(&format!("{count} objectives, huge"), &aim, |index| {
+            measured(&all(index).map(|value| (value - 3.0) * 1e300)[..count], &[-0.1])
+        });
+    }
+}
+
+#[test]
+fn any_deviations_are_survived() {
+    let aim = aim_of(&[UP], 1);
+    for deviation in [0.0, 0.03, 1e300, 1e-300, -1.0, f64::NAN, f64::INFINITY] {
+        survives(&format!("deviation {deviation}"), &aim, |index| {
+            let reading = |value| Reading { value, deviation: Some(deviation) };
+            Known::Measured(Measured { values: vec![reading(1.0 + index as f64)], excesses: vec![reading(-0.2)] })
+        });
+    }
+}
+
+#[test]
+fn configurations_that_are_not_of_the_space_are_survived() {
+    let space = mixed_space();
+    let aim = aim_of(&[UP], 1);
+    let foreign = [
+        Config::new(),
+        space.fixed.clone(),
+        Config::new().with("unknown", "value"),
+        Config::new().with("delay", 99.0).with("seqs", -4_i64).with("share", 0.0),
+        Config::new().with("delay", "fast").with("seqs", 2.5).with("share", true).with("backend", 3_i64),
+        Config::new().with("delay", f64::NAN).with("share", f64::INFINITY),
+        Config::new().with("backend", "gone").with("blocks", 3_i64).with("chunked", false).with("steps", 9_i64),
+        Config::new().with("backend", "flash").with("seqs", i64::MAX).with("blocks", i64::MIN),
+    ];
+    let foreign = |index: usize| foreign[index % foreign.len()].clone();
+    let only: Vec<_> = (0..12)
+        .map(|index| Past { config: foreign(index), ..past(&space, index, measured(&[1.0], &[-0.1])) })
+        .collect();
+    survives_history("only foreign configurations", &aim, &space, &only);
+    let some: Vec<_> =
+        (0..16).map(|index| past(&space, index, measured(&[index as f64], &[-0.1]))).chain(only).collect();
+    survives_history("some foreign configurations", &aim, &space, &some);
+}
+
+#[test]
+fn a_configuration_that_was_measured_again_and_again_is_survived() {
+    let space = mixed_space();
+    let aim = aim_of(&[UP], 1);
+    let again = |index: usize| past(&space, index / 6, measured(&[10.0 + (index % 3) as f64], &[-0.1]));
+    survives_history("repeated", &aim, &space, &(0..18).map(again).collect::<Vec<_>>());
+    let once_failed: Vec<_> = (0..12)
+        .map(|index| past(&space, index / 6, if index % 2 == 0 { Known::Failed } else { measured(&[1.0], &[0.1]) }))
+        .collect();
+    survives_history("measured and failed", &aim, &space, &once_failed);
+}
+
+#[test]
+fn whatever_is_said_besides_the_history_is_survived() {
+    let space = mixed_space();
+    let aim = aim_of(&[UP], 1);
+    let known = [measured(&[2.0], &[-0.5]), Known::Failed, measured(&[f64::NAN], &[]), measured(&[1e300], &[1e300])];
+    let points =
+        known.into_iter().enumerate().map(|(index, known)| (past(&space, 50 + index, Known::Pending).config, known));
+    let points: Vec<_> = points.chain([(Config::new(), Known::Pending)]).collect();
+    let priors = [Prior::default(), Prior::new("twin", points)];
+    let defaults = Config::new().with("seqs", 256_i64).with("chunked", true).with("steps", "none");
+    let history: Vec<_> = (0..12).map(|index| past(&space, index, measured(&[index as f64], &[-0.1]))).collect();
+    for cost in [1.0, 0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for sampler in SAMPLERS {
+            for length in [1, 12] {
+                let ask = Ask {
+                    defaults: &defaults,
+                    priors: &priors,
+                    budget: Some(12),
+                    cost: Some(&|_| cost),
+                    ..Ask::new(&space, &aim, &history[..length], 3, &|_| true)
+                };
+                let suggestion = sampler.ask(&ask).unwrap_or_else(|| panic!("{} has none", sampler.name()));
+                assert_eq!(complaint(&ask, &suggestion), None, "{} with cost {cost}", sampler.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_study_that_measures_goes_on_as_if_it_had_not_stopped() {
+    let space = mixed_space();
+    let aim = aim_of(&[UP], 1);
+    for sampler in SAMPLERS {
+        let mut history: Vec<_> =
+            (0..11).map(|index| past(&space, index, measured(&[index as f64], &[-0.1]))).collect();
+        let mut answers = Vec::new();
+        for _ in 0..3 {
+            let suggestion = sampler.ask(&Ask::new(&space, &aim, &history, 8, &|_| true)).unwrap();
+            answers.push(suggestion.config.clone());
+            let known = measured(&[3.0], &[0.1]);
+            history.push(Past { proposed_by: sampler.name().to_owned(), config: suggestion.config, known });
+        }
+        // What it is told again is all that it knows.
+        let again = sampler.ask(&Ask::new(&space, &aim, &history[..12], 8, &|_| true)).unwrap();
+        assert_eq!(again.config, answers[1], "{}", sampler.name());
+    }
+}
+
+#[test]
+fn ten_thousand_trials_cost_a_bounded_number_of_looks() {
+    let space = mixed_space();
+    let aim = aim_of(&[UP], 1);
+    let known = |index: usize| match index % 5 {
+        0 => Known::Failed,
+        1 => measured(&[(index % 17) as f64], &[0.3]),
+        _ => measured(&[(index % 13) as f64], &[-0.3]),
+    };
+    for sampler in SAMPLERS {
+        let of = |index| Past { proposed_by: sampler.name().to_owned(), ..past(&space, index, known(index)) };
+        let history: Vec<_> = (0..10_000).map(of).collect();
+        let looks = Cell::new(0_usize);
+        let allowed = |_: &Config| {
+            looks.set(looks.get() + 1);
+            true
+        };
+        let ask = Ask::new(&space, &aim, &history, 3, &allowed);
+        let suggestion = sampler.ask(&ask).unwrap_or_else(|| panic!("{} has none", sampler.name()));
+        assert!(looks.get() <= 20_000, "{} asks {} times", sampler.name(), looks.get());
+        assert_eq!(complaint(&ask, &suggestion), None, "{}", sampler.name());
+    }
+}

@@ -1,0 +1,149 @@
+//! Parameters as coordinates of a density.
+
+use crate::config::{Config, Value};
+use crate::sampler::Ask;
+use crate::space::{Domain, Scale};
+
+/// One parameter. Positions are indices of choices, and of numbers the coordinate that decodes to them.
+#[derive(Debug)]
+pub(super) struct Axis<'a> {
+    domain: &'a Domain,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Choice {
+        count: usize,
+    },
+    /// The positions of all its values, ascending; none where there are many.
+    Number {
+        cells: Vec<f64>,
+    },
+}
+
+/// A position for each parameter; `None` where it is not active, or where nobody knows which value it had.
+pub(super) type Position = Vec<Option<f64>>;
+
+/// Ranges of more values are densities without steps.
+const FEW_VALUES: usize = 64;
+
+impl<'a> Axis<'a> {
+    pub(super) fn new(domain: &'a Domain) -> Self {
+        let kind = match domain {
+            Domain::Bool => Kind::Choice { count: 2 },
+            Domain::Categorical(values) => Kind::Choice { count: values.len() },
+            Domain::Int { .. } | Domain::Float { .. } => {
+                let values = domain.values(FEW_VALUES).unwrap_or_default();
+                Kind::Number { cells: values.iter().filter_map(|value| coordinate(domain, value)).collect() }
+            }
+        };
+        Self { domain, kind }
+    }
+
+    /// Where a value lies, a foreign number at the nearest end; `None` of what is no value of this kind.
+    fn position(&self, value: &Value) -> Option<f64> {
+        match &self.kind {
+            Kind::Choice { .. } => index(self.domain, value),
+            Kind::Number { cells } => {
+                let at = coordinate(self.domain, value)?;
+                let above = cells.partition_point(|cell| *cell < at);
+                let beside =
+                    [above.checked_sub(1), Some(above)].into_iter().flatten().filter_map(|place| cells.get(place));
+                let nearer = |a: &&f64, b: &&f64| (**a - at).abs().total_cmp(&(**b - at).abs());
+                Some(beside.min_by(nearer).copied().unwrap_or(at))
+            }
+        }
+    }
+}
+
+/// Where a configuration lies. What it does not set has the engine's default, where that is known.
+pub(super) fn position(ask: &Ask<'_>, axes: &[Axis<'_>], config: &Config) -> Position {
+    let get = |name: &str| config.get(name).or_else(|| ask.defaults.get(name));
+    let of = |(index, axis): (usize, &Axis<'_>)| {
+        let parameter = &ask.space.parameters[index];
+        let holds = |parent: &str, values: &[Value]| get(parent).is_some_and(|value| values.contains(value));
+        let is_active = parameter.when.iter().all(|condition| holds(&condition.parameter, &condition.values));
+        if is_active { axis.position(get(&parameter.name)?) } else { None }
+    };
+    axes.iter().enumerate().map(of).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an index")]
+fn index(domain: &Domain, value: &Value) -> Option<f64> {
+    let index = match domain {
+        Domain::Bool => usize::from(value.as_bool()?),
+        Domain::Categorical(values) => values.iter().position(|known| known == value)?,
+        Domain::Int { .. } | Domain::Float { .. } => return None,
+    };
+    Some(index as f64)
+}
+
+/// The middle of the coordinates that [`Domain::decode`] sends to this number.
+#[expect(clippy::cast_precision_loss, reason = "bounds of integers are below 2^53")]
+fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
+    let number = value.as_f64().filter(|number| number.is_finite())?;
+    let coordinate = match *domain {
+        Domain::Bool | Domain::Categorical(_) => return None,
+        Domain::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
+            let first = f64::from(low.ilog2());
+            let exponent = libm::log2(number.max(low as f64));
+            (exponent - first + 0.5) / (f64::from(high.ilog2()) - first + 1.0)
+        }
+        Domain::Int { low, high, scale, multiple_of } => {
+            let multiple = multiple_of as f64;
+            let (first, last) = (low as f64 / multiple, high as f64 / multiple);
+            let step = (number / multiple).max(first) + 0.5;
+            if scale == Scale::Log {
+                libm::log(step / first) / libm::log((last + 1.0) / first)
+            } else {
+                (step - first) / (last - first + 1.0)
+            }
+        }
+        Domain::Float { low, high, .. } if low >= high => 0.5,
+        Domain::Float { low, high, log: true } => libm::log(number.max(low) / low) / libm::log(high / low),
+        Domain::Float { low, high, log: false } => (number - low) / (high - low),
+    };
+    Some(coordinate.clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        fn a_value_decodes_from_its_own_position(unit in 0.0..1.0, low in 1_i64..500, width in 0_i64..5000) {
+            let float = |log| Domain::Float { low: low as f64, high: (low + width) as f64 + 0.5, log };
+            let domains = [
+                Domain::int(low, low + width, Scale::Linear, 1),
+                Domain::int(low, low + width, Scale::Log, 1),
+                Domain::int(low, low + width, Scale::PowerOfTwo, 1),
+                Domain::int(low, low + width, Scale::Linear, 7),
+                float(true),
+                float(false),
+            ];
+            for domain in domains.into_iter().filter(|domain| !domain.is_empty()) {
+                let value = domain.decode(unit);
+                let again = domain.decode(coordinate(&domain, &value).unwrap());
+                let (value, again) = (value.as_f64().unwrap(), again.as_f64().unwrap());
+                // A float's last digit may round the other way.
+                let tolerance = if matches!(domain, Domain::Float { .. }) { 0.01 * value } else { 0.0 };
+                prop_assert!((value - again).abs() <= tolerance, "{again} is not {value} of {domain}");
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_values_lie_at_the_nearest_end_or_nowhere() {
+        let domain = Domain::int(1, 1024, Scale::PowerOfTwo, 1);
+        let axis = Axis::new(&domain);
+        assert_eq!(axis.position(&Value::Int(4096)), axis.position(&Value::Int(1024)));
+        assert_eq!(axis.position(&Value::Int(-5)), axis.position(&Value::Int(1)));
+        assert_eq!(axis.position(&Value::Int(3)), axis.position(&Value::Int(4)));
+        assert_eq!(axis.position(&Value::from("auto")), None);
+        assert_eq!(Axis::new(&Domain::Bool).position(&Value::Int(1)), None);
+    }
+}

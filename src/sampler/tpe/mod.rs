@@ -1,0 +1,106 @@
+//! Tree-structured Parzen estimator: where the good trials are dense and the others are not. Linear in the trials.
+//!
+//! The trials are parted into a few good ones and all others, each part gets a density over the whole space, and of some
+//! draws from the good one's the draw is proposed at which it exceeds the other's most. That is also where the expected
+//! improvement is largest (J. Bergstra et al., "Algorithms for hyper-parameter optimization", 2011). The densities are of all
+//! parameters together (S. Falkner et al., "BOHB", 2018); their widths, weights and numbers are those of Optuna, of which
+//! S. Watanabe, "Tree-structured Parzen estimator: understanding its algorithm components", 2023, says what each is for.
+//! Priors and costs are not looked at.
+
+mod axis;
+mod order;
+mod parzen;
+
+use std::collections::HashSet;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::{Ask, Sampler, Suggestion, random, sequence};
+use axis::Axis;
+use order::Parts;
+use parzen::Parzen;
+
+pub(super) struct Tpe;
+
+/// Trials with a known end before anything is learnt from them.
+const STARTUP: usize = 10;
+/// Draws among which the best is chosen.
+const CANDIDATES: usize = 24;
+/// Draws in all: most of them may be refused or known.
+const MOST_DRAWS: usize = 40 * CANDIDATES;
+
+impl Sampler for Tpe {
+    fn name(&self) -> &'static str {
+        "tpe"
+    }
+
+    fn summary(&self) -> &'static str {
+        "where good trials are dense and others are not; quick with any number of trials"
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+        model(ask).or_else(|| {
+            let config = sequence::first_unseen(ask, self.name(), |index| random::point(ask, index))?;
+            Some(Suggestion { config, why: "a uniform point, while too little is known".to_owned() })
+        })
+    }
+}
+
+/// The suggestion of the two densities; `None` while there are too few trials for them, or where they lead to nothing new.
+fn model(ask: &Ask<'_>) -> Option<Suggestion> {
+    let parts = Parts::of(ask.aim, ask.history)?;
+    if parts.known < STARTUP {
+        return None;
+    }
+    let axes: Vec<_> = ask.space.parameters.iter().map(|parameter| Axis::new(&parameter.domain)).collect();
+    let position = |place: &usize| axis::position(ask, &axes, &ask.history[*place].config);
+    let good = Parzen::even(&axes, &parts.good.iter().map(position).collect::<Vec<_>>());
+    let rest = Parzen::fading(&axes, &parts.rest.iter().map(position).collect::<Vec<_>>());
+
+    let mut best: Option<(f64, Suggestion)> = None;
+    for config in candidates(ask, &good) {
+        let at = axis::position(ask, &axes, &config);
+        let gain = good.log_density(&at) - rest.log_density(&at);
+        if best.as_ref().is_none_or(|(most, _)| gain > *most) {
+            let why = format!(
+                "trials like it are {} among the best {} of {} as among the others",
+                times(gain),
+                parts.good.len(),
+                parts.known
+            );
+            best = Some((gain, Suggestion { config, why }));
+        }
+    }
+    best.map(|(_, suggestion)| suggestion)
+}
+
+/// Different configurations that are drawn from a density, new and allowed.
+fn candidates(ask: &Ask<'_>, density: &Parzen<'_>) -> Vec<crate::config::Config> {
+    let mut looked_at: HashSet<_> = ask.seen();
+    let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
+    // A stream for each length of the history makes the answer a function of it.
+    rng.set_stream(ask.history.len() as u64);
+    let mut candidates = Vec::with_capacity(CANDIDATES);
+    for _ in 0..MOST_DRAWS {
+        let config = ask.space.decode(&density.draw(&mut rng));
+        if looked_at.insert(config.key()) && (ask.allowed)(&config) {
+            candidates.push(config);
+        }
+        if candidates.len() == CANDIDATES {
+            break;
+        }
+    }
+    candidates
+}
+
+/// A ratio as a person reads it.
+fn times(log_ratio: f64) -> String {
+    match libm::exp(log_ratio) {
+        ratio if ratio >= 1000.0 => "more than 1000 times as common".to_owned(),
+        ratio => format!("{ratio:.1} times as common"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

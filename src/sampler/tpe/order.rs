@@ -1,0 +1,202 @@
+//! Which trials are the good ones.
+
+use crate::objective::Goal;
+use crate::sampler::{Aim, Known, Measured, Past};
+use crate::surrogate;
+
+/// Places in the history, ascending.
+#[derive(Debug, PartialEq)]
+pub(super) struct Parts {
+    pub(super) good: Vec<usize>,
+    /// All others: also what failed, and what is under way, so that parallel questions do not get one answer.
+    pub(super) rest: Vec<usize>,
+    /// How many trials have an end that is known.
+    pub(super) known: usize,
+}
+
+/// One in so many trials is a good one, but no more than [`MOST_GOOD`].
+const ONE_GOOD_IN: usize = 10;
+const MOST_GOOD: usize = 25;
+
+impl Parts {
+    /// Within the limits by the objectives, then beyond them by the sum of the excesses. What has no numbers is never good,
+    /// so without any there are no parts.
+    pub(super) fn of(aim: &Aim, history: &[Past]) -> Option<Self> {
+        let known = history.iter().filter(|past| past.known != Known::Pending).count();
+        let (mut within, mut beyond) = (Vec::new(), Vec::new());
+        for (place, past) in history.iter().enumerate() {
+            if let Some((excess, gains)) = past.measured().and_then(|measured| standing(aim, measured)) {
+                if excess > 0.0 { beyond.push((excess, place)) } else { within.push((gains, place)) }
+            }
+        }
+        let most = known.div_ceil(ONE_GOOD_IN).min(MOST_GOOD);
+        beyond.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut good = best(within, most);
+        good.extend(beyond.into_iter().map(|(_, place)| place).take(most - good.len()));
+        good.sort_unstable();
+        let rest = (0..history.len()).filter(|place| good.binary_search(place).is_err()).collect();
+        (!good.is_empty()).then_some(Self { good, rest, known })
+    }
+}
+
+/// By how much the limits are exceeded, and the objectives so that more is better; `None` where an objective was not
+/// measured. An excess that was not measured is without bound.
+fn standing(aim: &Aim, measured: &Measured) -> Option<(f64, Vec<f64>)> {
+    let gain = |(index, target): (usize, &crate::sampler::Target)| {
+        let value = measured.values.get(index)?.value;
+        let gain = match target.goal {
+            Goal::Maximize => value,
+            Goal::Minimize => -value,
+        };
+        value.is_finite().then_some(gain)
+    };
+    let gains = aim.objectives.iter().enumerate().map(gain).collect::<Option<Vec<_>>>()?;
+    let excess = |index: usize| match measured.excesses.get(index) {
+        Some(excess) if excess.value.is_finite() => excess.value.max(0.0),
+        Some(_) | None => f64::INFINITY,
+    };
+    Some(((0..aim.constraints.len()).map(excess).sum(), gains))
+}
+
+/// The places of the best, at most so many: one objective by its value, several front by front. The last front that is
+/// needed gives its least crowded points. Of equal ones the earlier.
+fn best(mut points: Vec<(Vec<f64>, usize)>, most: usize) -> Vec<usize> {
+    let Some(objectives) = points.first().map(|(gains, _)| gains.len()) else { return Vec::new() };
+    if objectives <= 1 {
+        let gain = |gains: &[f64]| gains.first().copied().unwrap_or_default();
+        points.sort_by(|a, b| gain(&b.0).total_cmp(&gain(&a.0)).then(a.1.cmp(&b.1)));
+        return points.into_iter().take(most).map(|(_, place)| place).collect();
+    }
+    let (mut gains, mut places): (Vec<_>, Vec<_>) = points.into_iter().unzip();
+    let mut chosen = Vec::new();
+    while chosen.len() < most && !gains.is_empty() {
+        let front = surrogate::front(&gains);
+        let of_front: Vec<_> = front.iter().map(|&index| gains[index].clone()).collect();
+        let room = crowding(&of_front);
+        let mut order: Vec<_> = (0..front.len()).collect();
+        order.sort_by(|&a, &b| room[b].total_cmp(&room[a]).then(a.cmp(&b)));
+        chosen.extend(order.into_iter().take(most - chosen.len()).map(|index| places[front[index]]));
+        let keep = |index: usize| front.binary_search(&index).is_err();
+        gains = gains.into_iter().enumerate().filter(|(index, _)| keep(*index)).map(|(_, gains)| gains).collect();
+        places = places.into_iter().enumerate().filter(|(index, _)| keep(*index)).map(|(_, place)| place).collect();
+    }
+    chosen
+}
+
+/// How far the neighbours of each point are apart, summed over the objectives and each as a share of its range; infinite
+/// at an end (K. Deb et al., NSGA-II, 2002).
+fn crowding(points: &[Vec<f64>]) -> Vec<f64> {
+    let mut room = vec![0.0; points.len()];
+    let objectives = points.first().map_or(0, Vec::len);
+    for objective in 0..objectives {
+        // Large numbers are made small first, so that no difference overflows.
+        let largest = points.iter().fold(f64::MIN_POSITIVE, |most, point| most.max(point[objective].abs()));
+        let of = |index: usize| points[index][objective] / largest;
+        let mut order: Vec<_> = (0..points.len()).collect();
+        order.sort_by(|&a, &b| of(a).total_cmp(&of(b)).then(a.cmp(&b)));
+        let (Some(&first), Some(&last)) = (order.first(), order.last()) else { continue };
+        let range = of(last) - of(first);
+        if range <= 0.0 {
+            continue;
+        }
+        room[first] = f64::INFINITY;
+        room[last] = f64::INFINITY;
+        for neighbours in order.windows(3) {
+            room[neighbours[1]] += (of(neighbours[2]) - of(neighbours[0])) / range;
+        }
+    }
+    room
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::sampler::{Reading, Target};
+
+    fn aim(goals: &[Goal], constraints: usize) -> Aim {
+        let target = |goal: &Goal| Target { name: "m".to_owned(), goal: *goal };
+        Aim {
+            objectives: goals.iter().map(target).collect(),
+            constraints: (0..constraints).map(|index| format!("c{index}")).collect(),
+        }
+    }
+
+    fn past(known: Known) -> Past {
+        Past { proposed_by: "tpe".to_owned(), config: Config::new(), known }
+    }
+
+    fn measured(values: &[f64], excesses: &[f64]) -> Past {
+        let readings = |numbers: &[f64]| numbers.iter().copied().map(Reading::exact).collect();
+        past(Known::Measured(Measured { values: readings(values), excesses: readings(excesses) }))
+    }
+
+    #[test]
+    fn within_the_limits_comes_before_beyond_them_and_both_before_no_numbers() {
+        let aim = aim(&[Goal::Minimize], 2);
+        let mut history = vec![
+            past(Known::Failed),
+            measured(&[1.0], &[0.5, 0.1]),
+            measured(&[9.0], &[-0.5, 0.0]),
+            measured(&[1.0], &[0.2, -9.0]),
+            measured(&[1.0], &[0.2]),
+            measured(&[f64::NAN], &[-1.0, -1.0]),
+            measured(&[2.0], &[f64::NAN, -1.0]),
+            measured(&[8.0], &[-0.5, 0.0]),
+            past(Known::Pending),
+            past(Known::Rejected),
+        ];
+        // The order in which places become good, with one more known trial in ten each time.
+        let mut order = Vec::new();
+        for _ in 0..9 {
+            let parts = Parts::of(&aim, &history).unwrap();
+            order.extend(parts.good.into_iter().filter(|place| !order.contains(place)).collect::<Vec<_>>());
+            history.extend(vec![past(Known::Failed); 10]);
+        }
+        assert_eq!(order, [7, 2, 3, 1, 4, 6]);
+        assert_eq!(Parts::of(&aim, &[past(Known::Failed), past(Known::Pending)]), None);
+    }
+
+    #[test]
+    fn what_is_under_way_is_not_good_whatever_else_there_is() {
+        let aim = aim(&[Goal::Maximize], 0);
+        let history = [past(Known::Pending), measured(&[1.0], &[]), past(Known::Pending)];
+        assert_eq!(Parts::of(&aim, &history), Some(Parts { good: vec![1], rest: vec![0, 2], known: 1 }));
+    }
+
+    #[test]
+    fn of_a_crowded_front_the_ends_and_the_loneliest_are_good() {
+        let aim = aim(&[Goal::Maximize, Goal::Minimize], 0);
+        let mut history: Vec<_> = [0.0, 0.48, 0.5, 0.52, 1.0].map(|x| measured(&[x, x], &[])).into();
+        history.extend((0..20).map(|index| measured(&[-1.0, 2.0 + f64::from(index)], &[])));
+        let parts = Parts::of(&aim, &history).unwrap();
+        assert_eq!(parts.good, [0, 1, 4]);
+        assert_eq!((parts.known, parts.rest.len()), (25, 22));
+    }
+
+    proptest! {
+        #[test]
+        fn no_trial_of_the_rest_beats_a_good_one(
+            values in proptest::collection::vec([-3..3_i32, -3..3_i32], 1..60), one: bool, huge: bool,
+        ) {
+            let goals = [Goal::Maximize, Goal::Minimize];
+            let aim = aim(if one { &goals[..1] } else { &goals }, 0);
+            let scale = if huge { 5e307 } else { 1e-300 };
+            let numbers: Vec<_> = values.iter().map(|pair| pair.map(|value| f64::from(value) * scale)).collect();
+            let history: Vec<_> = numbers.iter().map(|pair| measured(pair, &[])).collect();
+            let parts = Parts::of(&aim, &history).unwrap();
+            prop_assert_eq!(parts.good.len(), values.len().div_ceil(10));
+            for (&good, &other) in parts.good.iter().flat_map(|good| parts.rest.iter().map(move |rest| (good, rest))) {
+                let (good, other) = (numbers[good], numbers[other]);
+                let beaten = if one {
+                    other[0] > good[0]
+                } else {
+                    other[0] >= good[0] && other[1] <= good[1] && other != good
+                };
+                prop_assert!(!beaten, "{good:?} by {other:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What the estimator promises beyond what every sampler does: it learns.
+
+use super::*;
+use crate::config::{Config, Value};
+use crate::objective::Goal;
+use crate::sampler::{Aim, Known, Measured, Past, Reading, Target};
+use crate::space::{Condition, Domain, Parameter, Scale, Space};
+
+fn space() -> Space {
+    let parameter = |name: &str, domain, when| Parameter { name: name.to_owned(), domain, when, help: None };
+    let fast = vec![Condition { parameter: "mode".to_owned(), values: vec![Value::from("fast")] }];
+    let parameters = vec![
+        parameter("mode", Domain::Categorical(["fast", "slow", "off"].map(Value::from).into()), vec![]),
+        parameter("x", Domain::Float { low: 0.0, high: 1.0, log: false }, vec![]),
+        parameter("n", Domain::int(1, 1024, Scale::PowerOfTwo, 1), fast),
+    ];
+    Space { parameters, fixed: Config::new() }
+}
+
+/// Best, 0, at `mode=fast`, `n=64` and `x=0.3`; beyond the limit where `x` is above 0.8; no start with `mode=off`.
+fn measure(config: &Config) -> Known {
+    let x = config.get_f64("x").unwrap_or(0.5);
+    let n = match config.get_str("mode") {
+        Some("off") => return Known::Failed,
+        Some("fast") => config.get_f64("n").map_or(3.0, |n| (n.log2() - 6.0).abs() / 5.0),
+        _ => 3.0,
+    };
+    let values = vec![Reading::exact(n + (x - 0.3).abs() * 4.0)];
+    Known::Measured(Measured { values, excesses: vec![Reading::exact(x - 0.8)] })
+}
+
+fn aim() -> Aim {
+    let target = Target { name: "loss".to_owned(), goal: Goal::Minimize };
+    Aim { objectives: vec![target], constraints: vec!["x".to_owned()] }
+}
+
+fn study(sampler: &dyn Sampler, seed: u64, trials: usize) -> Vec<Past> {
+    let (space, aim) = (space(), aim());
+    let mut history: Vec<Past> = Vec::new();
+    while history.len() < trials {
+        let suggestion = sampler.ask(&Ask::new(&space, &aim, &history, seed, &|_| true)).unwrap();
+        let known = measure(&suggestion.config);
+        history.push(Past { proposed_by: sampler.name().to_owned(), config: suggestion.config, known });
+    }
+    history
+}
+
+fn least(history: &[Past]) -> f64 {
+    let values = history.iter().filter_map(Past::measured).filter(|measured| measured.is_feasible());
+    values.map(|measured| measured.values[0].value).fold(f64::INFINITY, f64::min)
+}
+
+#[test]
+fn it_finds_what_random_points_do_not() {
+    let seeds = 0..8;
+    let sum = |sampler: &dyn Sampler| seeds.clone().map(|seed| least(&study(sampler, seed, 60))).sum::<f64>();
+    let (learnt, random) = (sum(&Tpe), sum(&random::Random));
+    assert!(learnt < 0.5 * random, "{learnt} is not half of {random}");
+}
+
+#[test]
+fn failures_become_rare_and_the_limit_is_kept() {
+    for seed in 0..4 {
+        let history = study(&Tpe, seed, 60);
+        let late = &history[30..];
+        let failed = late.iter().filter(|past| past.known == Known::Failed).count();
+        let beyond = late.iter().filter_map(Past::measured).filter(|measured| !measured.is_feasible()).count();
+        // A third of the space does not start, and a fifth of the rest is beyond the limit.
+        assert!(failed <= 5 && beyond <= 5, "{failed} failed and {beyond} beyond the limit with seed {seed}");
+    }
+}
+
+#[test]
+fn the_reason_tells_how_many_trials_were_learnt_from() {
+    let (space, aim) = (space(), aim());
+    let history = study(&Tpe, 2, 25);
+    let why = |history: &[Past]| Tpe.ask(&Ask::new(&space, &aim, history, 2, &|_| true)).unwrap().why;
+    assert_eq!(why(&history[..5]), "a uniform point, while too little is known");
+    assert!(
+        why(&history).ends_with(" times as common among the best 3 of 25 as among the others"),
+        "{}",
+        why(&history)
+    );
+}

@@ -1,0 +1,191 @@
+//! Several objectives at once: the front of what nothing beats, the volume that it dominates, and what a new point is
+//! expected to add to that. Every objective is to be maximised.
+
+use super::normal::{log_cdf, log_improvement};
+
+/// The places of the points that no other point beats: none is at least as good in every objective and better in one. Of
+/// equal points the first. Points with a number that is not one are on no front.
+///
+/// With up to three objectives a sweep over the sorted points; with more, every point is held against the front so far.
+#[must_use]
+pub fn front(points: &[Vec<f64>]) -> Vec<usize> {
+    let mut order: Vec<_> = (0..points.len()).filter(|&i| points[i].iter().all(|value| !value.is_nan())).collect();
+    // Whatever beats a point stands before it in this order, so that the first objective need not be looked at again.
+    order.sort_by(|&a, &b| descending(&points[a], &points[b]).then(a.cmp(&b)));
+    let mut front: Vec<usize> = if points.iter().all(|point| point.len() == 3) {
+        let mut stairs = Stairs::default();
+        order.into_iter().filter(|&place| stairs.add(points[place][1], points[place][2])).collect()
+    } else if points.iter().all(|point| point.len() <= 2) {
+        let mut last: Option<usize> = None;
+        order.retain(|&place| {
+            let is_new = last.is_none_or(|last| !covers(&points[last], &points[place]));
+            if is_new {
+                last = Some(place);
+            }
+            is_new
+        });
+        order
+    } else {
+        let mut front: Vec<usize> = Vec::new();
+        for place in order {
+            if !front.iter().any(|&other| covers(&points[other], &points[place])) {
+                front.push(place);
+            }
+        }
+        front
+    };
+    front.sort_unstable();
+    front
+}
+
+/// Pairs of which none is at least as good as another in both: descending in the one, ascending in the other.
+#[derive(Default)]
+struct Stairs(Vec<(f64, f64)>);
+
+impl Stairs {
+    /// Adds a pair, unless one is there that is at least as good in both.
+    fn add(&mut self, y: f64, z: f64) -> bool {
+        // Of the pairs that are as good in the one the last is the best in the other.
+        let end = self.0.partition_point(|pair| pair.0 >= y);
+        if end > 0 && self.0[end - 1].1 >= z {
+            return false;
+        }
+        let worse = self.0[end..].partition_point(|pair| pair.1 <= z);
+        // One that is equal in the first and worse in the second stands just before.
+        let start = if end > 0 && self.0[end - 1].0 <= y { end - 1 } else { end };
+        self.0.splice(start..end + worse, [(y, z)]);
+        true
+    }
+}
+
+fn descending(a: &[f64], b: &[f64]) -> std::cmp::Ordering {
+    let differences = a.iter().zip(b).map(|(a, b)| b.partial_cmp(a).unwrap_or(std::cmp::Ordering::Equal));
+    differences.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
+}
+
+/// Whether `a` is at least as good as `b` in every objective.
+fn covers(a: &[f64], b: &[f64]) -> bool {
+    a.iter().zip(b).all(|(a, b)| a >= b)
+}
+
+/// The volume between a reference and what the points dominate, in the product of the objectives' units. Exact.
+///
+/// Points that are not better than the reference in every objective add nothing; nor do points with a number that is not
+/// finite. With two objectives a sweep; with more the recursion of L. While, L. Bradstreet and L. Barone, "A fast way of
+/// calculating exact hypervolumes", 2012, which is exponential in the worst case: for fronts of some dozens of points.
+#[must_use]
+pub fn hypervolume(points: &[Vec<f64>], reference: &[f64]) -> f64 {
+    let counts = |point: &&Vec<f64>| point.iter().zip(reference).all(|(value, at)| value > at && value.is_finite());
+    let mut better: Vec<_> = points.iter().filter(counts).cloned().collect();
+    better = front(&better).into_iter().map(|place| better[place].clone()).collect();
+    better.sort_by(|a, b| descending(a, b));
+    if reference.len() == 2 { sweep(&better, reference) } else { exclusive_volumes(&better, reference) }
+}
+
+/// Two objectives: the front from its right end to its left, strip by strip.
+fn sweep(front: &[Vec<f64>], reference: &[f64]) -> f64 {
+    let mut height = reference[1];
+    let mut volume = 0.0;
+    for point in front {
+        volume += (point[0] - reference[0]) * (point[1] - height);
+        height = point[1];
+    }
+    volume
+}
+
+/// The sum of what each point dominates and no later one does.
+fn exclusive_volumes(front: &[Vec<f64>], reference: &[f64]) -> f64 {
+    let exclusive = |(place, point): (usize, &Vec<f64>)| {
+        let own: f64 = point.iter().zip(reference).map(|(value, at)| value - at).product();
+        let shared: Vec<Vec<f64>> = front[place + 1..].iter().map(|other| lower(point, other)).collect();
+        own - hypervolume(&shared, reference)
+    };
+    front.iter().enumerate().map(exclusive).sum()
+}
+
+fn lower(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a.min(*b)).collect()
+}
+
+/// Logarithm of the expected growth of the hypervolume by a point whose two objectives are independent and normal: `mean`
+/// and standard `deviation` of each, in the objectives' units.
+///
+/// `front` is sorted by its first objective, ascending, and no point of it beats another. Points of it that are not better
+/// than the reference in both objectives do not count. Minus infinity only where nothing can be gained at all: a deviation
+/// of 0 is exact knowledge. Everything has to be finite and no deviation negative.
+///
+/// Source: the plane above the front falls into strips, in each of which the growth is a product of one-dimensional
+/// improvements (M. Emmerich, A. Deutz, J. Klinkenberg 2011; K. Yang et al., "Efficient computation of expected hypervolume
+/// improvement using box decomposition algorithms", 2019). All in logarithms, so that it still has a slope far below the
+/// front.
+#[must_use]
+pub fn log_expected_improvement_2d(
+    front: &[[f64; 2]],
+    reference: [f64; 2],
+    mean: [f64; 2],
+    deviation: [f64; 2],
+) -> f64 {
+    let mut left = reference[0];
+    let better = front.iter().filter(|point| point[0] > reference[0] && point[1] > reference[1]);
+    // A strip ends where a point stands, and nothing in it below that point's height is new.
+    let mut terms: Vec<f64> = better
+        .map(|point| {
+            let width = log_gain_between(mean[0], deviation[0], left, point[0]);
+            left = point[0];
+            width + log_gain(mean[1], deviation[1], point[1])
+        })
+        .collect();
+    terms.push(log_gain(mean[0], deviation[0], left) + log_gain(mean[1], deviation[1], reference[1]));
+    log_sum(&terms)
+}
+
+/// `ln E max(Y - at, 0)`.
+fn log_gain(mean: f64, deviation: f64, at: f64) -> f64 {
+    if deviation > 0.0 {
+        libm::log(deviation) + log_improvement((mean - at) / deviation)
+    } else {
+        libm::log((mean - at).max(0.0))
+    }
+}
+
+/// `ln E max(min(Y, high) - low, 0)`, where `low < high`.
+fn log_gain_between(mean: f64, deviation: f64, low: f64, high: f64) -> f64 {
+    if deviation <= 0.0 {
+        return libm::log((mean.min(high) - low).max(0.0));
+    }
+    let (upper, lower) = ((mean - low) / deviation, (mean - high) / deviation);
+    let width = (high - low) / deviation;
+    if width * upper.abs().max(1.0) < NARROW {
+        // The difference below would cancel: Simpson's rule on its derivative instead.
+        let middle = 0.5 * (upper + lower);
+        let weighted = [log_cdf(lower), log_cdf(middle) + LN_4, log_cdf(upper)];
+        return libm::log(deviation) + libm::log(width) - LN_6 + log_sum(&weighted);
+    }
+    if lower > 0.0 {
+        // With h(z) = z + h(-z) the large parts are taken from each other exactly.
+        let rest = libm::exp(log_improvement(-lower)) - libm::exp(log_improvement(-upper));
+        return libm::log(deviation) + libm::log(width - rest);
+    }
+    let (all, beyond) = (log_improvement(upper), log_improvement(lower));
+    if all == f64::NEG_INFINITY {
+        return all;
+    }
+    libm::log(deviation) + all + libm::log(-libm::expm1(beyond - all))
+}
+
+/// Strips below this width, in deviations and relative to the slope of the logarithm, are integrated: the error of the rule
+/// is the fourth power of it over 2880.
+const NARROW: f64 = 1e-2;
+const LN_4: f64 = 2.0 * std::f64::consts::LN_2;
+const LN_6: f64 = 1.791_759_469_228_055;
+
+fn log_sum(terms: &[f64]) -> f64 {
+    let most = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if most == f64::NEG_INFINITY {
+        return most;
+    }
+    most + libm::log(terms.iter().map(|term| libm::exp(term - most)).sum())
+}
+
+#[cfg(test)]
+mod tests;
