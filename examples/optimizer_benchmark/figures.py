@@ -46,6 +46,10 @@ def trials_to(curve, level):
     return int(reached[0]) + 1 if len(reached) else math.inf
 
 
+def shown(trials, most=AT[-1]):
+    return f">{most}" if math.isinf(trials) else str(trials)
+
+
 def quantile(numbers, share):
     """A member of `numbers`, so that infinite ones do no harm."""
     ordered = sorted(numbers)
@@ -54,6 +58,12 @@ def quantile(numbers, share):
 
 def count(run, status):
     return sum(entry["s"] == status for entry in run["log"])
+
+
+def common(rows, labels):
+    """The runs of these rows, only those whose problem and seed all of them have."""
+    shared = set.intersection(*({(run["problem"], run["seed"]) for run in rows[label]} for label in labels))
+    return {label: [run for run in rows[label] if (run["problem"], run["seed"]) in shared] for label in labels}
 
 
 def paired(mine, theirs, figure):

@@ -2,16 +2,11 @@
 
 import json
 import multiprocessing
-import os
 import sys
 import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-
-# Before numpy is loaded: one run, one core. Timings are of that, and runs beside each other do not disturb each other.
-for library in ("OMP", "OPENBLAS", "MKL"):
-    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 import numpy as np
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 BUDGETS = (5, 10, 15, 20, 30)
-# Limits keep about a third of the configurations each: tight enough to exclude the table's fastest ones somewhere, and
-# never all, because the first feasible one would then not exist.
-LIMIT_QUANTILE = 0.35
+# Each limit is the same quantile of what the running configurations give: the lowest of these at which this share of all
+# configurations keeps both.
+LIMIT_QUANTILES = tuple(0.05 * step for step in range(4, 20))
+LEAST_FEASIBLE = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,15 @@ class Table:
         ratios = self.ratios()
         self.cells = {cell: self.emulated(cell, ratios) for cell in itertools.product(*(factor.levels for factor in self.factors))}
         if self.limited:
-            running = [np.log(cell[1:]) for cell in self.cells.values() if cell is not None]
-            self.limits = tuple(np.quantile(running, LIMIT_QUANTILE, axis=0))
-        if not any(self.feasible(cell) for cell in self.cells.values()):
-            raise ValueError(f"{self.name}: no configuration keeps both limits")
+            self.limits = self.tightest()
+
+    def tightest(self):
+        running = [np.log(cell[1:]) for cell in self.cells.values() if cell is not None]
+        for quantile in LIMIT_QUANTILES:
+            limits = np.quantile(running, quantile, axis=0)
+            if np.mean([np.all(cell <= limits) for cell in running]) * len(running) >= LEAST_FEASIBLE * len(self.cells):
+                return tuple(float(limit) for limit in limits)
+        raise ValueError(f"{self.name}: no limits leave {LEAST_FEASIBLE:.0%} of the configurations")
 
     def ratios(self):
         """(factor, level, other level) -> ratio of what was measured, for each quantity"""
