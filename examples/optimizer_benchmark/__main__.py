@@ -21,7 +21,8 @@ from rows import ROWS, TABLE_ROWS
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="optimizer_benchmark", description="Compares setpoint's optimizer with others. Results are kept in --out; what is there is not run again.")
+    parser = argparse.ArgumentParser(prog="optimizer_benchmark", description="Compares setpoint's optimizer with others. "
+                                     "Results are kept in --out; what is there is not run again.")
     parser.add_argument("command", choices=["run", "tables", "speed", "report"],
                         help="run: the harness's problems; tables: replayed tables; speed: time of a suggestion; report: all that --out has, in Markdown")
     parser.add_argument("--harness", type=Path, default=harness.DEFAULT, help="directory with the problems (default: %(default)s)")

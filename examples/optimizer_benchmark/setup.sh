@@ -3,7 +3,7 @@
 #
 #   examples/optimizer_benchmark/setup.sh [DIRECTORY]     default: .optimizer-benchmark in the project's root
 #
-# Needs Python 3.11 to 3.14 with its venv module (PYTHON names an interpreter other than python3), PyPI and 4 GB of disk.
+# Needs Python 3.11 to 3.14 with its venv module (PYTHON names an interpreter other than python3), PyPI and 6 GB of disk.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 dir=${1:-$here/../../.optimizer-benchmark}

@@ -150,7 +150,8 @@ def l40s(path):
         # The source's own notes: EAGLE-3 switches chunked prefill off, and without that, prompts of 4,096 tokens crash.
         eagle = {"speculative": "eagle3"}
         crashes = (eagle,) if workload == "long_prompt" else ()
-        yield f"l40s_{workload}", factors, measured(of, levels, ("output_throughput_tok_s", "ttft_ms_p99", "tpot_ms_p99")), crashes, ((eagle, {"chunked_prefill": False}),)
+        quantities = measured(of, levels, ("output_throughput_tok_s", "ttft_ms_p99", "tpot_ms_p99"))
+        yield f"l40s_{workload}", factors, quantities, crashes, ((eagle, {"chunked_prefill": False}),)
 
 
 def dstack(path):
