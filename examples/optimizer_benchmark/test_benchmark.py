@@ -1,0 +1,126 @@
+"""Tests of the benchmark itself: `python -m unittest discover examples/optimizer_benchmark`. They need numpy, no harness."""
+
+import math
+import unittest
+
+import numpy as np
+
+import checks
+import figures
+from rows import WRONG
+from tables import Factor, Table
+
+
+def run(problem, seed, log, trials=4, judged=None):
+    return {"problem": problem, "seed": seed, "trials": trials, "log": log, "ask_ms": [1.0] * trials, "judged": judged}
+
+
+def measured(value, constraint=-1.0):
+    return {"s": "ok" if constraint <= 0 else "infeasible", "v": value, "g": [constraint], "tv": value, "tg": [constraint]}
+
+
+FAILED = {"s": "failed", "v": None, "g": [], "tv": 9e9, "tg": [-1.0]}
+
+
+class FiguresOfRuns(unittest.TestCase):
+    def test_regret_counts_only_what_keeps_the_limits_in_truth(self):
+        log = [FAILED, measured(90.0, constraint=0.01), measured(50.0), measured(80.0)]
+        self.assertTrue(np.allclose(figures.regret(run("p", 0, log), 100.0), [1, 1, 0.5, 0.2]))
+
+    def test_a_pick_that_misses_a_limit_clearly_is_no_result(self):
+        self.assertEqual(figures.worth(measured(90.0, 0.06), 100.0), 1.0)
+        self.assertAlmostEqual(figures.worth(measured(90.0, 0.04), 100.0), 0.1)
+        self.assertEqual(figures.own_pick(run("p", 0, [], judged={"tv": None, "tg": None}), 100.0), 1.0)
+        self.assertIsNone(figures.own_pick(run("p", 0, []), 100.0))
+
+    def test_trials_are_counted_from_one_and_may_be_infinite(self):
+        self.assertEqual(figures.trials_to(np.array([1.0, 0.05, 0.0]), 0.05), 2)
+        self.assertEqual(figures.trials_to(np.array([1.0, 0.9]), 0.05), math.inf)
+        self.assertEqual(figures.quantile([3, math.inf, 1], 0.5), 3)
+
+    def test_pairs_are_of_the_same_problem_and_seed(self):
+        mine = [run("p", 0, [measured(90.0)]), run("p", 1, [measured(80.0)]), run("q", 0, [measured(70.0)])]
+        theirs = [run("p", 1, [measured(60.0)]), run("q", 0, [measured(60.0)]), run("q", 5, [measured(0.0)])]
+        found = figures.paired(mine, theirs, lambda run: run["log"][0]["tv"])
+        self.assertEqual({problem: list(values) for problem, values in found.items()}, {"p": [20.0], "q": [10.0]})
+
+    def test_an_interval_of_equal_differences_is_a_point_and_of_others_has_the_mean_and_the_spread_of_the_mean(self):
+        self.assertTrue(np.allclose(figures.interval({"p": np.full(5, 2.0), "q": np.full(3, 4.0)}), (3, 3, 3)))
+        values = np.random.default_rng(1).normal(0.5, 1.0, 400)
+        mean, lower, upper = figures.interval({"p": values})
+        self.assertAlmostEqual(mean, values.mean())
+        self.assertAlmostEqual(upper - lower, 2 * 1.96 * values.std() / 20, delta=0.01)
+
+
+class WrongContexts(unittest.TestCase):
+    def test_every_kind_changes_its_part_alone(self):
+        given = {"model": {"parameters": 8e9}, "device": {"name": "h100-sxm", "memory_bytes": 80e9, "count": 2},
+                 "load": {"input_tokens": 512, "output_tokens": 256, "concurrency": 400, "shared_prefix_fraction": 0.25, "shared_prefixes": 40}}
+        for kind, spoil in WRONG.items():
+            context = {part: dict(of) for part, of in given.items()}
+            spoil(context)
+            self.assertEqual({part for part in given if context[part] != given[part]}, {kind})
+
+
+class Tables(unittest.TestCase):
+    factors = (Factor("mode", ("a", "b")), Factor("size", (1, 8, 64), ordered=True), Factor("fast", (False, True)))
+    measured = {("a", 1, False): (100.0, 10.0, 1.0), ("b", 1, False): (200.0, 10.0, 2.0), ("a", 8, False): (300.0, 20.0, 1.0),
+                ("a", 64, False): (50.0, 40.0, 1.0), ("a", 1, True): (110.0, 5.0, 1.0), ("b", 1, True): (150.0, 5.0, 1.0)}
+
+    def test_what_was_measured_comes_back(self):
+        table = Table("made up", self.factors, self.measured, limited=False)
+        for levels, values in self.measured.items():
+            self.assertTrue(np.allclose(table.cells[levels], values), levels)
+
+    def test_the_rest_is_the_nearest_row_times_measured_ratios(self):
+        cells = Table("made up", self.factors, self.measured, limited=False).cells
+        # One factor from ("b", 1, False): the size, whose ratio of 8 to 1 was measured at ("a", False).
+        self.assertTrue(np.allclose(cells[("b", 8, False)], (600.0, 20.0, 2.0)))
+
+    def test_limits_leave_some_and_noise_is_told_not_true(self):
+        table = Table("made up", self.factors, self.measured, limited=True)
+        kept = np.mean([table.feasible(cell) for cell in table.cells.values()])
+        self.assertTrue(0.1 <= kept < 0.7, kept)
+        told, true = table.evaluate({"mode": "b", "size": 0, "fast": True}, np.random.default_rng(0), 0.03, 0.05)
+        self.assertEqual(true["true_value"], table.cells[("b", 1, True)][0])
+        self.assertNotEqual(told["values"]["throughput"], true["true_value"])
+
+    def test_what_crashes_has_no_values(self):
+        table = Table("made up", self.factors, self.measured, limited=False, crashes=({"mode": "b"},))
+        told, true = table.evaluate({"mode": "b", "size": 2, "fast": True}, np.random.default_rng(0), 0.03, 0.05)
+        self.assertEqual((told["status"], told["values"], true["crash"]), ("failed", None, True))
+
+
+class MustReach(unittest.TestCase):
+    def test_rows_that_are_missing_are_said_to_be_not_measured(self):
+        found = checks.judge_all({}, figures.Figures({}))
+        self.assertTrue(found and all(check.passed is None for check in found))
+
+    def test_half_of_the_regret_is_ahead_and_more_of_it_on_one_problem_is_behind_there(self):
+        def row(**values):
+            return [run(problem, seed, [measured(value)] * 4) for problem, value in values.items() for seed in range(4)]
+
+        rows = {"optuna_tpe_known": row(p=60.0, q=60.0), "optuna_gp_known": row(p=50.0, q=90.0), "setpoint": row(p=95.0, q=85.0)}
+        below, half, nowhere = checks.against_peers(rows, figures.Figures({"p": 100.0, "q": 100.0}), 30)
+        self.assertEqual((below.passed, half.passed, nowhere.passed), (True, True, False))
+
+    def test_behind_by_more_than_is_allowed_fails(self):
+        def row(first):
+            log = [measured(10.0)] * (first - 1) + [measured(100.0)] + [measured(10.0)] * (20 - first)
+            return [run("p", seed, log, trials=20) for seed in range(4)]
+
+        of = figures.Figures({"p": 100.0})
+        for first, passed in ((9, True), (10, False)):
+            rows = {"setpoint": row(4), "setpoint_wrong_load": row(first)}
+            found = next(check for check in checks.with_wrong_context(rows, of) if check.what.startswith("setpoint_wrong_load"))
+            self.assertEqual(found.passed, passed, found.measured)
+
+    def test_slow_suggestions_fail(self):
+        for slowest, passed in ((90.0, True), (150.0, False)):
+            suggestions = [{"history": history, "first_ms": 1.0, "median_ms": 1.0, "max_ms": slowest} for history in (50, 500, 10_000)]
+            speed = {"repeated": True, "fingerprint": "x", "suggestions": suggestions}
+            self.assertEqual(checks.in_time(speed)[0].passed, passed)
+
+
+if __name__ == "__main__":
+    unittest.main()
