@@ -55,13 +55,13 @@ struct Likelihood<'a> {
 }
 
 /// The most likely hyper-parameters; those that are expected without any data where the search fails.
-pub(super) fn fit(features: &Features, data: &Data, (level, spread): (f64, f64), expected: &Expected) -> Hyper {
+pub(super) fn fit(features: &Features, data: &Data, (level, spread): (f64, f64), expected: &Expected, moved: &[f64]) -> Hyper {
     let axes = features.axes.len();
-    let start = prior_means(&features.axes, expected);
+    let start = prior_means(&features.axes, expected, moved);
     if data.points.len() < 2 {
         return hyper(&start, axes);
     }
-    let likelihood = Likelihood::new(features, data, (level, spread), expected);
+    let likelihood = Likelihood::new(features, data, (level, spread), expected, start.clone());
     let found = search(&likelihood, start.clone()).unwrap_or(start);
     hyper(&found, axes)
 }
@@ -76,12 +76,24 @@ fn search(likelihood: &Likelihood<'_>, start: Vec<f64>) -> Option<Vec<f64>> {
 }
 
 /// Logarithms that are expected without any data.
-fn prior_means(axes: &[Axis], expected: &Expected) -> Vec<f64> {
+fn prior_means(axes: &[Axis], expected: &Expected, moved: &[f64]) -> Vec<f64> {
     let mut means = vec![libm::log(expected.length); axes.len()];
     let smooth = |axis: &Axis| libm::log(if *axis == Axis::Trend { expected.trend } else { expected.smooth });
     means.extend(axes.iter().map(smooth));
     means.extend([libm::log(expected.rough), libm::log(expected.noise)]);
+    for (index, (mean, moved)) in means.iter_mut().zip(moved).enumerate() {
+        *mean += moved * deviation(index, axes.len(), expected);
+    }
     means
+}
+
+/// Standard deviation of the prior of one logarithm.
+fn deviation(index: usize, axes: usize, expected: &Expected) -> f64 {
+    match index.checked_sub(axes) {
+        None => expected.length_deviation,
+        Some(index) if index == axes + 1 => expected.noise_deviation,
+        Some(_) => expected.size_deviation,
+    }
 }
 
 fn hyper(logs: &[f64], axes: usize) -> Hyper {
@@ -91,7 +103,7 @@ fn hyper(logs: &[f64], axes: usize) -> Hyper {
 }
 
 impl<'a> Likelihood<'a> {
-    fn new(features: &Features, data: &Data, (level, spread): (f64, f64), expected: &'a Expected) -> Self {
+    fn new(features: &Features, data: &Data, (level, spread): (f64, f64), expected: &'a Expected, means: Vec<f64>) -> Self {
         let all = data.points.len();
         // Evenly over the data, the last one included.
         let size = all.min(MOST_FITTED);
@@ -121,7 +133,7 @@ impl<'a> Likelihood<'a> {
         Self {
             axes,
             size,
-            means: prior_means(&features.axes, expected),
+            means,
             targets: chosen.iter().map(|at| (data.targets[*at] - level) / spread).collect(),
             variances: chosen.iter().map(|at| data.variances[*at] / (spread * spread)).collect(),
             differences,
@@ -134,11 +146,7 @@ impl<'a> Likelihood<'a> {
     /// Cost and gradient; a large cost with a gradient that leads back where there is none.
     fn evaluate(&self, logs: &[f64]) -> (f64, Vec<f64>) {
         let expected = self.expected;
-        let deviation = |index: usize| match index.checked_sub(self.axes) {
-            None => expected.length_deviation,
-            Some(index) if index == self.axes + 1 => expected.noise_deviation,
-            Some(_) => expected.size_deviation,
-        };
+        let deviation = |index: usize| deviation(index, self.axes, expected);
         let mut cost = 0.0;
         let mut gradient = vec![0.0; logs.len()];
         for (index, (log, mean)) in logs.iter().zip(&self.means).enumerate() {

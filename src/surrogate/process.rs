@@ -62,10 +62,10 @@ pub struct Belief {
 impl Process {
     /// Fits the hyper-parameters and conditions on the data; `None` where the data cannot be worked with.
     #[must_use]
-    pub fn fit(axes: &[Axis], data: &Data, expected: &Expected) -> Option<Self> {
+    pub fn fit(axes: &[Axis], data: &Data, expected: &Expected, moved: &[f64]) -> Option<Self> {
         let (level, spread) = scale(&data.targets, expected);
         let features = Features::new(axes);
-        let hyper = fit::fit(&features, data, (level, spread), expected);
+        let hyper = fit::fit(&features, data, (level, spread), expected, moved);
         Self::condition(features, hyper, (level, spread), data)
     }
 

@@ -22,24 +22,36 @@ pub(super) struct Acquisition<'a> {
     models: &'a Models<'a>,
     /// The best expected value among the measured points that are probably within the limits.
     incumbent: Option<f64>,
+    /// By how much uncertainties are taken for larger than they are said to be.
+    wider: f64,
 }
 
 impl<'a> Acquisition<'a> {
     pub(super) fn new(models: &'a Models<'a>, table: &Table) -> Self {
-        let best = |least: f64| {
-            let outlooks = table.measured.iter().map(|(_, point)| models.at(point));
-            let feasible = outlooks.filter(|outlook| outlook.log_feasible >= libm::log(least));
-            feasible.filter_map(|outlook| Some(outlook.objectives.first()?.mean)).max_by(f64::total_cmp)
-        };
-        Self { models, incumbent: best(knob("inc", 0.5)) }
+        let least = libm::log(knob("inc", 0.5));
+        let mut best: Option<(f64, usize)> = None;
+        let mut latest = 0;
+        for (place, point) in &table.measured {
+            latest = latest.max(*place);
+            let outlook = models.at(point);
+            let Some(value) = outlook.objectives.first().map(|belief| belief.mean) else { continue };
+            if outlook.log_feasible >= least && best.is_none_or(|(most, _)| value > most) {
+                best = Some((value, *place));
+            }
+        }
+        let stall = best.map_or(0.0, |(_, place)| (latest - place) as f64);
+        let turn = knob("turn", 0.0);
+        let count = table.crashes.data.targets.len() as f64;
+        let wider = if turn > 0.0 && best.is_some() && count % turn == turn - 1.0 { knob("wide", 3.0) } else { 1.0 + (knob("widen", 0.1) * (stall - 4.0).max(0.0)).min(knob("widest", 1.5)) };
+        Self { models, incumbent: best.map(|(value, _)| value + knob("xi", 0.01)), wider }
     }
 
     pub(super) fn score(&self, point: &[f64]) -> f64 {
-        let outlook = self.models.at(point);
+        let outlook = self.models.wider(point, self.wider);
         let mut score = outlook.log_feasible + knob("crw", 1.0) * libm::log(outlook.serves.max(1e-300));
         if let Some(first) = outlook.objectives.first() {
             match self.incumbent {
-                Some(incumbent) => score += knob("eiw", 1.0) * improvement(first.mean - incumbent, first.deviation),
+                Some(incumbent) => score += knob("eiw", 1.0) * improvement(first.mean - incumbent, self.wider * first.deviation),
                 None => score += knob("until", UNTIL_FEASIBLE) * improvement(first.mean, first.deviation),
             }
         }
@@ -50,6 +62,10 @@ impl<'a> Acquisition<'a> {
             score -= PENALTY;
         }
         score
+    }
+
+    pub(super) fn alike(&self, point: &[f64]) -> f64 {
+        self.models.at(point).alike
     }
 
     pub(super) fn why(&self, point: &[f64]) -> Outlook {

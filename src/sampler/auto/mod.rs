@@ -49,8 +49,14 @@ impl Sampler for Auto {
             use crate::sampler::sobol::Sobol;
             return Sobol.ask(ask);
         }
-        let models = Models::fit(&encoding.axes, &table, &opinions);
-        let acquisition = Acquisition::new(&models, &table);
+        let members = knob::knob("members", 1.0) as usize;
+        let mut normal = || { use rand::RngExt; let u: f64 = rng.random::<f64>().max(1e-12); let v: f64 = rng.random(); libm::sqrt(-2.0 * libm::log(u)) * libm::cos(2.0 * std::f64::consts::PI * v) };
+        let all: Vec<_> = (0..members).map(|member| {
+            let moved: Vec<f64> = (0..2 * encoding.axes.len() + 2).map(|_| if member == 0 && knob::knob("keep", 1.0) > 0.0 { 0.0 } else { knob::knob("jit", 1.0) * normal() }).collect();
+            Models::fit(&encoding.axes, &table, &opinions, &moved)
+        }).collect();
+        let models = &all[0];
+        let acquisitions: Vec<_> = all.iter().map(|models| Acquisition::new(models, &table)).collect();
         let mut ranked: Vec<_> = table
             .measured
             .iter()
@@ -63,7 +69,11 @@ impl Sampler for Auto {
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
         let mut around: Vec<_> = ranked.into_iter().take(AROUND).map(|(_, point)| point).collect();
         around.extend(best_said(ask, &encoding));
-        let found = search.best(&mut rng, &around, &|point| acquisition.score(point));
+        let found = search.best(&mut rng, &around, &|point| {
+            let scores: Vec<_> = acquisitions.iter().map(|acquisition| acquisition.score(point)).collect();
+            let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            most + libm::log(scores.iter().map(|score| libm::exp(score - most)).sum::<f64>())
+        });
         let (_, config) = found?;
         Some(Suggestion { config, why: "it promises most".to_owned() })
     }

@@ -50,6 +50,7 @@ impl<'a> Model<'a> {
         trends: Vec<&'a Trend>,
         pending: &[Vec<f64>],
         expected: &Expected,
+        moved: &[f64],
     ) -> Option<Self> {
         let mut all_axes = axes.to_vec();
         all_axes.extend(trends.iter().map(|_| Axis::Trend));
@@ -59,7 +60,7 @@ impl<'a> Model<'a> {
             data.points.push(point);
             data.targets.push(target - said);
         }
-        let mut process = Process::fit(&all_axes, &data, expected)?;
+        let mut process = Process::fit(&all_axes, &data, expected, moved)?;
         if !pending.is_empty() {
             // What is under way is taken for measured as expected: it is not proposed again.
             for point in pending {
@@ -95,11 +96,11 @@ fn extended(trends: &[&Trend], point: &[f64]) -> (Vec<f64>, f64) {
 }
 
 impl<'a> Models<'a> {
-    pub(super) fn fit(axes: &[Axis], table: &Table, opinions: &[&'a Opinion]) -> Self {
+    pub(super) fn fit(axes: &[Axis], table: &Table, opinions: &[&'a Opinion], moved: &[f64]) -> Self {
         let trends =
             |of: &dyn Fn(&'a Opinion) -> Option<&'a Trend>| opinions.iter().filter_map(|opinion| of(opinion)).collect();
         let model =
-            |column: &Column, trends, expected: &Expected| Model::fit(axes, column, trends, &table.pending, expected);
+            |column: &Column, trends, expected: &Expected| Model::fit(axes, column, trends, &table.pending, expected, moved);
         let objectives = table.objectives.iter().enumerate().filter_map(|(index, column)| {
             let trends: Vec<_> = trends(&|opinion| opinion.objectives.get(index)?.as_ref());
             let is_known = !column.data.targets.is_empty() || !trends.is_empty();
@@ -122,6 +123,10 @@ impl<'a> Models<'a> {
     }
 
     pub(super) fn at(&self, point: &[f64]) -> Outlook {
+        self.wider(point, 1.0)
+    }
+
+    pub(super) fn wider(&self, point: &[f64], wider: f64) -> Outlook {
         let mut alike: f64 = 0.0;
         let objectives = self.objectives.iter().map(|model| {
             let (belief, nearest) = model.near(point);
@@ -131,7 +136,7 @@ impl<'a> Models<'a> {
         let objectives = objectives.collect();
         let kept = |model: &Model<'_>| {
             let (belief, _) = model.near(point);
-            normal::log_cdf(-belief.mean / belief.deviation)
+            normal::log_cdf(-belief.mean / (wider * belief.deviation))
         };
         let serves = self.crash.as_ref().map_or(1.0, |model| {
             let (belief, _) = model.near(point);

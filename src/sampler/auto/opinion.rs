@@ -41,7 +41,7 @@ impl Trend {
         };
         let level = data.targets.iter().sum::<f64>() / used as f64;
         let variance = data.targets.iter().map(|target| (target - level) * (target - level)).sum::<f64>() / used as f64;
-        let process = Process::fit(axes, &data, &of_values())?;
+        let process = Process::fit(axes, &data, &of_values(), &[])?;
         Some(Self { process, level, spread: variance.sqrt() }).filter(|trend| trend.spread > 0.0)
     }
 
