@@ -10,7 +10,7 @@ use clap::Args;
 use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, NOT_VALID, NOTHING_FEASIBLE, USAGE};
 use super::output::print;
 use super::progress::Progress;
-use super::query::{describe_gain, nothing_feasible};
+use super::query::{describe_gain, describe_remaining, nothing_feasible};
 use super::{Global, LogFormat, parse_duration, signal};
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
@@ -162,6 +162,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         lines.push(format!("engine's defaults: {}{limits}", value(baseline)));
     }
     lines.push(describe_gain(study, &best, baseline.as_ref()));
+    lines.extend(describe_remaining(store.verdict(study).await?.as_ref()));
     lines.extend(describe_differences(&store.differences(study.id).await?));
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };
     let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());

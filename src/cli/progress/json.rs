@@ -24,9 +24,10 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
         Event::WrongRule(WrongRule { rule, config, message }) => {
             json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
         }
-        Event::Launch { number, proposed_by, config } => {
-            json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config})
+        Event::Launch { number, proposed_by, why, config } => {
+            json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config, "why": why})
         }
+        Event::Noticed { text } => json!({"event": "note", "text": text}),
         Event::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
         Event::Differs { number, differences } => {
             json!({"event": "differs", "trial": number, "differences": differences})
