@@ -95,8 +95,14 @@ mod tests {
     fn an_excess_is_a_logarithm_where_there_is_one() {
         assert!((excess_of(20.0, Limit::AtMost(10.0)) - 2.0_f64.ln()).abs() < 1e-12);
         assert!((excess_of(20.0, Limit::AtLeast(10.0)) + 2.0_f64.ln()).abs() < 1e-12);
-        assert_eq!([excess_of(5.0, Limit::AtMost(0.0)), excess_of(0.0, Limit::AtMost(0.0))], [1.0, 0.0]);
-        assert_eq!([excess_of(0.0, Limit::AtMost(8.0)), excess_of(0.0, Limit::AtLeast(8.0))], [-1.0, 1.0]);
+        for (bought, limit, excess) in [
+            (5.0, Limit::AtMost(0.0), 1.0),
+            (0.0, Limit::AtMost(0.0), 0.0),
+            (0.0, Limit::AtMost(8.0), -1.0),
+            (0.0, Limit::AtLeast(8.0), 1.0),
+        ] {
+            assert!((excess_of(bought, limit) - excess).abs() < 1e-12, "{bought} {limit:?}");
+        }
     }
 
     proptest! {

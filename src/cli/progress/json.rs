@@ -19,7 +19,7 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
         }
         Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
         Event::StopCommand { error } => json!({"event": "note", "text": format!("engine.stop_command: {error}")}),
-        Event::Preflight { text } => json!({"event": "note", "text": text}),
+        Event::Preflight { text } | Event::Noticed { text } => json!({"event": "note", "text": text}),
         Event::Held { text } => json!({"event": "held", "text": text}),
         Event::WrongRule(WrongRule { rule, config, message }) => {
             json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
@@ -27,7 +27,6 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
         Event::Launch { number, proposed_by, why, config } => {
             json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config, "why": why})
         }
-        Event::Noticed { text } => json!({"event": "note", "text": text}),
         Event::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
         Event::Differs { number, differences } => {
             json!({"event": "differs", "trial": number, "differences": differences})
