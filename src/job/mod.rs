@@ -50,6 +50,8 @@ pub struct Job {
     pub name: String,
     pub seed: u64,
     pub sampler: &'static dyn Sampler,
+    /// Whose beliefs the sampler begins with: [`TWIN`] or names of earlier studies, the most trusted first.
+    pub priors: Vec<String>,
     pub engine: EngineJob,
     pub model: ModelJob,
     pub space: SpaceJob,
@@ -128,7 +130,7 @@ impl Job {
     }
 
     fn resolve(root: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
-        let (name, seed, sampler) = root.section("study", read_study)?;
+        let (name, seed, sampler, priors) = root.section("study", read_study)?;
         let paths = paths::Paths::of(file);
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
         let model = root.section("model", |section| ModelJob::read(section, &paths))?;
@@ -140,7 +142,21 @@ impl Job {
         let budget = root.section("budget", read_budget)?;
         let slots = root.optional_section("slots", SlotsJob::read)?;
         let file = file.to_owned();
-        Ok(Self { file, name, seed, sampler, engine, model, space, workload, load, objective, budget, slots })
+        Ok(Self {
+            file,
+            name,
+            seed,
+            sampler,
+            priors,
+            engine,
+            model,
+            space,
+            workload,
+            load,
+            objective,
+            budget,
+            slots,
+        })
     }
 
     /// Another seed, of sampler, workload and arrivals.
@@ -233,7 +249,13 @@ fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
     env.into_iter().map(redact).collect()
 }
 
-fn read_study(section: &Section<'_>) -> Result<(String, u64, &'static dyn Sampler), DocumentError> {
+/// What the simulation of the engine says of a space, as the name of a prior.
+pub const TWIN: &str = "twin";
+
+/// Name, seed, sampler and priors.
+type Named = (String, u64, &'static dyn Sampler, Vec<String>);
+
+fn read_study(section: &Section<'_>) -> Result<Named, DocumentError> {
     let name: String = section.required("name")?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || !name.chars().all(allowed) || name.starts_with('.') {
@@ -245,7 +267,12 @@ fn read_study(section: &Section<'_>) -> Result<(String, u64, &'static dyn Sample
         None => SAMPLERS[0],
         Some(name) => sampler::find(&name).ok_or_else(|| section.error("sampler", unknown_sampler(&name), None))?,
     };
-    Ok((name, section.optional("seed")?.unwrap_or(0), sampler))
+    let priors = section.optional("prior")?.unwrap_or_else(|| vec![TWIN.to_owned()]);
+    if priors.contains(&name) {
+        let hint = "name earlier studies, or \"twin\"; its own trials it knows anyway".to_owned();
+        return Err(section.error("prior", format!("{name:?} is this study itself"), Some(hint)));
+    }
+    Ok((name, section.optional("seed")?.unwrap_or(0), sampler, priors))
 }
 
 /// The error for a sampler that does not exist.

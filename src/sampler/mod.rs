@@ -22,6 +22,11 @@ pub trait Sampler: Sync {
     /// An allowed configuration that the history does not hold, or `None` when there is none left.
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion>;
 
+    /// Whether it looks at [`Ask::priors`], which take some seconds to compute.
+    fn believes(&self) -> bool {
+        false
+    }
+
     /// What the measurements say so far; `None` of a sampler that has no model of them.
     fn judge(&self, _ask: &Ask<'_>) -> Option<Judgement> {
         None

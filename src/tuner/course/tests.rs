@@ -30,7 +30,7 @@ impl Bench {
         let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b");
         let devices: Vec<_> = (0..devices).map(|device| device.to_string()).collect();
         let text = format!(
-            "study = {{ name = \"pretended\", seed = 3 }}\nengine = {{ kind = \"sim\" }}\nbudget = {{ {budget} }}\n\
+            "study = {{ name = \"pretended\", seed = 3, sampler = \"sobol\" }}\nengine = {{ kind = \"sim\" }}\nbudget = {{ {budget} }}\n\
              model = {{ path = {:?} }}\nslots = {{ devices = {devices:?} }}\n\
              workload = {{ kind = \"random\", input_len = 32, output_len = 8 }}\n\
              load = {{ concurrency = 8, requests = 16 }}\n\
