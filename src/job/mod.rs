@@ -1,6 +1,7 @@
 //! The study file, resolved and validated: what `setpoint tune STUDY.toml` is to do.
 
 mod definition;
+mod described;
 mod device;
 mod engine;
 mod installed;
@@ -28,6 +29,7 @@ use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
 
 pub use definition::differences;
+pub use described::Description;
 pub use engine::EngineJob;
 pub use load::{LoadJob, follow, repeated};
 pub use model::ModelJob;
