@@ -33,6 +33,7 @@ pub mod metrics;
 pub mod store;
 pub mod job;
 pub mod predict;
+pub mod prior;
 pub mod tuner;
 
 // Tell.

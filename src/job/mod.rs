@@ -2,6 +2,7 @@
 
 mod defaults;
 mod definition;
+mod described;
 mod device;
 mod engine;
 mod installed;
@@ -31,6 +32,7 @@ use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
 
 pub use definition::differences;
+pub use described::Description;
 pub use engine::EngineJob;
 pub use known::{known, measured};
 pub use load::{LoadJob, follow, repeated};
@@ -142,21 +144,7 @@ impl Job {
         let budget = root.section("budget", read_budget)?;
         let slots = root.optional_section("slots", SlotsJob::read)?;
         let file = file.to_owned();
-        Ok(Self {
-            file,
-            name,
-            seed,
-            sampler,
-            priors,
-            engine,
-            model,
-            space,
-            workload,
-            load,
-            objective,
-            budget,
-            slots,
-        })
+        Ok(Self { file, name, seed, sampler, priors, engine, model, space, workload, load, objective, budget, slots })
     }
 
     /// Another seed, of sampler, workload and arrivals.

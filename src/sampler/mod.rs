@@ -11,6 +11,7 @@ mod sobol;
 
 pub use ask::{Aim, Ask, Known, Measured, Past, Prior, Reading, Suggestion, Target};
 pub use judgement::{Judgement, Pick};
+pub use sobol::point as sobol_point;
 
 pub trait Sampler: Sync {
     /// The name in study files and on the command line.

@@ -1,5 +1,6 @@
 //! The loop: ask, check, launch, measure, store, until the budget is spent.
 
+mod believe;
 mod broken;
 mod confirm;
 mod course;

@@ -6,8 +6,11 @@ use std::time::Instant;
 
 use super::tests::{Bench, Chances, finish, pretended, settle};
 use super::*;
+use crate::config::Config;
+use crate::facts::Host;
 use crate::sampler::{Ask, Judgement, Known, Measured, Pick, Sampler, Suggestion};
 use crate::store::Verdict;
+use crate::trial::Measurement;
 use crate::tuner::slots::CROWD;
 
 /// Proposes what the measured values seem to say, and believes that each trial is worth less than the one before.
@@ -211,4 +214,65 @@ async fn launches_are_looked_after_while_the_sampler_thinks() {
     assert_eq!(settle(&mut course, (proposal, place), result).await, None);
     let (next, ()) = tokio::join!(course.next(), async { ELSEWHERE.store(true, Ordering::SeqCst) });
     assert!(matches!(next.unwrap(), Next::Launch(..)));
+}
+
+/// Says whose beliefs it was given.
+struct Believer;
+
+impl Sampler for Believer {
+    fn name(&self) -> &'static str {
+        "believer"
+    }
+
+    fn summary(&self) -> &'static str {
+        "for tests"
+    }
+
+    fn believes(&self) -> bool {
+        true
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+        let told = ask.priors.iter().map(|prior| format!("{} {}", prior.name, !prior.points.is_empty()));
+        let why = told.collect::<Vec<_>>().join(", ");
+        Learner.ask(ask).map(|suggestion| Suggestion { why, ..suggestion })
+    }
+}
+
+#[tokio::test]
+async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_so_again_in_a_later_run() {
+    let mut bench = Bench::new("trials = 6", 1, 16).await;
+    bench.job.sampler = &Believer;
+    bench.job.priors = ["twin", "earlier", "absent", "elsewhere"].map(str::to_owned).to_vec();
+    for (name, flag) in [("earlier", "max-num-seqs"), ("elsewhere", "block-size")] {
+        let study = bench.store.create_study(name, &serde_json::json!({}), &Host::detect()).await.unwrap();
+        for number in 0..2 {
+            let measurement = Measurement { duration_s: 1.0, total_output_tokens: 100, ..Measurement::default() };
+            let config = Config::new().with("max-model-len", 2048_i64).with(flag, i64::from(8 * (number + 1)));
+            let trial = Trial { config, ..Trial::example(number, "sobol", Outcome::Measured(measurement)) };
+            bench.store.append(study.id, &trial, bench.job.objective.score(&trial.outcome)).await.unwrap();
+        }
+    }
+    let mut tuner = bench.tuner().await;
+    let (sender, told) = std::sync::mpsc::channel();
+    tuner.observer = std::sync::Arc::new(move |event| {
+        if let Event::Noticed { text } = event {
+            // Nobody listens after the test.
+            let _ = sender.send(text);
+        }
+    });
+    let doubted = OnceLock::new();
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let told: Vec<_> = told.try_iter().filter(|text| text.starts_with("no prior")).collect();
+    assert_eq!(told[0], "no prior absent: the database has no study of this name");
+    assert_eq!(told[1], "no prior elsewhere: none of its measured trials is a point of this space");
+    let Next::Launch(proposal, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
+    let result = ControlFlow::Continue(pretended(&proposal, &place, Chances::default()));
+    assert_eq!(settle(&mut course, (proposal, place), result).await, None);
+    let Next::Launch(proposal, _) = course.next().await.unwrap() else { panic!("nothing runs") };
+    assert_eq!(proposal.why.as_deref(), Some("twin true, earlier true"));
+    let doubted = OnceLock::new();
+    let again = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    assert_eq!(again.priors, course.priors);
+    assert!(again.priors[0].points.len() > 8, "{}", again.priors[0].points.len());
 }

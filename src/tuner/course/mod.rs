@@ -115,17 +115,21 @@ impl<'r> Course<'r> {
         (tuner.observer)(Event::Begin { study: job.name.clone(), stored, launched, best });
         let installed = &tuner.installed;
         let search = job.search(installed.version, installed.device, installed.host);
+        let scope = scope(tuner, search);
+        // Nothing runs yet that this would keep the loop from. What starts teach of the memory is left out, so that a run that
+        // takes the study up again begins with the same.
+        let priors = tuner.beliefs(&scope.search).await?;
         let known = learned(job, installed, tuner.store).await?;
         Ok(Self {
             tuner,
             study,
             distrusted,
-            scope: scope(tuner, search),
+            scope,
             known,
             begin,
             history,
             gains,
-            priors: Vec::new(),
+            priors,
             noticed: BTreeSet::new(),
             waiting,
             at_a_time: (tuner.slots.parallel() == 1).then_some(1),
