@@ -222,6 +222,29 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trial::{Measurement, Trial};
+
+    #[test]
+    fn what_a_model_expects_stands_beside_the_mean_where_there_is_one() {
+        let (name, json) = ("s".to_owned(), serde_json::Value::default());
+        let study = Study {
+            id: 1,
+            name,
+            definition: json.clone(),
+            host: json,
+            setpoint_version: String::new(),
+            created_at: String::new(),
+        };
+        let trial = Trial::example(3, "auto", Outcome::Measured(Measurement::default()));
+        let first = Scored { trial, score: Score::Feasible { value: 9.0 } };
+        let single = Ranked { first, value: 9.0, measurements: 1, range: (9.0, 9.0), expected: None };
+        let expected = Expected { trial: 3, value: 8.25, deviation: 0.0125, feasible: 0.9 };
+        let judged = Ranked { expected: Some(expected), ..single.clone() };
+        let without = best_table(&study, std::slice::from_ref(&single));
+        assert!(without.contains("measured") && !without.contains("expected"), "{without}");
+        let with = best_table(&study, &[judged, single]);
+        assert!(with.contains("expected") && with.contains("8.250 +-2.5 %"), "{with}");
+    }
 
     #[test]
     fn numbers_keep_about_four_digits() {

@@ -36,6 +36,7 @@ use crate::server::LeftBehind;
 use crate::store::{Store, StoreError, Study, now};
 use crate::trial::{Launch, Outcome, Rejection, Trial};
 
+pub use believe::beliefs;
 pub use confirm::CONFIRMATION;
 use course::{Course, Next, Proposal};
 pub use doubt::{WrongRule, wrong_rules};
