@@ -15,6 +15,7 @@ use crate::job::{Description, Job, LoadJob};
 use crate::load::Arrival;
 use crate::objective::{Constraint, Goal, Limit, Objective};
 use crate::predict::{Knowledge, On, Question, Span, preset_of};
+use crate::rule::Facts;
 use crate::sampler::Aim;
 use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
 use crate::workload::{Length, Session, Spec, Workload, WorkloadError};
@@ -34,14 +35,15 @@ pub enum ContextError {
     Nothing,
 }
 
-/// Tokens of the replies of all users at a time: one run computes some three times as many.
+/// Tokens of the replies of all users at a time: one run computes two or three times as many.
 const MOST_TOKENS: u64 = 2_000_000;
 /// How far lengths vary around their mean, as a share of it.
 const VARIATION: f64 = 0.5;
-/// Sessions of a closed load for each user: one to begin with, one until all users are spread, one to be measured.
-const GENERATIONS: u64 = 3;
+/// Sessions of a closed load for each two users: one of each to begin with, one until all users are spread, half of one or
+/// more to be measured.
+const GENERATIONS: u64 = 5;
 /// Sessions of a run at least, so that its tails mean something.
-const LEAST_SESSIONS: u64 = 100;
+const LEAST_SESSIONS: u64 = 150;
 /// Requests of an open load, of which nothing says how long it lasts.
 const OPEN_REQUESTS: u64 = 500;
 const MOST_LENGTH: f64 = 1e6;
@@ -103,7 +105,13 @@ impl Scene {
         }
         let shape = shape(&context.model, max_model_len)?;
         let objective = Objective {
-            metric: wanted.objectives.iter().flatten().next().cloned().unwrap_or_else(|| "output_throughput".to_owned()),
+            metric: wanted
+                .objectives
+                .iter()
+                .flatten()
+                .next()
+                .cloned()
+                .unwrap_or_else(|| "output_throughput".to_owned()),
             goal: aim.objectives.first().map_or(Goal::Maximize, |target| target.goal),
             constraints: wanted.constraints.iter().flatten().cloned().collect(),
         };
@@ -120,6 +128,10 @@ impl Scene {
         let base = Config::new().with("max-model-len", i64::try_from(max_model_len).unwrap_or(i64::MAX));
         let fill = users.and(count).map(i64::from);
         Ok(Self { job, device, version, span, wanted, base, fill })
+    }
+
+    pub(super) fn facts(&self) -> Facts<'_> {
+        self.job.facts(self.version, self.device.facts, HostLimits::default())
     }
 
     pub(super) fn question<'a>(&'a self, calibration: &'a Calibration) -> Question<'a> {
@@ -166,7 +178,8 @@ fn device(context: &Context) -> Result<On, ContextError> {
     #[expect(clippy::cast_precision_loss, reason = "a count, to be compared")]
     within("device.count", count as f64, 1.0, 1024.0)?;
     let count = u32::try_from(count.min(MOST_DEVICES)).ok();
-    let memory = context.device.memory_bytes.map(|bytes| within("device.memory_bytes", bytes, 1e9, 1e13)).transpose()?;
+    let memory =
+        context.device.memory_bytes.map(|bytes| within("device.memory_bytes", bytes, 1e9, 1e13)).transpose()?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of bytes up to 1e13")]
     let memory = memory.map(|bytes| bytes as u64);
     let facts = match on.facts {
@@ -179,7 +192,8 @@ fn device(context: &Context) -> Result<On, ContextError> {
 /// What is asked and how, and the users of a closed load.
 fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError> {
     let load = &context.load;
-    let (input, output) = (length("load.input_tokens", load.input_tokens)?, length("load.output_tokens", load.output_tokens)?);
+    let (input, output) =
+        (length("load.input_tokens", load.input_tokens)?, length("load.output_tokens", load.output_tokens)?);
     let share = within("load.shared_prefix_fraction", load.shared_prefix_fraction.unwrap_or(0.0), 0.0, 1.0)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a length")]
     let shared = ((f64::from(input) * share).round() as u32).min(input - 1);
@@ -188,15 +202,20 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
     let room = context.model.max_model_len.map_or(VARIATION, |most| most as f64 / mean - 1.0 - 2.0 / mean);
     let variation = room.clamp(0.0, VARIATION);
     let around = |length: u32| Length::Exact(length).around(variation).unwrap_or(Length::Exact(length));
-    let spec = Spec::Prefix {
-        groups: load.shared_prefixes.map_or(1, |groups| u32::try_from(groups.max(1)).unwrap_or(u32::MAX)),
-        prefix_len: shared,
-        share: 1.0,
-        suffix_len: around(input - shared),
-        output_len: around(output),
+    let (input_len, output_len) = (around(input - shared), around(output));
+    let spec = match load.shared_prefixes.unwrap_or(1) {
+        groups if shared > 0 && groups > 0 => Spec::Prefix {
+            groups: u32::try_from(groups).unwrap_or(u32::MAX),
+            prefix_len: shared,
+            share: 1.0,
+            suffix_len: input_len,
+            output_len,
+        },
+        _ => Spec::Random { input_len: around(input), output_len, prefix_len: 0 },
     };
     // Whatever is asked is answered to its end.
-    let patient = |load: LoadJob| LoadJob { warmup: 0, request_timeout: Duration::from_hours(1), max_error_rate: 1.0, ..load };
+    let patient =
+        |load: LoadJob| LoadJob { warmup: 0, request_timeout: Duration::from_hours(1), max_error_rate: 1.0, ..load };
     if let Some(rate) = load.rate_per_s {
         let per_s = within("load.rate_per_s", rate, 1e-6, 1e6)?;
         let requests = (MOST_TOKENS / u64::from(output)).clamp(LEAST_SESSIONS, OPEN_REQUESTS);
@@ -216,7 +235,7 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
     if tokens > MOST_TOKENS {
         return Err(ContextError::Large { tokens });
     }
-    let requests = (users * GENERATIONS).max(users + LEAST_SESSIONS);
+    let requests = (users * GENERATIONS / 2).max(users + LEAST_SESSIONS);
     let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     Ok((spec, patient(LoadJob::closed(number(users), number(requests))), Some(users)))
 }
@@ -229,12 +248,14 @@ fn spec_length(spec: &Spec) -> (u32, u32) {
     };
     match spec {
         Spec::Prefix { prefix_len, suffix_len, output_len, .. } => (prefix_len + most(suffix_len), most(output_len)),
+        Spec::Random { input_len, output_len, .. } => (most(input_len), most(output_len)),
         _ => (0, 0),
     }
 }
 
 fn shape(model: &ModelContext, max_model_len: u64) -> Result<ModelShape, ContextError> {
-    let need = |value: Option<u64>, field: &'static str| value.filter(|value| *value > 0).ok_or(ContextError::Missing(field));
+    let need =
+        |value: Option<u64>, field: &'static str| value.filter(|value| *value > 0).ok_or(ContextError::Missing(field));
     let layers = need(model.num_hidden_layers, "model.num_hidden_layers")?;
     let hidden = need(model.hidden_size, "model.hidden_size")?;
     let vocabulary = need(model.vocab_size, "model.vocab_size")?;
@@ -258,7 +279,11 @@ fn shape(model: &ModelContext, max_model_len: u64) -> Result<ModelShape, Context
         "torch_dtype": model.dtype.as_deref().unwrap_or("bfloat16"),
     }));
     if let Some(unread) = shape.unread.first() {
-        return Err(ContextError::Value { field: "model", value: unread.clone(), expected: "a model's shape".to_owned() });
+        return Err(ContextError::Value {
+            field: "model",
+            value: unread.clone(),
+            expected: "a model's shape".to_owned(),
+        });
     }
     if let Some(parameters) = model.parameters {
         let parameters = within("model.parameters", parameters, 1e5, 1e13)?;

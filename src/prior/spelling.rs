@@ -120,12 +120,8 @@ pub(super) fn metric(name: &str) -> Option<(String, f64)> {
     }
     let words: Vec<&str> = plain.split('_').collect();
     let any = |list: &[&str]| words.iter().any(|word| list.contains(word));
-    let latency = [
-        ("ttft", &["ttft"][..]),
-        ("tpot", &["tpot"]),
-        ("itl", &["itl"]),
-        ("e2el", &["e2el", "e2e", "latency"]),
-    ];
+    let latency =
+        [("ttft", &["ttft"][..]), ("tpot", &["tpot"]), ("itl", &["itl"]), ("e2el", &["e2el", "e2e", "latency"])];
     let (latency, _) = latency.into_iter().find(|(_, spelt)| any(spelt))?;
     let statistic = ["p50", "p90", "p95", "p99", "median"].into_iter().find(|name| any(&[name])).unwrap_or("mean");
     let per_unit = if words.last() == Some(&"ms") { 1.0 } else { 1e3 };

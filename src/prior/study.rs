@@ -77,8 +77,7 @@ mod tests {
     use crate::space::{Condition, Parameter, Scale};
 
     fn space() -> Space {
-        let parameter =
-            |name: &str, domain, when| Parameter { name: name.to_owned(), domain, when, help: None };
+        let parameter = |name: &str, domain, when| Parameter { name: name.to_owned(), domain, when, help: None };
         let when = vec![Condition { parameter: "a".to_owned(), values: vec![Value::Bool(true)] }];
         Space {
             parameters: vec![
