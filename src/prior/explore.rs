@@ -1,4 +1,8 @@
 //! Which configurations are put to the twin: evenly spread ones, then neighbours and crossings of the best.
+//!
+//! What is best depends on the limits, and by how much a prediction misses them is what a prior is most often wrong in: a
+//! latency that is predicted a third too low moves the best configuration to another place. So the best are those under
+//! several assumptions ([`Assumption`]), and whichever of them the first measurements bear out, its surroundings are known.
 
 use std::collections::HashSet;
 
@@ -14,11 +18,15 @@ use crate::space::{Domain, Space};
 const EVEN: usize = 160;
 const NEAR: usize = 160;
 /// What all of them may cost together, in units of some 100 ns; an even half of it is for the first ones.
-const WORK: u64 = 24_000_000;
+const WORK: u64 = 20_000_000;
 /// Looked at before the best are determined anew.
 const BATCH: usize = 16;
-/// Of each objective: those whose neighbourhood is looked at.
-const LEADERS: usize = 8;
+/// Of each assumption: those whose neighbourhood is looked at.
+const LEADERS: usize = 3;
+/// How much higher the excess of a limit may turn out than predicted, as logarithms.
+const SHIFTS: [f64; 4] = [0.25, 0.5, 1.0, -0.5];
+/// Limits that are shifted by themselves; the others only together.
+const SHIFTED: usize = 4;
 /// Points that are drawn in vain before the space counts as used up.
 const VAIN: usize = 4096;
 
@@ -42,7 +50,7 @@ pub(super) fn explore(
     aim: &Aim,
     allowed: &dyn Fn(&Config) -> bool,
     seed: u64,
-    first: Vec<Config>,
+    (first, ignored): (Vec<Config>, &[String]),
     look: &mut dyn FnMut(&[Config]) -> Vec<Seen>,
 ) -> Vec<(Config, Known)> {
     let mut found = Exploration { space, allowed, look, points: Vec::new(), met: HashSet::new(), work: 0 };
@@ -59,7 +67,7 @@ pub(super) fn explore(
     let (most, mut rng) = (found.points.len() + NEAR, ChaCha8Rng::seed_from_u64(seed));
     while found.points.len() < most && found.work < WORK {
         let leaders = leaders(aim, &found.points);
-        let batch = found.unmet(|| neighbour(space, &leaders, &mut rng));
+        let batch = found.unmet(|| neighbour(space, ignored, &leaders, &mut rng));
         if batch.is_empty() {
             break;
         }
@@ -105,42 +113,77 @@ impl Exploration<'_> {
     }
 }
 
-/// The places of the best by each objective and by all of them together, the best first.
-fn leaders(aim: &Aim, points: &[Point]) -> Vec<Vec<f64>> {
-    let count = aim.objectives.len();
-    let views = (0..count).map(|one| one..one + 1).chain((count > 1).then_some(0..count));
-    let mut leaders: Vec<Vec<f64>> = Vec::new();
-    for view in views {
-        let mut ranked: Vec<(&[f64], (f64, f64))> = points
-            .iter()
-            .filter_map(|point| match (&point.place, &point.known) {
-                (Some(place), Known::Measured(measured)) => Some((place.as_slice(), rank(aim, view.clone(), measured))),
-                _ => None,
-            })
-            .collect();
-        ranked.sort_by(|(_, a), (_, b)| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
-        leaders.extend(ranked.iter().take(LEADERS).map(|(place, _)| place.to_vec()));
+/// What is assumed when the best are looked for.
+struct Assumption {
+    /// Objectives that count.
+    objectives: std::ops::Range<usize>,
+    /// What is added to the excess of each limit.
+    shifts: Vec<f64>,
+}
+
+fn assumptions(aim: &Aim) -> Vec<Assumption> {
+    let (count, limits) = (aim.objectives.len(), aim.constraints.len());
+    let single = |one: usize, shift: f64| (0..limits).map(|limit| if limit == one { shift } else { 0.0 }).collect();
+    let mut shifts: Vec<Vec<f64>> = vec![vec![0.0; limits]];
+    for shift in SHIFTS {
+        shifts.extend((0..limits.min(SHIFTED)).map(|one| single(one, shift)));
+        if limits > 1 {
+            shifts.push(vec![shift; limits]);
+        }
     }
-    leaders
+    // Each objective by itself, and all of them together.
+    let views = (count > 1).then(|| (0..count).map(|one| one..one + 1)).into_iter().flatten();
+    let views: Vec<_> = std::iter::once(0..count).chain(views).collect();
+    let of = |objectives: &std::ops::Range<usize>, shifts: &[Vec<f64>]| -> Vec<Assumption> {
+        let one = |shifts: &Vec<f64>| Assumption { objectives: objectives.clone(), shifts: shifts.clone() };
+        shifts.iter().map(one).collect()
+    };
+    views.iter().flat_map(|view| of(view, &shifts)).collect()
+}
+
+/// The places of the best under each assumption: first the best of each, then the second ones. What the twin cannot tell apart
+/// is there once.
+fn leaders(aim: &Aim, points: &[Point]) -> Vec<Vec<f64>> {
+    let measured: Vec<(&Vec<f64>, &Measured)> = points
+        .iter()
+        .filter_map(|point| match (&point.place, &point.known) {
+            (Some(place), Known::Measured(measured)) => Some((place, measured)),
+            _ => None,
+        })
+        .collect();
+    let mut ranked: Vec<Vec<usize>> = Vec::new();
+    for assumption in assumptions(aim) {
+        let ranks: Vec<(f64, f64)> = measured.iter().map(|(_, known)| rank(aim, &assumption, known)).collect();
+        let mut order: Vec<usize> = (0..measured.len()).collect();
+        order.sort_by(|a, b| ranks[*a].0.total_cmp(&ranks[*b].0).then(ranks[*b].1.total_cmp(&ranks[*a].1)));
+        order.dedup_by(|a, b| ranks[*a] == ranks[*b]);
+        order.truncate(LEADERS);
+        ranked.push(order);
+    }
+    let mut taken = HashSet::new();
+    let by_place = (0..LEADERS).flat_map(|place| ranked.iter().filter_map(move |order| order.get(place)));
+    by_place.filter(|index| taken.insert(**index)).map(|index| measured[*index].0.clone()).collect()
 }
 
 /// How far the limits are exceeded in all, then how good the objectives are.
-fn rank(aim: &Aim, view: std::ops::Range<usize>, measured: &Measured) -> (f64, f64) {
+fn rank(aim: &Aim, assumption: &Assumption, measured: &Measured) -> (f64, f64) {
     let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
-    let excess = measured.excesses.iter().map(|excess| finite(excess.value).max(0.0)).sum();
+    let shifted = measured.excesses.iter().zip(&assumption.shifts);
+    let excess = shifted.map(|(excess, shift)| finite(excess.value + shift).max(0.0)).sum();
     let gain = |index: usize| {
         let value = measured.values.get(index).map_or(0.0, |reading| reading.value);
         let log = finite(value.max(f64::MIN_POSITIVE).ln());
         if aim.objectives[index].goal == Goal::Maximize { log } else { -log }
     };
-    (excess, view.map(gain).sum())
+    (excess, assumption.objectives.clone().map(gain).sum())
 }
 
 /// A place near a leader's: one or two coordinates moved, or some of them taken from another leader. The best are taken more
-/// often. `None` where there are no leaders.
-fn neighbour(space: &Space, leaders: &[Vec<f64>], rng: &mut ChaCha8Rng) -> Option<Vec<f64>> {
-    let dimensions = space.dimensions();
-    if dimensions == 0 || leaders.is_empty() {
+/// often. What is ignored is anywhere. `None` where there are no leaders or nothing to move.
+fn neighbour(space: &Space, ignored: &[String], leaders: &[Vec<f64>], rng: &mut ChaCha8Rng) -> Option<Vec<f64>> {
+    let is_ignored = |dimension: &usize| ignored.contains(&space.parameters[*dimension].name);
+    let (anywhere, moved): (Vec<usize>, Vec<usize>) = (0..space.dimensions()).partition(is_ignored);
+    if moved.is_empty() || leaders.is_empty() {
         return None;
     }
     let mut pick = |count: usize| rng.random_range(0..count);
@@ -152,20 +195,23 @@ fn neighbour(space: &Space, leaders: &[Vec<f64>], rng: &mut ChaCha8Rng) -> Optio
                 *own = *others;
             }
         }
-        return Some(place);
+    } else {
+        for _ in 0..=pick(2) {
+            let dimension = moved[pick(moved.len())];
+            let coordinate = &mut place[dimension];
+            *coordinate = match &space.parameters[dimension].domain {
+                Domain::Bool => (*coordinate + 0.5).fract(),
+                Domain::Categorical(values) => middle(pick(values.len().max(1)), values.len()),
+                Domain::Int { .. } | Domain::Float { .. } => {
+                    let step = [1.0, 2.0, 4.0, 8.0][pick(4)] / 32.0;
+                    let moved = if pick(2) == 0 { *coordinate + step } else { *coordinate - step };
+                    moved.clamp(0.0, 1.0 - f64::EPSILON)
+                }
+            };
+        }
     }
-    for _ in 0..=pick(2) {
-        let dimension = pick(dimensions);
-        let coordinate = &mut place[dimension];
-        *coordinate = match &space.parameters[dimension].domain {
-            Domain::Bool => (*coordinate + 0.5).fract(),
-            Domain::Categorical(values) => middle(pick(values.len().max(1)), values.len()),
-            Domain::Int { .. } | Domain::Float { .. } => {
-                let step = [1.0, 2.0, 4.0, 8.0][pick(4)] / 32.0;
-                let moved = if pick(2) == 0 { *coordinate + step } else { *coordinate - step };
-                moved.clamp(0.0, 1.0 - f64::EPSILON)
-            }
-        };
+    for dimension in anywhere {
+        place[dimension] = rng.random();
     }
     Some(place)
 }

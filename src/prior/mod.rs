@@ -17,7 +17,6 @@ mod study;
 mod tests;
 mod view;
 
-pub use crate::job::TWIN;
 pub use context::{Context, DeviceContext, LoadContext, ModelContext};
 pub use scene::ContextError;
 pub use study::of_study;
@@ -31,6 +30,9 @@ use explore::explore;
 use reading::Reader;
 use scene::Scene;
 use view::{View, Wanted};
+
+/// The name of what the twin believes.
+pub const TWIN: &str = crate::job::TWIN;
 
 /// A prior, and what is to be said of it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,8 +60,9 @@ pub fn of_job(
         objectives: vec![Some(objective.metric.clone())],
         constraints: objective.constraints.iter().cloned().map(Some).collect(),
     };
-    let ignored = space.parameters.iter().map(|parameter| parameter.name.as_str());
-    let mut notes = ignored_note(ignored.filter(|name| !spelling::has_effect(name)));
+    let names = space.parameters.iter().map(|parameter| parameter.name.clone());
+    let ignored: Vec<String> = names.filter(|name| !spelling::has_effect(name)).collect();
+    let mut notes = ignored_note(&ignored);
     if question.acceptance.is_none() && space.parameters.iter().any(|parameter| parameter.name == "speculative-config")
     {
         notes.push("the twin speculates nothing: how many drafts the model agrees with is not known".to_owned());
@@ -67,7 +70,7 @@ pub fn of_job(
     let load = view::shortened(question.load, question.job);
     let question = Question { load: &load, ..question.clone() };
     let mut view = View::new(question, Span::Own, wanted, |config: &Config| (config.clone(), false));
-    let first = vec![space.fixed.clone()];
+    let first = (vec![space.fixed.clone()], ignored.as_slice());
     let points = explore(space, aim, allowed, seed, first, &mut |configs| view.look(configs));
     finish(&view, points, notes)
 }
@@ -80,6 +83,8 @@ pub fn of_job(
 /// - Lengths vary evenly from half of the mean to one and a half, as far as `max_model_len` lets them.
 /// - Drafts are accepted with a probability of 0.4 for n-grams and of 0.7 for all other methods, which is uncertain:
 ///   speculating points have a wide deviation.
+/// - A block size that the kernels of that release do not take counts as the nearest that they take: which kernels there are
+///   depends on much that a context does not say.
 /// - Metrics are those of the load in its steady state: every user has begun a second request.
 ///
 /// # Errors
@@ -96,9 +101,9 @@ pub fn of_context(
     let mut notes = ignored_note(reader.ignored());
     notes.extend(unknown_note(&scene.wanted, aim));
     let calibration = crate::twin::Calibration::none();
-    let mut view =
-        View::new(scene.question(&calibration), scene.span, scene.wanted.clone(), |config| reader.read(config));
-    let first = reader.defaults(space).into_iter().collect();
+    let view = View::new(scene.question(&calibration), scene.span, scene.wanted.clone(), |config| reader.read(config));
+    let mut view = view.accepting(reading::acceptance);
+    let first = (reader.defaults(space).into_iter().collect(), reader.ignored());
     let points = explore(space, aim, allowed, seed, first, &mut |configs| view.look(configs));
     Ok(finish(&view, points, notes))
 }
@@ -109,8 +114,7 @@ fn finish(view: &View<'_>, mut points: Vec<(Config, crate::sampler::Known)>, mut
     Belief { prior: Prior { name: TWIN.to_owned(), points }, notes }
 }
 
-fn ignored_note<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let names: Vec<&str> = names.collect();
+fn ignored_note(names: &[String]) -> Vec<String> {
     let note = || format!("the twin does not know what {} does", names.join(", "));
     if names.is_empty() { Vec::new() } else { vec![note()] }
 }

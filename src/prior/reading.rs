@@ -5,6 +5,7 @@ use super::scene::Scene;
 use super::spelling::{Meaning, meaning};
 use crate::config::{Config, Value};
 use crate::flag::FlagTable;
+use crate::rule::{self, Facts};
 use crate::space::Space;
 
 /// Share of the drafts that models agree with, where nobody says: n-grams of the prompt, and drafts of a model or of layers
@@ -16,7 +17,8 @@ const TRAINED: f64 = 0.7;
 const DRAFTS: i64 = 3;
 
 /// Knows which parameter is which flag.
-pub(super) struct Reader {
+pub(super) struct Reader<'a> {
+    facts: Facts<'a>,
     meanings: Vec<(String, Meaning)>,
     ignored: Vec<String>,
     defaults: Config,
@@ -26,20 +28,19 @@ pub(super) struct Reader {
     table: FlagTable,
 }
 
-impl Reader {
-    pub(super) fn new(context: &Context, space: &Space, scene: &Scene) -> Self {
+/// The rule on block sizes that the kernels take.
+const KERNELS: &str = "R15a";
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(context: &Context, space: &Space, scene: &'a Scene) -> Self {
         let table = FlagTable::for_version(scene.version);
-        let own = space.parameters.iter().map(|parameter| parameter.name.as_str());
-        let others = space.fixed.iter().chain(context.defaults.iter()).map(|(name, _)| name);
-        let (mut meanings, mut ignored) = (Vec::new(), Vec::new());
-        for name in own.clone().chain(others) {
-            match meaning(name, table) {
-                Some(found) => meanings.push((name.to_owned(), found)),
-                None if own.clone().any(|own| own == name) => ignored.push(name.to_owned()),
-                None => {}
-            }
-        }
+        let own = space.parameters.iter().map(|parameter| parameter.name.clone());
+        let others = space.fixed.iter().chain(context.defaults.iter()).map(|(name, _)| name.to_owned());
+        let of = |name: String| meaning(&name, table).map(|found| (name, found));
+        let ignored = own.clone().filter(|name| meaning(name, table).is_none()).collect();
+        let meanings = own.chain(others).filter_map(of).collect();
         Self {
+            facts: scene.facts(),
             meanings,
             ignored,
             defaults: context.defaults.clone(),
@@ -50,8 +51,8 @@ impl Reader {
     }
 
     /// Parameters that are nothing to the twin.
-    pub(super) fn ignored(&self) -> impl Iterator<Item = &str> {
-        self.ignored.iter().map(String::as_str)
+    pub(super) fn ignored(&self) -> &[String] {
+        &self.ignored
     }
 
     /// The defaults as a configuration of the space, where they set every parameter that is active and are in its range.
@@ -97,8 +98,22 @@ impl Reader {
                 flags.set("data-parallel-size", devices / each);
             }
         }
+        self.fit_block_size(&mut flags);
         let speculates = flags.get("speculative-config").is_some();
         (flags, speculates)
+    }
+
+    /// Where no kernel takes the size of the blocks, the nearest that one takes.
+    fn fit_block_size(&self, flags: &mut Config) {
+        let is_refused =
+            |flags: &Config| rule::rejection(flags, &self.facts).is_some_and(|found| found.rule == KERNELS);
+        let Some(size) = flags.get_i64("block-size").filter(|_| is_refused(flags)) else { return };
+        let mut others: Vec<i64> = (0..=8).map(|power| 1 << power).collect();
+        others.sort_by_key(|other| (other - size).abs());
+        let taken = others.into_iter().map(|other| flags.clone().with("block-size", other));
+        if let Some(taken) = taken.into_iter().find(|flags| !is_refused(flags)) {
+            *flags = taken;
+        }
     }
 
     /// The value as the flag takes it; nothing where it does not: then the engine's default stands.

@@ -15,6 +15,7 @@ use crate::job::{Description, Job, LoadJob};
 use crate::load::Arrival;
 use crate::objective::{Constraint, Goal, Limit, Objective};
 use crate::predict::{Knowledge, On, Question, Span, preset_of};
+use crate::rule::Facts;
 use crate::sampler::Aim;
 use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
 use crate::workload::{Length, Session, Spec, Workload, WorkloadError};
@@ -34,14 +35,15 @@ pub enum ContextError {
     Nothing,
 }
 
-/// Tokens of the replies of all users at a time: one run computes some three times as many.
+/// Tokens of the replies of all users at a time: one run computes two or three times as many.
 const MOST_TOKENS: u64 = 2_000_000;
 /// How far lengths vary around their mean, as a share of it.
 const VARIATION: f64 = 0.5;
-/// Sessions of a closed load for each user: one to begin with, one until all users are spread, one to be measured.
-const GENERATIONS: u64 = 3;
+/// Sessions of a closed load for each two users: one of each to begin with, one until all users are spread, half of one or
+/// more to be measured.
+const GENERATIONS: u64 = 5;
 /// Sessions of a run at least, so that its tails mean something.
-const LEAST_SESSIONS: u64 = 100;
+const LEAST_SESSIONS: u64 = 150;
 /// Requests of an open load, of which nothing says how long it lasts.
 const OPEN_REQUESTS: u64 = 500;
 const MOST_LENGTH: f64 = 1e6;
@@ -128,6 +130,10 @@ impl Scene {
         Ok(Self { job, device, version, span, wanted, base, fill })
     }
 
+    pub(super) fn facts(&self) -> Facts<'_> {
+        self.job.facts(self.version, self.device.facts, HostLimits::default())
+    }
+
     pub(super) fn question<'a>(&'a self, calibration: &'a Calibration) -> Question<'a> {
         Question {
             job: &self.job,
@@ -196,12 +202,16 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
     let room = context.model.max_model_len.map_or(VARIATION, |most| most as f64 / mean - 1.0 - 2.0 / mean);
     let variation = room.clamp(0.0, VARIATION);
     let around = |length: u32| Length::Exact(length).around(variation).unwrap_or(Length::Exact(length));
-    let spec = Spec::Prefix {
-        groups: load.shared_prefixes.map_or(1, |groups| u32::try_from(groups.max(1)).unwrap_or(u32::MAX)),
-        prefix_len: shared,
-        share: 1.0,
-        suffix_len: around(input - shared),
-        output_len: around(output),
+    let (input_len, output_len) = (around(input - shared), around(output));
+    let spec = match load.shared_prefixes.unwrap_or(1) {
+        groups if shared > 0 && groups > 0 => Spec::Prefix {
+            groups: u32::try_from(groups).unwrap_or(u32::MAX),
+            prefix_len: shared,
+            share: 1.0,
+            suffix_len: input_len,
+            output_len,
+        },
+        _ => Spec::Random { input_len: around(input), output_len, prefix_len: 0 },
     };
     // Whatever is asked is answered to its end.
     let patient =
@@ -225,7 +235,7 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
     if tokens > MOST_TOKENS {
         return Err(ContextError::Large { tokens });
     }
-    let requests = (users * GENERATIONS).max(users + LEAST_SESSIONS);
+    let requests = (users * GENERATIONS / 2).max(users + LEAST_SESSIONS);
     let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     Ok((spec, patient(LoadJob::closed(number(users), number(requests))), Some(users)))
 }
@@ -238,6 +248,7 @@ fn spec_length(spec: &Spec) -> (u32, u32) {
     };
     match spec {
         Spec::Prefix { prefix_len, suffix_len, output_len, .. } => (prefix_len + most(suffix_len), most(output_len)),
+        Spec::Random { input_len, output_len, .. } => (most(input_len), most(output_len)),
         _ => (0, 0),
     }
 }

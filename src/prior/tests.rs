@@ -132,23 +132,31 @@ fn a_wild_context_is_refused_with_the_field_that_is_wrong() {
             "context.device.name is missing",
             (&|context: &mut Context| context.device = DeviceContext::default()) as &dyn Fn(&mut Context),
         ),
-        ("context.device.name is \"abacus\", and not one of a100", &|context| {
+        ("context.device.name is \"abacus\", and not one of a100", &|context: &mut Context| {
             context.device.name = Some("abacus".to_owned());
         }),
-        ("context.device.count is 0, and not a number from 1 to 1024", &|context| context.device.count = Some(0)),
-        ("context.device.memory_bytes is NaN", &|context| context.device.memory_bytes = Some(f64::NAN)),
-        ("context.model.parameters is 1000000000000000, and not", &|context| context.model.parameters = Some(1e15)),
-        ("context.model.num_hidden_layers is missing", &|context| context.model = ModelContext::default()),
-        ("context.model.vocab_size is missing", &|context| context.model.vocab_size = Some(0)),
-        ("context.model.max_model_len is 3, and not", &|context| context.model.max_model_len = Some(3)),
-        ("context.load.concurrency is 0, and not", &|context| context.load.concurrency = Some(0)),
-        ("context.load.concurrency is missing", &|context| context.load.concurrency = None),
-        ("context.load asks for", &|context| context.load.concurrency = Some(u64::MAX)),
-        ("context.load.input_tokens is inf", &|context| context.load.input_tokens = Some(f64::INFINITY)),
-        ("context.load.output_tokens is missing", &|context| context.load.output_tokens = None),
-        ("context.load.shared_prefix_fraction is 2", &|context| context.load.shared_prefix_fraction = Some(2.0)),
-        ("context.load.rate_per_s is -1", &|context| context.load.rate_per_s = Some(-1.0)),
-        ("context.engine_version is \"new\"", &|context| context.engine_version = Some("new".to_owned())),
+        ("context.device.count is 0, and not a number from 1 to 1024", &|context: &mut Context| {
+            context.device.count = Some(0)
+        }),
+        ("context.device.memory_bytes is NaN", &|context: &mut Context| context.device.memory_bytes = Some(f64::NAN)),
+        ("context.model.parameters is 1000000000000000, and not", &|context: &mut Context| {
+            context.model.parameters = Some(1e15)
+        }),
+        ("context.model.num_hidden_layers is missing", &|context: &mut Context| {
+            context.model = ModelContext::default()
+        }),
+        ("context.model.vocab_size is missing", &|context: &mut Context| context.model.vocab_size = Some(0)),
+        ("context.model.max_model_len is 3, and not", &|context: &mut Context| context.model.max_model_len = Some(3)),
+        ("context.load.concurrency is 0, and not", &|context: &mut Context| context.load.concurrency = Some(0)),
+        ("context.load.concurrency is missing", &|context: &mut Context| context.load.concurrency = None),
+        ("context.load asks for", &|context: &mut Context| context.load.concurrency = Some(u64::MAX)),
+        ("context.load.input_tokens is inf", &|context: &mut Context| context.load.input_tokens = Some(f64::INFINITY)),
+        ("context.load.output_tokens is missing", &|context: &mut Context| context.load.output_tokens = None),
+        ("context.load.shared_prefix_fraction is 2", &|context: &mut Context| {
+            context.load.shared_prefix_fraction = Some(2.0)
+        }),
+        ("context.load.rate_per_s is -1", &|context: &mut Context| context.load.rate_per_s = Some(-1.0)),
+        ("context.engine_version is \"new\"", &|context: &mut Context| context.engine_version = Some("new".to_owned())),
     ] {
         let error = changed(change);
         assert!(error.starts_with(expected), "{error}\n{expected}");
@@ -202,4 +210,11 @@ fn replicas_fill_the_devices_and_drafts_come_together_from_two_parameters() {
     assert_eq!(flags.get_str("speculative-config"), Some(r#"{"method":"ngram","num_speculative_tokens":2}"#));
     assert!(speculates && flags.get("data-parallel-size").is_none());
     assert_eq!(reading::acceptance(&flags), Some(0.4));
+    // FlashAttention takes multiples of 16.
+    let (flags, _) = reader.read(&Config::new().with("block_size", 8_i64));
+    assert_eq!(flags.get_i64("block-size"), None, "it is no parameter of the space");
+    let blocks = Space { parameters: vec![parameter("block_size", Domain::Bool)], fixed: Config::new() };
+    let reader = Reader::new(&context, &blocks, &scene);
+    let read = |size: i64| reader.read(&Config::new().with("block_size", size)).0.get_i64("block-size");
+    assert_eq!((read(8), read(16), read(32)), (Some(16), Some(16), Some(32)));
 }

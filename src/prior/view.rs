@@ -1,7 +1,8 @@
 //! Configurations as the twin sees them, in the words of samplers.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::explore::Seen;
 use crate::config::Config;
@@ -15,6 +16,11 @@ use crate::trial::{Measurement, Outcome};
 const TOKENS: u64 = 400_000;
 /// Requests of a run at least, so that its tails mean something.
 const LEAST_REQUESTS: u64 = 100;
+/// What a configuration costs at least, in the units of [`explore`](super::explore), and for how many tokens of prompts one
+/// unit is.
+const LEAST_COST: u64 = 1000;
+const PROMPT_TOKENS: u64 = 8;
+const MOST_THREADS: usize = 8;
 /// Draws for the deviation.
 const DRAWS: u64 = 6;
 /// Deviation of what a speculating configuration gives, as a share: drafts are accepted by 0.2 to 0.8 of models and texts.
@@ -32,14 +38,30 @@ type Read<'a> = Box<dyn Fn(&Config) -> (Config, bool) + 'a>;
 
 /// The twin under one load.
 pub(super) struct View<'a> {
+    twin: Twin<'a>,
+    read: Read<'a>,
+    /// By what the engine sees: parameters without effect lead to the same again.
+    seen: HashMap<String, Option<Known>>,
+    problems: BTreeMap<String, usize>,
+}
+
+/// What runs in several threads.
+struct Twin<'a> {
     question: Question<'a>,
     span: Span,
     wanted: Wanted,
-    read: Read<'a>,
     outlook: Outlook,
-    /// By what the engine sees: parameters without effect lead to the same again.
-    seen: HashMap<String, Option<Known>>,
-    problems: RefCell<BTreeMap<String, usize>>,
+    /// What share of the drafts of a configuration is accepted, where the question does not say it.
+    acceptance: Option<fn(&Config) -> Option<f64>>,
+}
+
+/// What came of one run.
+#[derive(Clone)]
+struct Ran {
+    known: Option<Known>,
+    cost: u64,
+    /// Why nothing was measured.
+    problem: Option<String>,
 }
 
 impl<'a> View<'a> {
@@ -49,63 +71,35 @@ impl<'a> View<'a> {
         wanted: Wanted,
         read: impl Fn(&Config) -> (Config, bool) + 'a,
     ) -> Self {
-        let outlook = Outlook::new(question.job);
-        Self {
-            question,
-            span,
-            wanted,
-            read: Box::new(read),
-            outlook,
-            seen: HashMap::new(),
-            problems: RefCell::default(),
-        }
+        let twin = Twin { outlook: Outlook::new(question.job), question, span, wanted, acceptance: None };
+        Self { twin, read: Box::new(read), seen: HashMap::new(), problems: BTreeMap::new() }
     }
 
-    /// Looks at each.
+    /// The same with drafts that are accepted at these rates.
+    pub(super) fn accepting(mut self, acceptance: fn(&Config) -> Option<f64>) -> Self {
+        self.twin.acceptance = Some(acceptance);
+        self
+    }
+
+    /// Looks at each. What is equal to the engine is run once.
     pub(super) fn look(&mut self, configs: &[Config]) -> Vec<Seen> {
-        let mut all = Vec::with_capacity(configs.len());
-        for config in configs {
-            let (flags, _) = (self.read)(config);
-            let key = flags.key();
-            if let Some(known) = self.seen.get(&key) {
-                all.push(Seen { known: known.clone(), cost: 0 });
-                continue;
-            }
-            let (known, cost) = self.run(flags, None);
-            self.seen.insert(key, known.clone());
-            all.push(Seen { known, cost });
+        let flags: Vec<Config> = configs.iter().map(|config| (self.read)(config).0).collect();
+        let mut new: Vec<(String, &Config)> = flags.iter().map(|flags| (flags.key(), flags)).collect();
+        let keys: Vec<String> = new.iter().map(|(key, _)| key.clone()).collect();
+        let mut met = HashSet::new();
+        new.retain(|(key, _)| !self.seen.contains_key(key) && met.insert(key.clone()));
+        let asked: Vec<(&Config, Option<u64>)> = new.iter().map(|(_, flags)| (*flags, None)).collect();
+        let mut costs: HashMap<String, u64> = HashMap::new();
+        for ((key, _), ran) in new.iter().zip(self.twin.run_all(&asked)) {
+            ran.problem.into_iter().for_each(|problem| *self.problems.entry(problem).or_default() += 1);
+            self.seen.insert(key.clone(), ran.known);
+            costs.insert(key.clone(), ran.cost);
         }
-        all
-    }
-
-    /// One run. What the load itself does not allow is not known.
-    fn run(&self, flags: Config, draw: Option<u64>) -> (Option<Known>, u64) {
-        let acceptance = self.question.acceptance.or_else(|| super::reading::acceptance(&flags));
-        let question = Question { config: flags, acceptance, ..self.question.clone() };
-        match self.outlook.forecast(&question, self.span, draw) {
-            Ok(forecast) => {
-                let known = match &forecast.outcome {
-                    Outcome::Measured(measurement) => Known::Measured(self.measured(measurement)),
-                    _ => Known::Failed,
-                };
-                // What is not simulated is not for nothing either.
-                (Some(known), forecast.cost.max(1000))
-            }
-            Err(error) => {
-                *self.problems.borrow_mut().entry(error.to_string()).or_default() += 1;
-                (None, 1000)
-            }
-        }
-    }
-
-    fn measured(&self, measurement: &Measurement) -> Measured {
-        let value = |name: &Option<String>| name.as_ref().and_then(|name| measurement.metric(name));
-        let excess = |constraint: &Option<Constraint>| excess(constraint.as_ref()?, measurement);
-        let reading = |value: Option<f64>| Reading::exact(value.map_or(f64::NAN, round));
-        Measured {
-            values: self.wanted.objectives.iter().map(value).map(reading).collect(),
-            excesses: self.wanted.constraints.iter().map(excess).map(reading).collect(),
-        }
+        let seen = |key: &String| Seen {
+            known: self.seen.get(key).cloned().flatten(),
+            cost: costs.remove(key).unwrap_or_default(),
+        };
+        keys.iter().map(seen).collect()
     }
 
     /// How far off the predictions may be by what is not known of the device: that of the best point, for all of them.
@@ -117,7 +111,8 @@ impl<'a> View<'a> {
         });
         let Some((config, _)) = best.min_by(|(_, a), (_, b)| a.total_cmp(b)) else { return };
         let (flags, _) = (self.read)(config);
-        let draws = (1..=DRAWS).filter_map(|draw| match self.run(flags.clone(), Some(draw)).0 {
+        let asked: Vec<(&Config, Option<u64>)> = (1..=DRAWS).map(|draw| (&flags, Some(draw))).collect();
+        let draws = self.twin.run_all(&asked).into_iter().filter_map(|ran| match ran.known {
             Some(Known::Measured(measured)) => Some(measured),
             _ => None,
         });
@@ -141,11 +136,75 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Why something could not be looked at.
+    /// What is not measured, and why.
     pub(super) fn notes(&self) -> Vec<String> {
-        let note =
-            |(problem, count): (&String, &usize)| format!("the twin leaves out {count} configurations: {problem}");
-        self.problems.borrow().iter().map(note).collect()
+        let note = |(problem, count): (&String, &usize)| format!("by the twin, {count} configurations {problem}");
+        self.problems.iter().map(note).collect()
+    }
+}
+
+impl Twin<'_> {
+    /// Runs each, in as many threads as there are processors; the answers do not depend on how many.
+    fn run_all(&self, asked: &[(&Config, Option<u64>)]) -> Vec<Ran> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(asked.len());
+        if threads < 2 {
+            return asked.iter().map(|(flags, draw)| self.run(flags, *draw)).collect();
+        }
+        let next = AtomicUsize::new(0);
+        let work = || -> Vec<(usize, Ran)> {
+            let mine = std::iter::from_fn(|| {
+                let index = next.fetch_add(1, Relaxed);
+                let (flags, draw) = asked.get(index)?;
+                Some((index, self.run(flags, *draw)))
+            });
+            mine.collect()
+        };
+        let mut all = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let done = workers.into_iter().map(|worker| match worker.join() {
+                Ok(done) => done,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            done.flatten().collect::<Vec<_>>()
+        });
+        all.sort_by_key(|(index, _)| *index);
+        all.into_iter().map(|(_, ran)| ran).collect()
+    }
+
+    /// One run. What the load itself does not allow is not known.
+    fn run(&self, flags: &Config, draw: Option<u64>) -> Ran {
+        let acceptance = self.question.acceptance.or_else(|| self.acceptance.and_then(|acceptance| acceptance(flags)));
+        let question = Question { config: flags.clone(), acceptance, ..self.question.clone() };
+        let forecast = match self.outlook.forecast(&question, self.span, draw) {
+            Ok(forecast) => forecast,
+            Err(error) => {
+                let problem = format!("are left out: {}", unnumbered(&error.to_string()));
+                return Ran { known: None, cost: LEAST_COST, problem: Some(problem) };
+            }
+        };
+        // What is not simulated is not for nothing either, and neither are prompts.
+        let cost = forecast.cost + LEAST_COST;
+        let failed = |problem| Ran { known: Some(Known::Failed), cost, problem: Some(problem) };
+        match &forecast.outcome {
+            Outcome::Measured(measurement) => {
+                let cost = cost + measurement.total_input_tokens / PROMPT_TOKENS;
+                Ran { known: Some(Known::Measured(self.measured(measurement))), cost, problem: None }
+            }
+            Outcome::Rejected(rejection) => {
+                failed(format!("would not start ({}): {}", rejection.rule, unnumbered(&rejection.message)))
+            }
+            Outcome::Failed(failure) => failed(format!("would fail: {}", unnumbered(&failure.message))),
+        }
+    }
+
+    fn measured(&self, measurement: &Measurement) -> Measured {
+        let value = |name: &Option<String>| name.as_ref().and_then(|name| measurement.metric(name));
+        let excess = |constraint: &Option<Constraint>| excess(constraint.as_ref()?, measurement);
+        let reading = |value: Option<f64>| Reading::exact(value.map_or(f64::NAN, round));
+        Measured {
+            values: self.wanted.objectives.iter().map(value).map(reading).collect(),
+            excesses: self.wanted.constraints.iter().map(excess).map(reading).collect(),
+        }
     }
 }
 
@@ -171,6 +230,19 @@ fn deviation(values: &[f64]) -> Option<f64> {
     let mean = values.iter().sum::<f64>() / count;
     let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
     (values.len() > 2).then(|| (squares / (count - 1.0)).sqrt())
+}
+
+/// A message without its numbers, by which equal reasons are counted.
+fn unnumbered(message: &str) -> String {
+    let mut text = String::with_capacity(message.len());
+    for c in message.chars() {
+        match (c.is_ascii_digit(), text.ends_with('N')) {
+            (true, true) => {}
+            (true, false) => text.push('N'),
+            (false, _) => text.push(c),
+        }
+    }
+    text.replace("N.N", "N")
 }
 
 /// Five significant digits.
