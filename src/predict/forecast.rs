@@ -15,7 +15,8 @@ pub enum Span {
     /// What the load itself says.
     Own,
     /// From when as many sessions as this, the first ones, have ended, to the last send: of a closed load with so many
-    /// users, each of whom has then begun a second session. The whole run where that leaves nothing.
+    /// users, each of whom has then begun a second session. The whole run where that leaves fewer than half a session for
+    /// each of them: a window that is too short says nothing.
     Settled { users: u64 },
 }
 
@@ -26,8 +27,10 @@ impl Span {
         let first = run.records.iter().filter(|record| record.session < users);
         let from: Duration = first.map(|record| record.end).max()?;
         let to: Duration = run.records.iter().map(|record| record.sent).max()?;
+        let sent = run.records.iter().filter(|record| record.sent >= from).count();
+        let is_long = from < to && (sent as u64).saturating_mul(2) >= users;
         let reason = format!("from the end of the first {users} sessions to the last send");
-        (from < to).then(|| Window { from_s: from.as_secs_f64(), to_s: to.as_secs_f64(), steady: true, reason })
+        is_long.then(|| Window { from_s: from.as_secs_f64(), to_s: to.as_secs_f64(), steady: true, reason })
     }
 }
 

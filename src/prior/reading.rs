@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
         };
         let number = || value.as_f64().map(Value::Float);
         let truth = || Some(Value::Bool(value.as_i64()? != 0));
-        [Some(value.clone()), whole(), number(), truth()].into_iter().flatten().find(|value| known.check(value).is_ok())
+        [whole(), Some(value.clone()), number(), truth()].into_iter().flatten().find(|value| known.check(value).is_ok())
     }
 }
 

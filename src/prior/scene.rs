@@ -35,13 +35,12 @@ pub enum ContextError {
     Nothing,
 }
 
-/// Tokens of the replies of all users at a time: one run computes two or three times as many.
+/// Tokens of the replies of all users at a time: one run computes some three times as many.
 const MOST_TOKENS: u64 = 2_000_000;
 /// How far lengths vary around their mean, as a share of it.
 const VARIATION: f64 = 0.5;
-/// Sessions of a closed load for each two users: one of each to begin with, one until all users are spread, half of one or
-/// more to be measured.
-const GENERATIONS: u64 = 5;
+/// Sessions of a closed load for each user: one to begin with, one until all users are spread, one to be measured.
+const GENERATIONS: u64 = 3;
 /// Sessions of a run at least, so that its tails mean something.
 const LEAST_SESSIONS: u64 = 150;
 /// Requests of an open load, of which nothing says how long it lasts.
@@ -235,7 +234,7 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
     if tokens > MOST_TOKENS {
         return Err(ContextError::Large { tokens });
     }
-    let requests = (users * GENERATIONS / 2).max(users + LEAST_SESSIONS);
+    let requests = (users * GENERATIONS).max(users + LEAST_SESSIONS);
     let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     Ok((spec, patient(LoadJob::closed(number(users), number(requests))), Some(users)))
 }

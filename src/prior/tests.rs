@@ -2,9 +2,13 @@
 
 use super::*;
 use crate::config::Value;
-use crate::objective::Goal;
+use crate::facts::HostLimits;
+use crate::job::{Job, LoadJob};
+use crate::objective::{Goal, Limit};
+use crate::predict::{Knowledge, On, Simulated, predict};
 use crate::sampler::{Known, Measured, Target};
 use crate::space::{Domain, Parameter, Scale};
+use crate::twin::{Calibration, StartupModel, Warm};
 
 fn parameter(name: &str, domain: Domain) -> Parameter {
     Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None }
@@ -217,4 +221,72 @@ fn replicas_fill_the_devices_and_drafts_come_together_from_two_parameters() {
     let reader = Reader::new(&context, &blocks, &scene);
     let read = |size: i64| reader.read(&Config::new().with("block_size", size)).0.get_i64("block-size");
     assert_eq!((read(8), read(16), read(32)), (Some(16), Some(16), Some(32)));
+}
+
+/// The example study with so few values that all of them are looked at.
+fn study() -> (Job, Space) {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart.toml");
+    let mut job = Job::read(&file).unwrap();
+    job.load = LoadJob { warmup: 0, ..LoadJob::closed(8, 16) };
+    let parameters = vec![
+        parameter("max-num-seqs", Domain::int(1, 4, Scale::PowerOfTwo, 1)),
+        parameter("disable-log-stats", Domain::Bool),
+    ];
+    let space = Space { parameters, fixed: job.parameters().fixed.clone() };
+    (job, space)
+}
+
+fn asked<'a>(job: &'a Job, calibration: &'a Calibration) -> Question<'a> {
+    let simulated = Simulated::read(&job.engine.args).unwrap();
+    Question {
+        job,
+        load: &job.load,
+        config: Config::new(),
+        version: crate::flag::FlagTable::newest_release(),
+        device: On::preset(simulated.device),
+        host: HostLimits::default(),
+        knowledge: Knowledge::here(calibration),
+        acceptance: None,
+        starts: StartupModel::default(),
+        warm: Warm::default(),
+    }
+}
+
+#[test]
+fn a_study_is_believed_to_give_what_is_predicted_of_each_configuration() {
+    let ((mut job, space), calibration) = (study(), Calibration::none());
+    let at_least = Constraint { metric: "request_throughput".to_owned(), limit: Limit::AtLeast(1e6) };
+    let unknown = Constraint { metric: "gpu_power_w_mean".to_owned(), limit: Limit::AtMost(300.0) };
+    let at_most = Constraint { metric: "p99_ttft_ms".to_owned(), limit: Limit::AtMost(1.0) };
+    job.objective.constraints = vec![at_most, at_least, unknown];
+    let aim = Aim {
+        objectives: vec![Target { name: job.objective.metric.clone(), goal: job.objective.goal }],
+        constraints: job.objective.constraints.iter().map(ToString::to_string).collect(),
+    };
+    let question = asked(&job, &calibration);
+    let belief = of_job(&question, &space, &aim, &|_| true, 3);
+    assert_eq!(belief.prior.points.len(), 1 + 6, "the engine's defaults and all of the space");
+    assert!(belief.notes[0].contains("disable-log-stats"), "{:?}", belief.notes);
+    assert_eq!(belief.prior.points[0].0, space.fixed);
+    job.objective.constraints.clear();
+    for (config, known) in &belief.prior.points {
+        let question = Question { config: config.clone(), ..asked(&job, &calibration) };
+        let prediction = predict(&question).unwrap();
+        let metric = |name: &str| prediction.outcome.measurement().and_then(|run| run.metric(name)).unwrap();
+        let Known::Measured(Measured { values, excesses }) = known else { panic!("{known:?}") };
+        let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-4, "{a} {b}");
+        near(values[0].value, metric(&job.objective.metric));
+        near(excesses[0].value, metric("p99_ttft_ms").ln());
+        near(excesses[1].value, (1e6 / metric("request_throughput")).ln());
+        assert!(excesses[2].value.is_nan(), "the twin has no power");
+    }
+}
+
+#[test]
+fn a_long_load_is_cut_to_what_is_computed_quickly() {
+    let (job, _) = study();
+    let long = LoadJob { requests: Some(1_000_000), ..job.load.clone() };
+    let short = view::shortened(&long, &job);
+    assert!(short.requests.is_some_and(|requests| (100..100_000).contains(&requests)), "{short:?}");
+    assert_eq!(view::shortened(&job.load, &job), job.load);
 }
