@@ -256,7 +256,7 @@ fn read_study(section: &Section<'_>) -> Result<Named, DocumentError> {
         Some(name) => sampler::find(&name).ok_or_else(|| section.error("sampler", unknown_sampler(&name), None))?,
     };
     let priors = section.optional("prior")?.unwrap_or_else(|| vec![TWIN.to_owned()]);
-    if priors.contains(&name) {
+    if name != TWIN && priors.contains(&name) {
         let hint = "name earlier studies, or \"twin\"; its own trials it knows anyway".to_owned();
         return Err(section.error("prior", format!("{name:?} is this study itself"), Some(hint)));
     }
@@ -327,6 +327,17 @@ mod tests {
             let error = read(text).unwrap_err();
             assert!(error.key.ends_with(key) && error.problem.contains(problem), "{error:?}");
         }
+    }
+
+    #[test]
+    fn priors_are_the_twin_or_other_studies() {
+        let read = |text: &str| Document::from_text("study.toml", text).parse(read_study).map(|(.., priors)| priors);
+        assert_eq!(read("name = \"a\"").unwrap(), [TWIN]);
+        assert_eq!(read("name = \"twin\"").unwrap(), [TWIN], "a study may have this name as well");
+        assert_eq!(read("name = \"a\"\nprior = [\"b\", \"twin\"]").unwrap(), ["b", TWIN]);
+        assert_eq!(read("name = \"a\"\nprior = []").unwrap(), [] as [&str; 0]);
+        let error = read("name = \"a\"\nprior = [\"twin\", \"a\"]").unwrap_err();
+        assert!(error.key.ends_with("prior") && error.problem == "\"a\" is this study itself", "{error:?}");
     }
 
     #[test]
