@@ -52,6 +52,8 @@ fn trial(number: u32) -> Trial {
     Trial {
         number,
         proposed_by: "sobol".to_owned(),
+        why: None,
+        expected_gain: None,
         config,
         launch: Launch { command: words.split(' ').map(str::to_owned).collect(), env: BTreeMap::new() },
         started_at: now(),

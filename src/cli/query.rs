@@ -8,7 +8,8 @@ use super::output::{print, print_json};
 use super::{Format, Global, ListFormat};
 use crate::objective::Goal;
 use crate::report;
-use crate::store::{Ranked, Scored, Store, Study};
+use crate::store::{Ranked, Scored, Store, Study, Verdict};
+use crate::tuner::left_on_the_table;
 
 #[derive(Debug, Args)]
 pub(super) struct Studies {
@@ -153,15 +154,24 @@ impl Best {
         let ranked = best(&store, &study, self.top).await?;
         let Some(winner) = ranked.first() else { return Err(nothing_feasible(&study)) };
         let baseline = store.measurements_of(&study, 0).await?;
+        let verdict = store.verdict(&study).await?;
         let gain = gain(&study, winner, baseline.as_ref());
         match self.format {
             ListFormat::Table => {
                 print(&report::best_table(&study, &ranked))?;
-                print(&describe_gain(&study, winner, baseline.as_ref()))
+                let gain = describe_gain(&study, winner, baseline.as_ref());
+                print(
+                    &[Some(gain), describe_remaining(verdict.as_ref())]
+                        .into_iter()
+                        .flatten()
+                        .collect::<Vec<_>>()
+                        .join("\n"),
+                )
             }
             ListFormat::Json => {
                 let mut json = report::ranked_json(&study, winner);
                 json["gain"] = gain.into();
+                json["judgement"] = verdict.as_ref().map_or(Json::Null, report::verdict_json);
                 json["baseline"] = baseline.map_or(Json::Null, |ranked| report::ranked_json(&study, &ranked));
                 print_json(&json)
             }
@@ -174,10 +184,11 @@ impl Best {
     }
 }
 
-/// The best feasible configurations by the study's own objective.
+/// The best feasible configurations by the study's own objective, as the sampler's model ranks them where it has judged them.
 pub(super) async fn best(store: &Store, study: &Study, most: u32) -> Result<Vec<Ranked>, Failure> {
     let goal = study.objective().map_or(Goal::Maximize, |objective| objective.goal);
-    Ok(store.best(study, goal, most).await?)
+    let verdict = store.verdict(study).await?;
+    Ok(store.leaders(study, goal, verdict.as_ref(), most).await?)
 }
 
 pub(super) fn nothing_feasible(study: &Study) -> Failure {
@@ -188,6 +199,11 @@ pub(super) fn nothing_feasible(study: &Study) -> Failure {
 /// How many times better than the engine's defaults; `None` where those were not measured.
 pub(super) fn gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> Option<f64> {
     Some(study.objective()?.gain(best.value, baseline?.value))
+}
+
+/// What is left to gain, where the sampler's model has judged that.
+pub(super) fn describe_remaining(verdict: Option<&Verdict>) -> Option<String> {
+    verdict.and_then(|verdict| verdict.remaining).map(left_on_the_table)
 }
 
 /// The gain in words, and whether the measurements bear it out.

@@ -10,7 +10,7 @@ use clap::Args;
 use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, NOT_VALID, NOTHING_FEASIBLE, USAGE};
 use super::output::print;
 use super::progress::Progress;
-use super::query::{describe_gain, nothing_feasible};
+use super::query::{describe_gain, describe_remaining, nothing_feasible};
 use super::{Global, LogFormat, parse_duration, signal};
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
@@ -18,7 +18,7 @@ use crate::report::number;
 use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Difference, Incident, Ranked, Store, Study};
 use crate::trial::FailureKind;
-use crate::tuner::{Ending, Inquiry, Slots, Stop, TuneError, Tuner, detect, preflight_setup};
+use crate::tuner::{Ending, Inquiry, Slots, Stop, TuneError, Tuner, beliefs, detect, preflight_setup};
 
 #[derive(Debug, Args)]
 pub(super) struct Tune {
@@ -72,7 +72,7 @@ impl Tune {
         let slots = Slots::resolve(&job, &mut installed)?;
         job.check_release(installed.version)?;
         if self.dry_run {
-            return dry_run(&job, &installed);
+            return dry_run(&job, &installed).await;
         }
         if let Some(error) = job.engine.missing_program(&job.file) {
             return Err(error.into());
@@ -162,6 +162,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         lines.push(format!("engine's defaults: {}{limits}", value(baseline)));
     }
     lines.push(describe_gain(study, &best, baseline.as_ref()));
+    lines.extend(describe_remaining(store.verdict(study).await?.as_ref()));
     lines.extend(describe_differences(&store.differences(study.id).await?));
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };
     let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
@@ -224,17 +225,22 @@ async fn nothing_measured(store: &Store, study: &Study) -> Result<Failure, Failu
 }
 
 /// What a fresh study would launch first.
-fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure> {
+async fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure> {
     let search = job.search(installed.version, installed.device, installed.host);
     let removal = search.removal();
     if search.is_empty(&removal) {
         let message = Ending::NothingAllowed(removal).to_string();
         return Err(Failure::new(NOTHING_FEASIBLE, message).with_hint(SEE_CHECK));
     }
+    // It leaves nothing behind, not even a database.
+    let (priors, _) = beliefs(job, installed, None, &search).await?;
     let mut history: Vec<Past> = Vec::new();
     let mut shown = 0;
     while shown < DRY_RUN_COMMANDS {
-        let Some((proposed_by, Suggestion { config, .. })) = search.next(&history) else { break };
+        let Some((proposed_by, Suggestion { config, .. })) = search.question(history.clone(), priors.clone()).next()
+        else {
+            break;
+        };
         if search.rejection(&config).is_none() {
             let command = crate::tuner::command_line(job, installed, &config, None).map_err(TuneError::from)?;
             // A shell takes a word for a variable only while its name is not quoted.

@@ -92,6 +92,8 @@ mod tests {
         let trial = Trial {
             number: 7,
             proposed_by: "sobol".to_owned(),
+            why: None,
+            expected_gain: None,
             config: Config::new().with("max-num-seqs", 64_i64).with("enable-prefix-caching", false),
             launch: Launch { command, env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into() },
             started_at: "2030-01-02T03:04:05.678Z".to_owned(),

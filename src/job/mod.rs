@@ -1,14 +1,18 @@
 //! The study file, resolved and validated: what `setpoint tune STUDY.toml` is to do.
 
+mod defaults;
 mod definition;
+mod described;
 mod device;
 mod engine;
 mod installed;
+mod known;
 mod load;
 mod model;
 mod objective;
 mod paths;
 mod profile;
+mod question;
 mod search;
 mod slots;
 mod space;
@@ -28,10 +32,13 @@ use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
 
 pub use definition::differences;
+pub use described::Description;
 pub use engine::EngineJob;
+pub use known::{known, measured};
 pub use load::{LoadJob, follow, repeated};
 pub use model::ModelJob;
 pub use profile::{Profile, ProfileRun};
+pub use question::Question;
 pub use search::Search;
 pub use slots::SlotsJob;
 pub use space::SpaceJob;
@@ -45,6 +52,8 @@ pub struct Job {
     pub name: String,
     pub seed: u64,
     pub sampler: &'static dyn Sampler,
+    /// Whose beliefs the sampler begins with: [`TWIN`] or names of earlier studies, the most trusted first.
+    pub priors: Vec<String>,
     pub engine: EngineJob,
     pub model: ModelJob,
     pub space: SpaceJob,
@@ -63,13 +72,29 @@ impl std::fmt::Debug for dyn Sampler {
 }
 
 /// When to stop. Trials that were rejected before launch are free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
     pub trials: Option<u32>,
     /// No trial begins after this time of one `tune`.
     pub time: Option<Duration>,
     /// How often the winner and the engine's defaults are measured again, in turn, as the last of `trials`.
     pub confirm: Option<u32>,
+    /// When the search no longer pays, for samplers that say what they expect.
+    pub enough: Enough,
+}
+
+/// The search has come to its end when so many trials in a row were expected to gain so little.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Enough {
+    /// As a share of the value of the best; 0 for never.
+    pub gain: f64,
+    pub trials: u32,
+}
+
+impl Default for Enough {
+    fn default() -> Self {
+        Self { gain: 0.005, trials: 5 }
+    }
 }
 
 /// A budget of at least this many trials can spare two launches for a confirmation.
@@ -82,6 +107,12 @@ impl Budget {
         let asked = self.confirm.unwrap_or(u32::from(self.trials.is_some_and(|trials| trials >= CONFIRM_FROM)));
         // At least one launch besides the defaults is left to the search.
         self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(2) / 2))
+    }
+
+    /// Rounds of confirmation of a search that has come to its end before its budget.
+    #[must_use]
+    pub fn confirmations_after_search(&self) -> u32 {
+        self.confirm.unwrap_or(1)
     }
 
     /// Whether so few launches are left that they belong to the confirmation.
@@ -101,7 +132,7 @@ impl Job {
     }
 
     fn resolve(root: &Section<'_>, file: &Path) -> Result<Self, DocumentError> {
-        let (name, seed, sampler) = root.section("study", read_study)?;
+        let (name, seed, sampler, priors) = root.section("study", read_study)?;
         let paths = paths::Paths::of(file);
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
         let model = root.section("model", |section| ModelJob::read(section, &paths))?;
@@ -113,7 +144,7 @@ impl Job {
         let budget = root.section("budget", read_budget)?;
         let slots = root.optional_section("slots", SlotsJob::read)?;
         let file = file.to_owned();
-        Ok(Self { file, name, seed, sampler, engine, model, space, workload, load, objective, budget, slots })
+        Ok(Self { file, name, seed, sampler, priors, engine, model, space, workload, load, objective, budget, slots })
     }
 
     /// Another seed, of sampler, workload and arrivals.
@@ -206,7 +237,13 @@ fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
     env.into_iter().map(redact).collect()
 }
 
-fn read_study(section: &Section<'_>) -> Result<(String, u64, &'static dyn Sampler), DocumentError> {
+/// What the simulation of the engine says of a space, as the name of a prior.
+pub const TWIN: &str = "twin";
+
+/// Name, seed, sampler and priors.
+type Named = (String, u64, &'static dyn Sampler, Vec<String>);
+
+fn read_study(section: &Section<'_>) -> Result<Named, DocumentError> {
     let name: String = section.required("name")?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || !name.chars().all(allowed) || name.starts_with('.') {
@@ -218,7 +255,12 @@ fn read_study(section: &Section<'_>) -> Result<(String, u64, &'static dyn Sample
         None => SAMPLERS[0],
         Some(name) => sampler::find(&name).ok_or_else(|| section.error("sampler", unknown_sampler(&name), None))?,
     };
-    Ok((name, section.optional("seed")?.unwrap_or(0), sampler))
+    let priors = section.optional("prior")?.unwrap_or_else(|| vec![TWIN.to_owned()]);
+    if name != TWIN && priors.contains(&name) {
+        let hint = "name earlier studies, or \"twin\"; its own trials it knows anyway".to_owned();
+        return Err(section.error("prior", format!("{name:?} is this study itself"), Some(hint)));
+    }
+    Ok((name, section.optional("seed")?.unwrap_or(0), sampler, priors))
 }
 
 /// The error for a sampler that does not exist.
@@ -234,6 +276,7 @@ fn read_budget(section: &Section<'_>) -> Result<Budget, DocumentError> {
         trials: section.optional("trials")?,
         time: section.optional("time")?,
         confirm: section.optional("confirm")?,
+        enough: read_enough(section)?,
     };
     if budget.trials == Some(0) {
         return Err(section.error("trials", "must be at least 1", None));
@@ -242,6 +285,22 @@ fn read_budget(section: &Section<'_>) -> Result<Budget, DocumentError> {
         return Err(section.error("trials", "is missing, and so is budget.time: say when to stop", None));
     }
     Ok(budget)
+}
+
+fn read_enough(section: &Section<'_>) -> Result<Enough, DocumentError> {
+    let default = Enough::default();
+    let enough = Enough {
+        gain: section.optional("stop_below")?.unwrap_or(default.gain),
+        trials: section.optional("stop_after")?.unwrap_or(default.trials),
+    };
+    if !(0.0..1.0).contains(&enough.gain) {
+        let problem = format!("{} is not a share from 0 to 1 of the best value", enough.gain);
+        return Err(section.error("stop_below", problem, Some("0.005 is half a percent; 0 never stops".to_owned())));
+    }
+    if enough.trials == 0 {
+        return Err(section.error("stop_after", "must be at least 1", None));
+    }
+    Ok(enough)
 }
 
 fn positive(section: &Section<'_>, key: &str) -> Result<u32, DocumentError> {
@@ -256,8 +315,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn when_a_search_has_come_to_its_end_is_half_a_percent_unless_the_study_says_otherwise() {
+        let read = |text: &str| Document::from_text("study.toml", text).parse(read_budget).map(|budget| budget.enough);
+        assert_eq!(read("trials = 9").unwrap(), Enough { gain: 0.005, trials: 5 });
+        assert_eq!(read("trials = 9\nstop_below = 0\nstop_after = 2").unwrap(), Enough { gain: 0.0, trials: 2 });
+        for (text, key, problem) in [
+            ("trials = 9\nstop_below = 5", "stop_below", "5 is not a share from 0 to 1 of the best value"),
+            ("trials = 9\nstop_below = -0.1", "stop_below", "-0.1 is not a share"),
+            ("trials = 9\nstop_after = 0", "stop_after", "must be at least 1"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.key.ends_with(key) && error.problem.contains(problem), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn priors_are_the_twin_or_other_studies() {
+        let read = |text: &str| Document::from_text("study.toml", text).parse(read_study).map(|(.., priors)| priors);
+        assert_eq!(read("name = \"a\"").unwrap(), [TWIN]);
+        assert_eq!(read("name = \"twin\"").unwrap(), [TWIN], "a study may have this name as well");
+        assert_eq!(read("name = \"a\"\nprior = [\"b\", \"twin\"]").unwrap(), ["b", TWIN]);
+        assert_eq!(read("name = \"a\"\nprior = []").unwrap(), [] as [&str; 0]);
+        let error = read("name = \"a\"\nprior = [\"twin\", \"a\"]").unwrap_err();
+        assert!(error.key.ends_with("prior") && error.problem == "\"a\" is this study itself", "{error:?}");
+    }
+
+    #[test]
     fn the_last_launches_confirm_where_the_budget_can_spare_them() {
-        let budget = |trials, confirm| Budget { trials, time: None, confirm };
+        let budget = |trials, confirm| Budget { trials, confirm, ..Budget::default() };
         for (budget, rounds) in [
             (budget(Some(9), None), 0),
             (budget(Some(10), None), 1),

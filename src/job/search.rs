@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::Job;
+use super::{Job, Question};
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::memory::{Learned, Prediction};
 use crate::rule::{self, Facts, Finding, Narrowing, Removal};
-use crate::sampler::{self, Aim, Ask, Known, Past, Suggestion, Target};
+use crate::sampler::{self, Known, Past, Prior, Suggestion};
 use crate::space::Space;
 
 /// The space of a study, seen with the facts.
@@ -88,23 +88,16 @@ impl<'a> Search<'a> {
         rule::removal(self.job.parameters(), &self.arguments, &self.facts)
     }
 
+    /// What is asked of the sampler after these trials.
+    #[must_use]
+    pub fn question(&self, history: Vec<Past>, priors: Vec<Prior>) -> Question {
+        Question::new(self, self.job, &self.arguments, (history, priors))
+    }
+
     /// The next configuration and who proposes it. All but the first, the engine's defaults, pass the rules.
     #[must_use]
     pub fn next(&self, history: &[Past]) -> Option<(&'static str, Suggestion)> {
-        let allowed = |config: &Config| self.rejection(config).is_none();
-        let aim = self.aim();
-        let ask =
-            Ask { budget: self.job.budget.trials, ..Ask::new(&self.space, &aim, history, self.job.seed, &allowed) };
-        sampler::next(self.job.sampler, &ask)
-    }
-
-    /// What the study wants, as samplers see it.
-    fn aim(&self) -> Aim {
-        let objective = &self.job.objective;
-        Aim {
-            objectives: vec![Target { name: objective.metric.clone(), goal: objective.goal }],
-            constraints: objective.constraints.iter().map(ToString::to_string).collect(),
-        }
+        self.question(history.to_vec(), Vec::new()).next()
     }
 
     /// Whether the rules reject every configuration that the space, which has parameters, could propose.

@@ -31,6 +31,11 @@ pub struct WorkloadJob {
 }
 
 impl WorkloadJob {
+    /// A workload without data files.
+    pub(super) fn of(spec: Spec, surroundings: Surroundings, built: Arc<dyn Workload>) -> Self {
+        Self { spec, surroundings, built, files: Vec::new(), tokenizer: None }
+    }
+
     /// Reads the section and builds the workload. A trace that is replayed as a whole says how many requests there are.
     pub(super) fn read(
         section: &Section<'_>,

@@ -73,7 +73,7 @@ pub use recorder::{Recorder, Second};
 pub use replies::replies;
 pub use slo::{Latency, Slo, SloError};
 pub use steady::{mser5, steady, whole};
-pub use summary::summarize;
+pub use summary::{summarize, summarize_within};
 pub use validity::validity;
 pub use watch::{Stop, Until, UntilError, Watch, WatchOptions};
 

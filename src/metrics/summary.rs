@@ -17,6 +17,12 @@ pub fn summarize(run: &Run, options: &Options<'_>) -> Measurement {
         Part::Whole => whole(run),
         Part::Steady => steady(run),
     };
+    summarize_within(window, run, options)
+}
+
+/// The same of a given part of the run, whatever the options say of it.
+#[must_use]
+pub fn summarize_within(window: Window, run: &Run, options: &Options<'_>) -> Measurement {
     let mut measurement = counts(run, &window, &options.goodput);
     latencies(run, &window, options, &mut measurement);
     throughputs(run, &window, &options.goodput, &mut measurement);

@@ -36,6 +36,9 @@ pub fn allocate(
     device: &DevicePreset,
     scheduling: Scheduling,
 ) -> Result<(Settings, MemoryPlan), Shortage> {
+    // A device may have another size than the preset of its kind, such as an A100 of 40 GB.
+    let memory = facts.device.gpu().and_then(|gpu| gpu.memory).unwrap_or(device.memory);
+    let device = &DevicePreset { memory, ..device.clone() };
     check_free_memory(effective.gpu_memory_utilization, facts.version, device)?;
     let fp8 = config.get_str("kv-cache-dtype").is_some_and(|dtype| dtype.starts_with("fp8"));
     let mut settings = Settings {
@@ -71,7 +74,7 @@ fn narrow(number: u64) -> u32 {
 }
 
 fn check_free_memory(utilization: f64, version: EngineVersion, device: &DevicePreset) -> Result<(), Shortage> {
-    let (total_gib, free_gib) = (gib(device.memory), gib(device.memory - device.context));
+    let (total_gib, free_gib) = (gib(device.memory), gib(device.memory.saturating_sub(device.context)));
     let wanted_gib = total_gib * utilization;
     if version < EngineVersion::V0_10 || wanted_gib <= free_gib {
         return Ok(());
@@ -112,6 +115,19 @@ mod tests {
         let few = Config::new().with("num-gpu-blocks-override", 10);
         let text = problem("h100", &few);
         assert!(text.starts_with("the cache has 10 blocks") && text.contains("max-model-len 8192"), "{text}");
+    }
+
+    #[test]
+    fn a_device_of_another_size_than_its_preset_has_a_smaller_cache() {
+        let (model, device) = (llama(), DevicePreset::find("a100").unwrap());
+        let blocks = |described: crate::facts::Device| {
+            let facts = Facts::new(&model, EngineVersion::V0_32, described);
+            let effective = Effective::resolve(&Config::new(), &facts);
+            let (settings, _) = allocate(&effective, &Config::new(), &facts, device, Scheduling::default()).unwrap();
+            settings.num_blocks
+        };
+        let (whole, half) = (blocks(device.device()), blocks(crate::facts::Device::gpu_of(40 << 30)));
+        assert!(half < whole / 2, "{half} {whole}");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 mod allocate;
 mod client;
+mod forecast;
 mod highest;
 mod knowledge;
 mod learn;
@@ -37,6 +38,7 @@ use crate::trial::{Measurement, Outcome, Rejection};
 use crate::twin::{AddError, DevicePreset, Forecast, Parallel, SettingsError, StartupModel, Warm};
 
 pub use allocate::{Shortage, allocate};
+pub use forecast::{Forecasted, Outlook, Span};
 pub use highest::{GOOD, Highest, Highness, Knob};
 pub use knowledge::Knowledge;
 pub use learn::{LearnError, MOST_TRIALS, Tried, learn, learn_starts};

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::PredictError;
 use super::client::{Client, Timing};
+use super::forecast::Span;
 use super::limit::Seen;
 use super::script::Script;
 use super::series::Series;
@@ -11,7 +12,7 @@ use super::setup::Setup;
 use super::watch::Watch;
 use crate::job::LoadJob;
 use crate::load::{self, Arrival, Run, Warmup, check, due, measured, warmup, warmup_places};
-use crate::metrics::{Options, summarize};
+use crate::metrics::{Options, summarize, summarize_within};
 use crate::trial::{Failure, FailureKind, Measurement, Outcome};
 use crate::twin::{Counters, Drive, Engine, Factors, Frontend, Observer, StepTime};
 
@@ -33,6 +34,17 @@ impl Observer for Blind {}
 
 /// Runs a load with these factors on the step time.
 pub(super) fn run(
+    setup: &Setup,
+    script: &Script,
+    load: (&LoadJob, u64),
+    factors: &Factors,
+) -> Result<Ran, PredictError> {
+    run_over(Span::Own, setup, script, load, factors)
+}
+
+/// The same, of which a part is measured.
+pub(super) fn run_over(
+    span: Span,
     setup: &Setup,
     script: &Script,
     (load, seed): (&LoadJob, u64),
@@ -72,7 +84,11 @@ pub(super) fn run(
     let counted: Vec<Counters> =
         engines.iter().zip(before).map(|(engine, before)| since(engine.counters(), before)).collect();
     let options = Options { goodput: load.goodput.clone(), window: load.window, plan: None, recorder: Some(&recorder) };
-    let measurement = Measurement { server: watch.server(window, &counted), ..summarize(&run, &options) };
+    let summary = match span.window(&run) {
+        Some(settled) => summarize_within(settled, &run, &options),
+        None => summarize(&run, &options),
+    };
+    let measurement = Measurement { server: watch.server(window, &counted), ..summary };
     let good = measurement.good.map(|good| share(good, measurement.completed));
     let seen = Seen {
         shares: watch.shares(window),

@@ -1,9 +1,7 @@
 //! What a study asks, made once for all virtual runs of it.
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::twin::tokens;
@@ -15,7 +13,7 @@ const KEPT_TOKENS: usize = 16 << 20;
 /// One request.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
-    pub(super) prompt: Rc<[u32]>,
+    pub(super) prompt: Arc<[u32]>,
     pub(super) output_len: u32,
     pub(super) think: Duration,
 }
@@ -30,29 +28,37 @@ impl crate::load::Turn for Turn {
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) workload: Arc<dyn Workload>,
-    kept: RefCell<HashMap<u64, Rc<[Turn]>>>,
-    room: Cell<usize>,
+    kept: Mutex<Kept>,
+}
+
+/// Sessions that were made, and how many tokens of further ones may be kept.
+#[derive(Debug)]
+struct Kept {
+    sessions: HashMap<u64, Arc<[Turn]>>,
+    room: usize,
 }
 
 impl Script {
     pub(super) fn new(workload: Arc<dyn Workload>) -> Self {
-        Self { workload, kept: RefCell::default(), room: Cell::new(KEPT_TOKENS) }
+        Self { workload, kept: Mutex::new(Kept { sessions: HashMap::new(), room: KEPT_TOKENS }) }
     }
 
-    pub(super) fn session(&self, index: u64) -> Rc<[Turn]> {
-        if let Some(turns) = self.kept.borrow().get(&index) {
-            return Rc::clone(turns);
+    pub(super) fn session(&self, index: u64) -> Arc<[Turn]> {
+        // Whatever has panicked, what is kept is whole.
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turns) = kept().sessions.get(&index) {
+            return Arc::clone(turns);
         }
         let turn = |turn: crate::workload::Turn| Turn {
             prompt: tokens(turn.request.prompt).into(),
             output_len: turn.request.output_len,
             think: turn.think,
         };
-        let turns: Rc<[Turn]> = self.workload.session(index).turns.into_iter().map(turn).collect();
+        let turns: Arc<[Turn]> = self.workload.session(index).turns.into_iter().map(turn).collect();
         let size = turns.iter().map(|turn| turn.prompt.len()).sum::<usize>();
-        if size <= self.room.get() {
-            self.room.set(self.room.get() - size);
-            self.kept.borrow_mut().insert(index, Rc::clone(&turns));
+        let mut kept = kept();
+        if size <= kept.room && kept.sessions.insert(index, Arc::clone(&turns)).is_none() {
+            kept.room -= size;
         }
         turns
     }

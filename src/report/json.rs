@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::objective::Score;
-use crate::store::{Counts, Incident, Ranked, Scored, Study};
+use crate::store::{Counts, Expected, Incident, Ranked, Scored, Study, Verdict};
 use crate::trial::Outcome;
 
 /// One study with its counts.
@@ -36,6 +36,8 @@ pub fn trial_json(study: &Study, scored: &Scored) -> Json {
         "trial": trial.number,
         "state": trial.outcome.name(),
         "proposed_by": trial.proposed_by,
+        "why": trial.why,
+        "expected_gain": trial.expected_gain,
         "config": trial.config,
         "command": trial.launch.command,
         "env": trial.launch.env,
@@ -71,12 +73,22 @@ pub fn incident_json(incident: &Incident) -> Json {
 }
 
 /// A configuration by all its measurements: its first trial, `mean_value`, the number of `measurements`, and
-/// their `value_range`.
+/// their `value_range`; `expected` is what the sampler's model says of it.
 #[must_use]
 pub fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
     let mut json = trial_json(study, &ranked.first);
     json["mean_value"] = ranked.value.into();
     json["measurements"] = ranked.measurements.into();
     json["value_range"] = serde_json::json!([ranked.range.0, ranked.range.1]);
+    json["expected"] = ranked.expected.map_or(Json::Null, |expected| {
+        let Expected { value, deviation, feasible, .. } = expected;
+        json!({"value": value, "deviation": deviation, "feasible": feasible})
+    });
     json
+}
+
+/// What the sampler's model says of all measurements together; shares are of the winner's value.
+#[must_use]
+pub fn verdict_json(verdict: &Verdict) -> Json {
+    json!({"sampler": verdict.sampler, "remaining": verdict.remaining, "next_gain": verdict.next_gain})
 }

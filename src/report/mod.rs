@@ -12,7 +12,7 @@ mod telemetry;
 
 pub use bench::{BENCH_FORMATS, BenchFormat, Benchmark, Runs, benchmark_json};
 pub use csv::trials_csv;
-pub use json::{incident_json, ranked_json, study_json, trial_json};
+pub use json::{incident_json, ranked_json, study_json, trial_json, verdict_json};
 pub use leftover::{leftovers_json, leftovers_table};
 pub use placement::placement_text;
 pub use predict::{Predicted, Predictions, predictions_json, predictions_page, predictions_text};

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 
 use crate::objective::{Objective, Score};
 use crate::space::SpaceFile;
-use crate::store::{Counts, Incident, Ranked, Scored, Study};
+use crate::store::{Counts, Expected, Incident, Ranked, Scored, Study};
 use crate::trial::Outcome;
 
 /// Characters that a configuration or reason may take in a table.
@@ -91,12 +91,18 @@ pub fn trials_table(study: &Study, trials: &[Scored]) -> String {
     table.to_string()
 }
 
-/// The best configurations: the mean of the objective, and the latencies of the first measurement.
+/// The best configurations: the mean of the objective, and the latencies of the first measurement. Where a model of all
+/// measurements ranks them, what it expects of each decides, and stands beside the mean.
 #[must_use]
 pub fn best_table(study: &Study, ranking: &[Ranked]) -> String {
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
-    let header = ["trial", &metric, "measured", "p99 ttft ms", "mean tpot ms", "p99 e2el ms", "configuration"];
-    let mut table = table(header, &[0, 1, 2, 3, 4, 5]);
+    let header =
+        ["trial", &metric, "measured", "expected", "p99 ttft ms", "mean tpot ms", "p99 e2el ms", "configuration"];
+    let mut table = table(header, &[0, 1, 2, 3, 4, 5, 6]);
+    let is_judged = ranking.iter().any(|ranked| ranked.expected.is_some());
+    if let Some(column) = table.column_mut(3).filter(|_| !is_judged) {
+        column.set_constraint(ColumnConstraint::Hidden);
+    }
     for ranked in ranking {
         let trial = &ranked.first.trial;
         let of = |name: &str| {
@@ -107,6 +113,7 @@ pub fn best_table(study: &Study, ranking: &[Ranked]) -> String {
             trial.number.to_string(),
             number(ranked.value),
             format!("{}x", ranked.measurements),
+            ranked.expected.map(expectation).unwrap_or_default(),
             of("p99_ttft_ms"),
             of("mean_tpot_ms"),
             of("p99_e2el_ms"),
@@ -114,6 +121,11 @@ pub fn best_table(study: &Study, ranking: &[Ranked]) -> String {
         ]);
     }
     table.to_string()
+}
+
+/// `1234 +-2.5 %`, two standard deviations.
+fn expectation(expected: Expected) -> String {
+    format!("{} +-{:.1} %", number(expected.value), 200.0 * expected.deviation)
 }
 
 /// Everything about one trial, a line each.
@@ -133,6 +145,12 @@ pub fn show_text(study: &Study, scored: &Scored) -> String {
     }
     line("configuration", trial.config.to_string());
     line("proposed by", trial.proposed_by.clone());
+    if let Some(why) = &trial.why {
+        line("why", why.clone());
+    }
+    if let Some(gain) = trial.expected_gain {
+        line("expected gain", format!("{:.2} % of the best by then", 100.0 * gain));
+    }
     line("command", shlex::try_join(trial.launch.command.iter().map(String::as_str)).unwrap_or_default());
     for (name, value) in &trial.launch.env {
         line("environment", format!("{name}={value}"));
@@ -204,6 +222,29 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trial::{Measurement, Trial};
+
+    #[test]
+    fn what_a_model_expects_stands_beside_the_mean_where_there_is_one() {
+        let (name, json) = ("s".to_owned(), serde_json::Value::default());
+        let study = Study {
+            id: 1,
+            name,
+            definition: json.clone(),
+            host: json,
+            setpoint_version: String::new(),
+            created_at: String::new(),
+        };
+        let trial = Trial::example(3, "auto", Outcome::Measured(Measurement::default()));
+        let first = Scored { trial, score: Score::Feasible { value: 9.0 } };
+        let single = Ranked { first, value: 9.0, measurements: 1, range: (9.0, 9.0), expected: None };
+        let expected = Expected { trial: 3, value: 8.25, deviation: 0.0125, feasible: 0.9 };
+        let judged = Ranked { expected: Some(expected), ..single.clone() };
+        let without = best_table(&study, std::slice::from_ref(&single));
+        assert!(without.contains("measured") && !without.contains("expected"), "{without}");
+        let with = best_table(&study, &[judged, single]);
+        assert!(with.contains("expected") && with.contains("8.250 +-2.5 %"), "{with}");
+    }
 
     #[test]
     fn numbers_keep_about_four_digits() {

@@ -14,6 +14,7 @@ mod tpe;
 
 pub use ask::{Aim, Ask, Known, Measured, Past, Prior, Reading, Suggestion, Target};
 pub use judgement::{Judgement, Pick};
+pub use sobol::point as sobol_point;
 
 pub trait Sampler: Sync {
     /// The name in study files and on the command line.
@@ -24,6 +25,11 @@ pub trait Sampler: Sync {
 
     /// An allowed configuration that the history does not hold, or `None` when there is none left.
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion>;
+
+    /// Whether it looks at [`Ask::priors`], which take some seconds to compute.
+    fn believes(&self) -> bool {
+        false
+    }
 
     /// What the measurements say so far; `None` of a sampler that has no model of them.
     fn judge(&self, _ask: &Ask<'_>) -> Option<Judgement> {

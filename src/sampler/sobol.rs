@@ -19,25 +19,25 @@ impl Sampler for Sobol {
         "low-discrepancy points, even from the first on"
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the index and the dimension are reduced first; the seed is hashed"
-    )]
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
         let dimensions = ask.space.dimensions();
-        let config = sequence::first_unseen(
-            ask,
-            if ask.history.iter().any(|p| p.proposed_by == "auto") { "auto" } else { self.name() },
-            |index| {
-                let coordinate = |dimension: usize| {
-                    let scrambling = (ask.seed ^ (ask.seed >> 32)) as u32;
-                    let beyond = (index / LENGTH + dimension / DIMENSIONS * 7919) as u32;
-                    let seed = scrambling.wrapping_add(beyond.wrapping_mul(0x9E37_79B9));
-                    f64::from(sobol_burley::sample((index % LENGTH) as u32, (dimension % DIMENSIONS) as u32, seed))
-                };
-                (0..dimensions).map(coordinate).collect()
-            },
-        )?;
+        let config = sequence::first_unseen(ask, self.name(), |index| point(index, dimensions, ask.seed))?;
         Some(Suggestion { config, why: "the next point of an even sequence".to_owned() })
     }
+}
+
+/// A point of `[0, 1)^dimensions` of the sequence that this seed scrambles.
+#[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the index and the dimension are reduced first; the seed is hashed"
+)]
+pub fn point(index: usize, dimensions: usize, seed: u64) -> Vec<f64> {
+    let coordinate = |dimension: usize| {
+        let scrambling = (seed ^ (seed >> 32)) as u32;
+        let beyond = (index / LENGTH + dimension / DIMENSIONS * 7919) as u32;
+        let seed = scrambling.wrapping_add(beyond.wrapping_mul(0x9E37_79B9));
+        f64::from(sobol_burley::sample((index % LENGTH) as u32, (dimension % DIMENSIONS) as u32, seed))
+    };
+    (0..dimensions).map(coordinate).collect()
 }

@@ -3,6 +3,7 @@
 mod check;
 mod disagreement;
 mod incident;
+mod judgement;
 mod open;
 mod placement;
 mod ranking;
@@ -15,6 +16,7 @@ mod telemetry;
 pub use check::quick_check;
 pub use disagreement::Difference;
 pub use incident::Incident;
+pub use judgement::{Expected, Verdict};
 pub use open::database_path;
 pub use ranking::Ranked;
 pub use starts::{Start, StartKey};
@@ -111,6 +113,8 @@ pub struct Scored {
 pub struct Proposed {
     pub number: u32,
     pub proposed_by: String,
+    pub why: Option<String>,
+    pub expected_gain: Option<f64>,
     pub config: Config,
     /// The outcome's name; `running` for one without.
     pub state: String,
@@ -121,6 +125,8 @@ pub struct Proposed {
 pub struct Begin<'a> {
     pub number: u32,
     pub proposed_by: &'a str,
+    pub why: Option<&'a str>,
+    pub expected_gain: Option<f64>,
     pub config: &'a Config,
     pub launch: &'a Launch,
     pub started_at: &'a str,
@@ -188,15 +194,17 @@ impl Store {
     /// Stores that a trial is about to be launched. An interrupted trial of the same number is replaced.
     pub async fn begin(&self, study: i64, begin: &Begin<'_>) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO trials (study_id, number, proposed_by, config, command, env, state, started_at, log) \
-             VALUES (?, ?, ?, ?, ?, ?, 'running', ?, ?) \
-             ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, \
-             config = excluded.config, command = excluded.command, env = excluded.env, \
-             started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
+            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
+             started_at, log) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?) \
+             ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
+             expected_gain = excluded.expected_gain, config = excluded.config, command = excluded.command, \
+             env = excluded.env, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
         )
         .bind(study)
         .bind(begin.number)
         .bind(begin.proposed_by)
+        .bind(begin.why)
+        .bind(begin.expected_gain)
         .bind(begin.config.key())
         .bind(json(&begin.launch.command))
         .bind(json(&begin.launch.env))
@@ -221,10 +229,11 @@ impl Store {
             Score::Feasible { .. } => Some(0.0),
         };
         sqlx::query(
-            "INSERT INTO trials (study_id, number, proposed_by, config, command, env, state, reason_code, reason, \
-             started_at, startup_s, elapsed_s, engine_version, log, metrics, value, violation) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
-             ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, \
+            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
+             reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, metrics, value, violation) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
+             ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
+             expected_gain = excluded.expected_gain, \
              config = excluded.config, command = excluded.command, env = excluded.env, state = excluded.state, \
              reason_code = excluded.reason_code, reason = excluded.reason, started_at = excluded.started_at, \
              startup_s = excluded.startup_s, elapsed_s = excluded.elapsed_s, \
@@ -234,6 +243,8 @@ impl Store {
         .bind(study)
         .bind(trial.number)
         .bind(&trial.proposed_by)
+        .bind(&trial.why)
+        .bind(trial.expected_gain)
         .bind(trial.config.key())
         .bind(json(&trial.launch.command))
         .bind(json(&trial.launch.env))
@@ -264,13 +275,15 @@ impl Store {
 
     /// What was proposed so far, in order.
     pub async fn proposals(&self, study: &Study) -> Result<Vec<Proposed>, StoreError> {
-        let query = "SELECT number, proposed_by, config, state FROM trials WHERE study_id = ? ORDER BY number";
-        let rows: Vec<(u32, String, String, String)> =
+        type Row = (u32, String, Option<String>, Option<f64>, String, String);
+        let query = "SELECT number, proposed_by, why, expected_gain, config, state FROM trials \
+                     WHERE study_id = ? ORDER BY number";
+        let rows: Vec<Row> =
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
-        let proposed = |(number, proposed_by, config, state): (u32, String, String, String)| {
+        let proposed = |(number, proposed_by, why, expected_gain, config, state): Row| {
             let config = serde_json::from_str(&config);
             let config = config.map_err(|error| self.corrupt(&study.name, i64::from(number), &error))?;
-            Ok(Proposed { number, proposed_by, config, state })
+            Ok(Proposed { number, proposed_by, why, expected_gain, config, state })
         };
         rows.into_iter().map(proposed).collect()
     }
@@ -411,7 +424,7 @@ mod tests {
     fn two_configurations_are_apart_only_when_no_measurements_of_theirs_overlap() {
         let ranked = |measurements, range| {
             let first = Scored { trial: measured(0), score: Score::Feasible { value: 1.0 } };
-            Ranked { first, value: 1.0, measurements, range }
+            Ranked { first, value: 1.0, measurements, range, expected: None }
         };
         let (low, high, wide) = (ranked(2, (1.0, 2.0)), ranked(3, (3.0, 4.0)), ranked(2, (1.5, 3.5)));
         assert!(low.is_apart_from(&high) && high.is_apart_from(&low));

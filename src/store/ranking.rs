@@ -1,6 +1,6 @@
 //! Configurations by all their measurements.
 
-use super::{Scored, Store, StoreError, Study};
+use super::{Expected, Scored, Store, StoreError, Study, Verdict};
 use crate::objective::Goal;
 
 /// A configuration by all its measurements; one that was over a limit in any of them is over it, and one that failed
@@ -14,6 +14,8 @@ pub struct Ranked {
     pub measurements: u32,
     /// The smallest and the largest of them.
     pub range: (f64, f64),
+    /// What a model of all measurements expects of it, where there is one that was asked.
+    pub expected: Option<Expected>,
 }
 
 impl Ranked {
@@ -40,17 +42,21 @@ macro_rules! ranking {
     };
 }
 
+/// All of them, best first; a limit below 0 is none.
+fn ordered(goal: Goal) -> &'static str {
+    match goal {
+        Goal::Maximize => concat!(ranking!(), " ORDER BY avg(value) DESC, 1 LIMIT ?"),
+        Goal::Minimize => concat!(ranking!(), " ORDER BY avg(value), 1 LIMIT ?"),
+    }
+}
+
 /// First trial, mean value, number of measurements, smallest and largest value of one configuration.
 type Group = (i64, f64, i64, f64, f64);
 
 impl Store {
     /// The best feasible configurations, best first.
     pub async fn best(&self, study: &Study, goal: Goal, most: u32) -> Result<Vec<Ranked>, StoreError> {
-        let query = match goal {
-            Goal::Maximize => concat!(ranking!(), " ORDER BY avg(value) DESC, 1 LIMIT ?"),
-            Goal::Minimize => concat!(ranking!(), " ORDER BY avg(value), 1 LIMIT ?"),
-        };
-        let rows: Vec<Group> = sqlx::query_as(query)
+        let rows: Vec<Group> = sqlx::query_as(ordered(goal))
             .bind(study.id)
             .bind(most)
             .fetch_all(&self.pool)
@@ -59,6 +65,34 @@ impl Store {
         let mut ranked = Vec::new();
         for row in rows {
             ranked.extend(self.ranked(study, row).await?);
+        }
+        Ok(ranked)
+    }
+
+    /// The same in the order of a judgement: first what it ranks, then the others as [`best`](Self::best) has them. The best of
+    /// many single measurements is mostly a lucky one; the best expectation is not. Without a judgement it is the same.
+    pub async fn leaders(
+        &self,
+        study: &Study,
+        goal: Goal,
+        verdict: Option<&Verdict>,
+        most: u32,
+    ) -> Result<Vec<Ranked>, StoreError> {
+        let Some(verdict) = verdict.filter(|verdict| !verdict.ranking.is_empty()) else {
+            return self.best(study, goal, most).await;
+        };
+        let mut rows: Vec<Group> = sqlx::query_as(ordered(goal))
+            .bind(study.id)
+            .bind(-1)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        let place = |first: i64| verdict.ranking.iter().position(|expected| i64::from(expected.trial) == first);
+        rows.sort_by_key(|row| place(row.0).unwrap_or(usize::MAX));
+        let mut ranked = Vec::new();
+        for row in rows.into_iter().take(most as usize) {
+            let expected = place(row.0).map(|place| verdict.ranking[place]);
+            ranked.extend(self.ranked(study, row).await?.map(|ranked| Ranked { expected, ..ranked }));
         }
         Ok(ranked)
     }
@@ -85,6 +119,50 @@ impl Store {
         let (first, value, measurements, least, most) = group;
         let first = self.trial(study, u32::try_from(first).unwrap_or(u32::MAX)).await?;
         let measurements = u32::try_from(measurements).unwrap_or(u32::MAX);
-        Ok(first.map(|first| Ranked { first, value, measurements, range: (least, most) }))
+        Ok(first.map(|first| Ranked { first, value, measurements, range: (least, most), expected: None }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::facts::Host;
+    use crate::objective::Score;
+    use crate::trial::{FailureKind, Measurement, Outcome, Trial};
+
+    #[test]
+    fn failures_that_are_not_the_configurations_own_are_those_of_the_query() {
+        for kind in FailureKind::ALL {
+            assert_eq!(ranking!().contains(&format!("'{kind}'")), !kind.is_own(), "{kind}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_judgement_decides_among_what_kept_the_limits_and_the_means_among_the_rest() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        for (number, value, violation) in [(0, 5.0, 0.0), (1, 9.0, 0.0), (2, 8.0, 0.0), (3, 7.0, 0.0), (4, 99.0, 0.1)] {
+            let config = Config::new().with("a", i64::from(number));
+            let outcome = Outcome::Measured(Measurement::default());
+            let trial = Trial { config, ..Trial::example(number, "auto", outcome) };
+            let kept = Score::Feasible { value };
+            let score = if violation > 0.0 { Score::Infeasible { violation, value } } else { kept };
+            store.append(study.id, &trial, score).await.unwrap();
+        }
+        let expected = |trial| Expected { trial, value: 8.5, deviation: 0.01, feasible: 1.0 };
+        let judged = |ranking| Verdict { ranking, ..Verdict::default() };
+        let numbers = async |verdict: Option<&Verdict>, most| -> Vec<u32> {
+            let leaders = store.leaders(&study, Goal::Maximize, verdict, most).await.unwrap();
+            leaders.iter().map(|ranked| ranked.first.trial.number).collect()
+        };
+        assert_eq!(numbers(None, 9).await, [1, 2, 3, 0]);
+        assert_eq!(numbers(Some(&judged(vec![])), 9).await, [1, 2, 3, 0]);
+        let verdict = judged(vec![expected(4), expected(3), expected(2)]);
+        assert_eq!(numbers(Some(&verdict), 9).await, [3, 2, 1, 0], "4 was over a limit");
+        assert_eq!(numbers(Some(&verdict), 1).await, [3]);
+        let leaders = store.leaders(&study, Goal::Maximize, Some(&verdict), 3).await.unwrap();
+        assert_eq!(leaders.iter().map(|ranked| ranked.expected.is_some()).collect::<Vec<_>>(), [true, true, false]);
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct TrialRow {
     metrics: Option<String>,
     value: Option<f64>,
     violation: Option<f64>,
+    why: Option<String>,
+    expected_gain: Option<f64>,
 }
 
 impl TrialRow {
@@ -72,6 +74,8 @@ impl TrialRow {
         let trial = Trial {
             number: u32::try_from(self.number).unwrap_or(u32::MAX),
             proposed_by: self.proposed_by,
+            why: self.why,
+            expected_gain: self.expected_gain,
             config: serde_json::from_str(&self.config)?,
             launch: Launch { command: serde_json::from_str(&self.command)?, env: serde_json::from_str(&self.env)? },
             started_at: self.started_at,

@@ -69,6 +69,9 @@ mod tests {
             "DROP TABLE incidents",
             "DROP TABLE placements",
             "DROP TABLE replies",
+            "DROP TABLE judgements",
+            "ALTER TABLE trials DROP COLUMN why",
+            "ALTER TABLE trials DROP COLUMN expected_gain",
             "DELETE FROM _sqlx_migrations WHERE version >= 4",
         ] {
             sqlx::query(statement).execute(&store.pool).await.unwrap();

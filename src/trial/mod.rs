@@ -47,6 +47,10 @@ pub struct Trial {
     pub number: u32,
     /// The sampler that proposed the configuration.
     pub proposed_by: String,
+    /// Why this configuration, in one line; older versions did not say.
+    pub why: Option<String>,
+    /// What it was expected to gain when it was proposed, as a share of the best; of samplers that expect anything.
+    pub expected_gain: Option<f64>,
     pub config: Config,
     pub launch: Launch,
     /// RFC 3339, UTC, milliseconds.
@@ -68,6 +72,8 @@ impl Trial {
         Self {
             number,
             proposed_by: proposed_by.to_owned(),
+            why: None,
+            expected_gain: None,
             config: Config::new(),
             launch: Launch::default(),
             started_at: "2026-01-02T03:04:05.678Z".to_owned(),

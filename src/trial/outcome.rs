@@ -178,6 +178,13 @@ impl FailureKind {
         }
     }
 
+    /// Whether it tells of the configuration. Where it does not, the configuration is as unknown as before.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        // What only says that the launch or the load did not come about is not the configuration's either.
+        self.blame() != Blame::Environment && !matches!(self, Self::Spawn | Self::WrongServer | Self::ClientBound)
+    }
+
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)

@@ -3,31 +3,40 @@
 use super::slots::CROWD;
 use super::{TuneError, Tuner};
 use crate::config::Config;
-use crate::sampler::Past;
+use crate::sampler::{Past, Suggestion};
 use crate::store::Study;
 
 /// The name under which a configuration is measured again.
 pub const CONFIRMATION: &str = "confirmation";
 
 impl Tuner<'_> {
-    /// The defaults or the best other configuration, whichever was launched less often; `None` when both were often
-    /// enough.
+    /// The defaults or the best other configuration, whichever was launched less often; `None` when both were measured again
+    /// `rounds` times. The best is what the sampler's model expects to be it, where it has one, and the next of its ranking
+    /// once that has missed a limit; else the best mean.
     ///
     /// They take turns, so that a drift of the machine meets both alike.
     pub(super) async fn confirm(
         &self,
         study: &Study,
         history: &[Past],
-    ) -> Result<Option<(&'static str, Config)>, TuneError> {
-        let enough = 1 + self.job.budget.confirmations() as usize;
+        rounds: u32,
+    ) -> Result<Option<(&'static str, Suggestion)>, TuneError> {
+        let enough = 1 + rounds as usize;
         let baseline = self.store.measurements_of(study, 0).await?.map(|baseline| baseline.first.trial.config);
-        let best = self.store.best(study, self.job.objective.goal, 2).await?;
-        let mut configs = best.into_iter().map(|ranked| ranked.first.trial.config);
-        let challenger = configs.find(|config| Some(config) != baseline.as_ref());
+        let verdict = self.store.verdict(study).await?;
+        let best = self.store.leaders(study, self.job.objective.goal, verdict.as_ref(), 2).await?;
+        let challenger = best.into_iter().find(|ranked| Some(&ranked.first.trial.config) != baseline.as_ref());
+        let why = match challenger.as_ref().map(|ranked| ranked.expected.is_some()) {
+            Some(true) => "again: of all that was measured it is expected to be the best",
+            _ => "again: the best of many noisy measurements is partly lucky",
+        };
+        let challenger = challenger.map(|ranked| (ranked.first.trial.config, why));
+        let beside = "again, beside the best: what changed meanwhile meets both alike";
         let of = |past: &&Past, config: &Config| past.config == *config && past.proposed_by != CROWD;
         let launches = |config: &Config| history.iter().filter(|past| of(past, config)).count();
-        let candidates = baseline.into_iter().chain(challenger).map(|config| (launches(&config), config));
-        let next = candidates.filter(|(launches, _)| *launches < enough).min_by_key(|(launches, _)| *launches);
-        Ok(next.map(|(_, config)| (CONFIRMATION, config)))
+        let candidates = baseline.map(|config| (config, beside)).into_iter().chain(challenger);
+        let candidates = candidates.map(|(config, why)| (launches(&config), config, why));
+        let next = candidates.filter(|(launches, ..)| *launches < enough).min_by_key(|(launches, ..)| *launches);
+        Ok(next.map(|(_, config, why)| (CONFIRMATION, Suggestion { config, why: why.to_owned() })))
     }
 }

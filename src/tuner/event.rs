@@ -37,7 +37,13 @@ pub enum Event {
     Launch {
         number: u32,
         proposed_by: String,
+        /// Why this one, in one line.
+        why: Option<String>,
         config: Config,
+    },
+    /// What the sampler's model has found that is worth to be told, once each.
+    Noticed {
+        text: String,
     },
     /// The engine's own answer is not to be had, or not to be trusted.
     Preflight {
@@ -121,6 +127,16 @@ pub enum Phase {
 pub enum Ending {
     TrialsSpent,
     TimeSpent,
+    /// Trial after trial was expected to gain too little; shares of the value of the best.
+    Converged {
+        /// What the next trial would be expected to gain, and what it would have to.
+        next_gain: f64,
+        below: f64,
+        /// For so many trials in a row.
+        trials: u32,
+        /// What is left to gain in all: the 5th, 50th and 95th percentile.
+        remaining: Option<[f64; 3]>,
+    },
     /// Every configuration of the space was tried or rejected.
     NothingLeft,
     /// The rules reject every configuration of the space.
@@ -138,6 +154,14 @@ pub enum Ending {
     /// The environment failed at several launches in a row; the study waits for a person.
     Paused(Box<Pause>),
     Interrupted,
+}
+
+/// By how much the best configuration of the space is expected to be better than the best that was found, as shares of the
+/// latter's value: the 5th, 50th and 95th percentile.
+#[must_use]
+pub fn left_on_the_table(remaining: [f64; 3]) -> String {
+    let [low, middle, high] = remaining.map(|share| 100.0 * share);
+    format!("expected to be left on the table: {middle:.1} % ({low:.1} to {high:.1})")
 }
 
 impl Phase {
@@ -162,6 +186,15 @@ impl std::fmt::Display for Ending {
         match self {
             Self::TrialsSpent => f.write_str("the budget of trials is spent"),
             Self::TimeSpent => f.write_str("the time is up"),
+            Self::Converged { next_gain, below, trials, remaining } => {
+                let [next, below] = [next_gain, below].map(|share| 100.0 * share);
+                write!(
+                    f,
+                    "the next trial is expected to gain {next:.2} %, and {trials} in a row were below the {below} % of \
+                     budget.stop_below"
+                )?;
+                remaining.map_or(Ok(()), |remaining| write!(f, "; {}", left_on_the_table(remaining)))
+            }
             Self::NothingLeft => f.write_str("every configuration of the space has been tried"),
             Self::NothingAllowed(removal) => {
                 write!(f, "no configuration of the space passes the rules: {}", removal.by_rule())?;

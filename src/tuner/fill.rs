@@ -44,12 +44,14 @@ impl Tuner<'_> {
     pub(super) async fn begin(
         &self,
         study: &Study,
-        Proposal { number, proposed_by, config, .. }: &Proposal,
+        Proposal { number, proposed_by, why, expected_gain, config, .. }: &Proposal,
         launch: &Launch,
         started_at: &str,
     ) -> Result<(), StoreError> {
         let log = &self.log_path(*number);
-        self.store.begin(study.id, &Begin { number: *number, proposed_by, config, launch, started_at, log }).await
+        let (number, why, expected_gain) = (*number, why.as_deref(), *expected_gain);
+        let begin = Begin { number, proposed_by, why, expected_gain, config, launch, started_at, log };
+        self.store.begin(study.id, &begin).await
     }
 
     pub(super) fn log_path(&self, number: u32) -> PathBuf {

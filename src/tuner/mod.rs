@@ -1,5 +1,6 @@
 //! The loop: ask, check, launch, measure, store, until the budget is spent.
 
+mod believe;
 mod broken;
 mod confirm;
 mod course;
@@ -27,7 +28,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{RwLock, watch};
 
-use crate::config::Config;
 use crate::document::DocumentError;
 use crate::flag::FlagError;
 use crate::job::Job;
@@ -36,11 +36,12 @@ use crate::server::LeftBehind;
 use crate::store::{Store, StoreError, Study, now};
 use crate::trial::{Launch, Outcome, Rejection, Trial};
 
+pub use believe::beliefs;
 pub use confirm::CONFIRMATION;
-use course::{Course, Next};
+use course::{Course, Next, Proposal};
 pub use doubt::{WrongRule, wrong_rules};
 pub use estimate::{Estimate, Source, estimate};
-pub use event::{Ending, Event, Observer, Phase};
+pub use event::{Ending, Event, Observer, Phase, left_on_the_table};
 pub use fill::command_line;
 pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError, holder};
@@ -166,8 +167,11 @@ impl Tuner<'_> {
                 }
             }
         }
-        drop((course, launches));
+        drop(launches);
         let ending = end.unwrap_or(Ok(Ending::Interrupted))?;
+        if *self.stop.borrow() < Stop::Now {
+            course.judge().await?;
+        }
         (self.observer)(Event::End(ending.clone()));
         Ok(Summary { study, ending })
     }
@@ -206,13 +210,16 @@ impl Tuner<'_> {
         keep.await.map_err(|source| unstored(source, trial))
     }
 
-    fn rejected(&self, number: u32, proposed_by: &str, config: Config, rejection: Rejection) -> Trial {
+    fn rejected(&self, proposal: Proposal, rejection: Rejection) -> Trial {
+        let Proposal { number, proposed_by, why, expected_gain, config, .. } = proposal;
         // A flag that the release does not have cannot be rendered; then the stored command is what could be.
         let command =
             command_line(self.job, &self.installed, &config, None).unwrap_or_else(|_| self.job.engine.command.clone());
         Trial {
             number,
-            proposed_by: proposed_by.to_owned(),
+            proposed_by,
+            why,
+            expected_gain,
             config,
             launch: Launch { command, env: self.job.launch_env() },
             started_at: now(),

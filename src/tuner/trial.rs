@@ -139,6 +139,8 @@ impl Tuner<'_> {
             let trial = Trial {
                 number,
                 proposed_by: proposal.proposed_by.clone(),
+                why: proposal.why.clone(),
+                expected_gain: proposal.expected_gain,
                 config: config.clone(),
                 launch,
                 started_at,

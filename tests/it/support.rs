@@ -158,6 +158,7 @@ pub(crate) fn study_with(engine: &str, budget: &str) -> String {
 [study]
 name = "fast"
 seed = 3
+sampler = "sobol"
 
 [engine]
 kind = "sim"

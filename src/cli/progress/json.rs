@@ -19,13 +19,13 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
         }
         Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
         Event::StopCommand { error } => json!({"event": "note", "text": format!("engine.stop_command: {error}")}),
-        Event::Preflight { text } => json!({"event": "note", "text": text}),
+        Event::Preflight { text } | Event::Noticed { text } => json!({"event": "note", "text": text}),
         Event::Held { text } => json!({"event": "held", "text": text}),
         Event::WrongRule(WrongRule { rule, config, message }) => {
             json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
         }
-        Event::Launch { number, proposed_by, config } => {
-            json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config})
+        Event::Launch { number, proposed_by, why, config } => {
+            json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config, "why": why})
         }
         Event::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
         Event::Differs { number, differences } => {

@@ -148,10 +148,12 @@ impl Progress {
                     "rule {rule} is set aside: the installed engine accepts {config}, of which it says: {message}"
                 ))
             }
-            Event::Launch { number, proposed_by, config } => {
+            Event::Launch { number, proposed_by, why, config } => {
                 let again = if proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
-                Some(format!("trial {number}: launching{again} {}", config.without(&self.fixed)))
+                let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+                Some(format!("trial {number}: launching{again} {}{why}", config.without(&self.fixed)))
             }
+            Event::Noticed { text } => Some(text.clone()),
             Event::Differs { number, differences } => {
                 let told: Vec<_> = differences.iter().map(ToString::to_string).collect();
                 Some(format!("trial {number}: the engine runs with other values: {}", told.join("; ")))

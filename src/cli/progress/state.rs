@@ -74,6 +74,7 @@ impl State {
             | Event::SetAside { .. }
             | Event::Last { .. }
             | Event::Also { .. }
+            | Event::Noticed { .. }
             | Event::End(_) => {}
         }
     }

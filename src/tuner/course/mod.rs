@@ -1,8 +1,10 @@
 //! The course of a run: what to launch next and where, what comes of it, and when it is over.
 
 mod crowd;
+mod judge;
+mod propose;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -12,10 +14,10 @@ use super::slots::{CROWD, Place, Pool};
 use super::trial::{Launched, Settled};
 use super::{CONFIRMATION, Ending, Event, Pause, Phase, Stop, TuneError, Tuner, learned, unless_asked};
 use crate::config::Config;
-use crate::job::Search;
+use crate::job::{Search, known};
 use crate::memory::Learned;
 use crate::rule::{Finding, Removal};
-use crate::sampler::{BASELINE, Known, Past, Suggestion};
+use crate::sampler::{BASELINE, Past, Prior};
 use crate::server::LeftBehind;
 use crate::store::{Proposed, Scored, Study};
 use crate::trial::{FailureKind, Outcome, Rejection, Trial};
@@ -28,6 +30,9 @@ const MOST_REJECTED: usize = 1000;
 pub(super) struct Proposal {
     pub(super) number: u32,
     pub(super) proposed_by: String,
+    pub(super) why: Option<String>,
+    /// What it was expected to gain, as a share of the best; of samplers that expect anything.
+    pub(super) expected_gain: Option<f64>,
     pub(super) config: Config,
     /// Whether the rules and the engine have been asked about it.
     checked: bool,
@@ -64,8 +69,13 @@ pub(super) struct Course<'r> {
     scope: Scope<'r>,
     known: Learned,
     begin: Instant,
-    /// Every proposal, in the order of their numbers.
+    /// Every proposal, in the order of their numbers, and what each was expected to gain.
     history: Vec<Past>,
+    gains: Vec<Option<f64>>,
+    /// What others believe of the space.
+    priors: Vec<Prior>,
+    /// What the sampler's model has told.
+    noticed: BTreeSet<String>,
     /// What an earlier run has left without an outcome, and what found no slots yet.
     waiting: VecDeque<Proposal>,
     pool: Pool,
@@ -78,23 +88,6 @@ pub(super) struct Course<'r> {
     measured_any: bool,
     rejected_in_row: usize,
     failed_starts: FailedStarts,
-}
-
-/// The rows of a study that a run begins with. Numbers have no gaps, and trials of an earlier run that have no outcome come
-/// again under theirs.
-fn read(proposed: Vec<Proposed>) -> (Vec<Past>, VecDeque<Proposal>) {
-    let open = proposed.iter().filter(|row| row.state == "running").map(|row| {
-        let (number, proposed_by, config) = (row.number, row.proposed_by.clone(), row.config.clone());
-        Proposal { number, proposed_by, config, checked: false, suspects: Vec::new(), apart: false }
-    });
-    let open = open.collect();
-    (
-        proposed
-            .into_iter()
-            .map(|row| Past { proposed_by: row.proposed_by, config: row.config, known: Known::Pending })
-            .collect(),
-        open,
-    )
 }
 
 /// Whether a launch counts for the budget: how much trials cost each other is found out on top of it.
@@ -115,21 +108,29 @@ impl<'r> Course<'r> {
         let was = |row: &&Proposed| matches!(&*row.state, "measured" | "failed") && is_paid(&row.proposed_by);
         let launched = u32::try_from(proposed.iter().filter(was).count()).unwrap_or(u32::MAX);
         let measured_any = proposed.iter().any(|row| row.state == "measured");
-        let (history, waiting) = read(proposed);
+        let outcomes = tuner.store.trials(study).await?;
+        let (history, gains, waiting) = propose::read(proposed, &outcomes, &job.objective);
         let best = tuner.store.best(study, job.objective.goal, 1).await?.pop();
         let best = best.map(|best| best.value);
         (tuner.observer)(Event::Begin { study: job.name.clone(), stored, launched, best });
         let installed = &tuner.installed;
         let search = job.search(installed.version, installed.device, installed.host);
+        let scope = scope(tuner, search);
+        // Nothing runs yet that this would keep the loop from. What starts teach of the memory is left out, so that a run that
+        // takes the study up again begins with the same.
+        let priors = tuner.beliefs(&scope.search).await?;
         let known = learned(job, installed, tuner.store).await?;
         Ok(Self {
             tuner,
             study,
             distrusted,
-            scope: scope(tuner, search),
+            scope,
             known,
             begin,
             history,
+            gains,
+            priors,
+            noticed: BTreeSet::new(),
             waiting,
             at_a_time: (tuner.slots.parallel() == 1).then_some(1),
             pool: Pool::new(tuner.slots.clone()),
@@ -170,64 +171,6 @@ impl<'r> Course<'r> {
 
     fn is_time_spent(&self) -> bool {
         self.tuner.job.budget.time.is_some_and(|time| self.begin.elapsed() >= time)
-    }
-
-    /// A new proposal, or what to do where there is none.
-    async fn propose(&mut self) -> Result<ControlFlow<Next, Proposal>, TuneError> {
-        let job = self.tuner.job;
-        let idle = self.running.is_empty();
-        let end = |ending: Ending| ControlFlow::Break(if idle { Next::End(ending) } else { Next::Wait });
-        let paid = self.running.values().filter(|(_, paid)| *paid).count();
-        let launched = self.launched.saturating_add(u32::try_from(paid).unwrap_or(u32::MAX));
-        if job.budget.trials.is_some_and(|trials| launched >= trials) {
-            return Ok(end(Ending::TrialsSpent));
-        }
-        if self.is_time_spent() {
-            return Ok(end(Ending::TimeSpent));
-        }
-        let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
-        let crowd = self.crowd();
-        // What neighbours cost each other decides how to go on.
-        if crowd.is_none() && self.at_a_time.is_none() && number > 0 {
-            return Ok(ControlFlow::Break(Next::Wait));
-        }
-        // The defaults are launched first, while the engine is still being imported.
-        if self.distrusted.get().is_none() && (number > 0 || self.scope.empty) && !self.doubt().await? {
-            return Ok(end(Ending::Interrupted));
-        }
-        let absent = self.tuner.inquiry.read().await.absent.clone();
-        let search = self.scope.search.knowing(&self.known, absent.as_ref());
-        let confirming = job.budget.is_confirming(launched);
-        let proposed = match crowd {
-            Some(config) => Some((CROWD, config)),
-            None if confirming => None,
-            None => search.next(&self.history).map(configuration),
-        };
-        let proposed = match proposed {
-            Some(proposed) => Some(proposed),
-            // What is measured again, and whether anything is left, depends on all outcomes.
-            None if !idle => return Ok(ControlFlow::Break(Next::Wait)),
-            None => match self.tuner.confirm(self.study, &self.history).await? {
-                // What the confirmation does not need goes back to the search.
-                None if confirming => search.next(&self.history).map(configuration),
-                again => again,
-            },
-        };
-        let Some((proposed_by, config)) = proposed else {
-            let removal = self.scope.removal.clone();
-            let ending = if self.scope.empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft };
-            return Ok(ControlFlow::Break(Next::End(ending)));
-        };
-        let proposed_by = proposed_by.to_owned();
-        self.history.push(Past { proposed_by: proposed_by.clone(), config: config.clone(), known: Known::Pending });
-        Ok(ControlFlow::Continue(Proposal {
-            number,
-            proposed_by,
-            config,
-            checked: false,
-            suspects: Vec::new(),
-            apart: false,
-        }))
     }
 
     /// Asks the engine which rules are wrong; whether the user let it answer.
@@ -283,18 +226,17 @@ impl<'r> Course<'r> {
             return Ok(Next::Wait);
         };
         self.rejected_in_row = 0;
-        let Proposal { number, proposed_by, config, .. } = proposal.clone();
+        let Proposal { number, proposed_by, why, config, .. } = proposal.clone();
         self.tuner.reserve(self.study, &proposal).await?;
         self.running.insert(number, (alone, is_paid(&proposed_by)));
-        (self.tuner.observer)(Event::Launch { number, proposed_by, config });
+        (self.tuner.observer)(Event::Launch { number, proposed_by, why, config });
         Ok(Next::Launch(proposal, place))
     }
 
     async fn reject(&mut self, proposal: Proposal, finding: Finding) -> Result<Option<Ending>, TuneError> {
-        let Proposal { number, proposed_by, config, .. } = proposal;
         let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
         self.rejected_in_row += 1;
-        let trial = self.tuner.rejected(number, &proposed_by, config, rejection);
+        let trial = self.tuner.rejected(proposal, rejection);
         let scored = self.record(trial.into()).await?;
         let (rejected, last) = (self.rejected_in_row, scored.trial.outcome.reason().unwrap_or_default());
         Ok((rejected >= MOST_REJECTED).then_some(Ending::NothingValid { rejected, last }))
@@ -384,6 +326,11 @@ impl<'r> Course<'r> {
         let (tuner, goal) = (self.tuner, self.tuner.job.objective.goal);
         let score = tuner.job.objective.score(&trial.outcome);
         tuner.keep(self.study, &trial, score, &told).await?;
+        // As a later run reads it, so that the history is the only state.
+        let stored = tuner.store.trial(self.study, trial.number).await?;
+        if let (Some(stored), Some(past)) = (stored, self.history.get_mut(trial.number as usize)) {
+            past.known = known(&tuner.job.objective, &stored.trial.outcome);
+        }
         if trial.log.is_some() {
             self.known = learned(tuner.job, &tuner.installed, tuner.store).await?;
         }
@@ -405,10 +352,6 @@ impl<'r> Course<'r> {
     }
 }
 
-fn configuration((proposed_by, suggestion): (&'static str, Suggestion)) -> (&'static str, Config) {
-    (proposed_by, suggestion.config)
-}
-
 /// Tells what the rules leave of a space.
 fn scope<'s>(tuner: &Tuner<'_>, search: Search<'s>) -> Scope<'s> {
     let removal = search.removal();
@@ -417,5 +360,7 @@ fn scope<'s>(tuner: &Tuner<'_>, search: Search<'s>) -> Scope<'s> {
     Scope { search, removal, empty }
 }
 
+#[cfg(test)]
+mod learning_tests;
 #[cfg(test)]
 mod tests;

@@ -17,20 +17,20 @@ use crate::tuner::trial::failed;
 use crate::tuner::{Inquiry, Slots, detect};
 
 /// A study with some devices, of which a trial takes one, two or four.
-struct Bench {
+pub(super) struct Bench {
     _directory: tempfile::TempDir,
-    job: Job,
-    store: Store,
-    study: Study,
+    pub(super) job: Job,
+    pub(super) store: Store,
+    pub(super) study: Study,
 }
 
 impl Bench {
-    async fn new(budget: &str, devices: usize, most_seqs: u32) -> Self {
+    pub(super) async fn new(budget: &str, devices: usize, most_seqs: u32) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b");
         let devices: Vec<_> = (0..devices).map(|device| device.to_string()).collect();
         let text = format!(
-            "study = {{ name = \"pretended\", seed = 3 }}\nengine = {{ kind = \"sim\" }}\nbudget = {{ {budget} }}\n\
+            "study = {{ name = \"pretended\", seed = 3, sampler = \"sobol\" }}\nengine = {{ kind = \"sim\" }}\nbudget = {{ {budget} }}\n\
              model = {{ path = {:?} }}\nslots = {{ devices = {devices:?} }}\n\
              workload = {{ kind = \"random\", input_len = 32, output_len = 8 }}\n\
              load = {{ concurrency = 8, requests = 16 }}\n\
@@ -48,7 +48,7 @@ impl Bench {
         Self { _directory: directory, job, store, study }
     }
 
-    async fn tuner(&self) -> Tuner<'_> {
+    pub(super) async fn tuner(&self) -> Tuner<'_> {
         let mut installed = detect(&self.job).await;
         let slots = Slots::resolve(&self.job, &mut installed).unwrap();
         let (job, store, stop) = (&self.job, &self.store, watch::channel(Stop::No).1);
@@ -56,12 +56,12 @@ impl Bench {
     }
 
     /// Number, who proposed it, its configuration and its state.
-    async fn decided(&self) -> Vec<(u32, String, String, String)> {
+    pub(super) async fn decided(&self) -> Vec<(u32, String, String, String)> {
         let all = self.store.proposals(&self.study).await.unwrap();
         all.into_iter().map(|row| (row.number, row.proposed_by, row.config.key(), row.state)).collect()
     }
 
-    async fn paid(&self) -> usize {
+    pub(super) async fn paid(&self) -> usize {
         self.decided().await.iter().filter(|(_, by, _, state)| is_paid(by) && state != "rejected").count()
     }
 }
@@ -70,17 +70,17 @@ const MINUTE: Duration = Duration::from_mins(1);
 
 /// What may happen, each with a probability.
 #[derive(Clone, Copy, Default)]
-struct Chances {
-    killed: f64,
-    paused: f64,
+pub(super) struct Chances {
+    pub(super) killed: f64,
+    pub(super) paused: f64,
     /// Certain or not at all.
-    neighbours_cost: bool,
+    pub(super) neighbours_cost: bool,
     /// Whether the host's memory does for half of the configurations only where they are alone.
-    memory_is_short: bool,
+    pub(super) memory_is_short: bool,
 }
 
 /// What a launch comes to: the same for a configuration each time, so that only the order may make a difference.
-fn pretended(proposal: &Proposal, place: &Place, chances: Chances) -> Trial {
+pub(super) fn pretended(proposal: &Proposal, place: &Place, chances: Chances) -> Trial {
     let key = proposal.config.key();
     let sum = key.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let outcome = if sum % 5 == 0 && proposal.number > 0 && proposal.proposed_by != CROWD {
@@ -93,7 +93,9 @@ fn pretended(proposal: &Proposal, place: &Place, chances: Chances) -> Trial {
         Outcome::Measured(Measurement { duration_s: 1.0, completed: 9, total_output_tokens, ..Measurement::default() })
     };
     let config = proposal.config.clone();
-    Trial { config, startup_s: Some(1.0), ..Trial::example(proposal.number, &proposal.proposed_by, outcome) }
+    let (why, expected_gain) = (proposal.why.clone(), proposal.expected_gain);
+    let example = Trial::example(proposal.number, &proposal.proposed_by, outcome);
+    Trial { config, why, expected_gain, startup_s: Some(1.0), ..example }
 }
 
 fn pause(number: u32) -> Box<Pause> {
@@ -102,7 +104,7 @@ fn pause(number: u32) -> Box<Pause> {
     Box::new(Pause { failures: 3, since: String::new(), last, hint: String::new() })
 }
 
-async fn settle(
+pub(super) async fn settle(
     course: &mut Course<'_>,
     (proposal, place): (Proposal, Place),
     result: ControlFlow<Ending, Trial>,
@@ -156,7 +158,7 @@ async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option
 }
 
 /// Runs until there is nothing more to do, however often that takes.
-async fn finish(bench: &Bench, seed: u64, chances: Chances) -> Ending {
+pub(super) async fn finish(bench: &Bench, seed: u64, chances: Chances) -> Ending {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     for _ in 0..500 {
         match run(bench, &mut random, chances).await {

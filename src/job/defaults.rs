@@ -1,0 +1,99 @@
+//! What parameters that a configuration does not set stand for: without it a model of the measurements could not place the
+//! engine's defaults, which are always measured first.
+
+use crate::config::{Config, Value};
+use crate::rule::{Effective, Facts};
+use crate::space::{Domain, Space};
+
+/// Values of the space's parameters that the engine chooses by itself, in the types of their domains; those that are not known
+/// are left out. They are those of a launch that sets nothing but what every launch sets.
+pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Config {
+    let always = space.fixed.merged(arguments);
+    let effective = Effective::resolve(&always, facts);
+    let free = space.parameters.iter().filter(|parameter| always.get(&parameter.name).is_none());
+    let known = free.filter_map(|parameter| {
+        let value = of_effective(&effective, &parameter.name).or_else(|| constant(&parameter.name))?;
+        Some((parameter.name.clone(), typed(&parameter.domain, value)?))
+    });
+    known.collect()
+}
+
+/// What depends on model, release and device.
+fn of_effective(effective: &Effective, name: &str) -> Option<Value> {
+    let count = |number: u64| i64::try_from(number).ok().map(Value::Int);
+    match name {
+        "max-model-len" => count(effective.max_model_len),
+        "max-num-batched-tokens" => count(effective.max_num_batched_tokens),
+        "max-num-seqs" => count(effective.max_num_seqs),
+        "block-size" => count(effective.block_size),
+        "tensor-parallel-size" => count(effective.tensor_parallel_size),
+        "pipeline-parallel-size" => count(effective.pipeline_parallel_size),
+        "enable-chunked-prefill" => Some(effective.chunked_prefill.into()),
+        "enable-prefix-caching" => Some(effective.prefix_caching.into()),
+        "gpu-memory-utilization" => Some(effective.gpu_memory_utilization.into()),
+        "scheduler-delay-factor" => Some(effective.scheduler_delay_factor.into()),
+        _ => None,
+    }
+}
+
+/// What is the same in every release that has the flag (`vllm/engine/arg_utils.py`, `vllm/config`, 0.6.3 to 0.33.0).
+fn constant(name: &str) -> Option<Value> {
+    Some(match name {
+        "enforce-eager" | "enable-expert-parallel" | "enable-eplb" | "enable-dbo" | "disable-custom-all-reduce" => {
+            false.into()
+        }
+        "data-parallel-size" | "decode-context-parallel-size" | "num-scheduler-steps" => 1_i64.into(),
+        "long-prefill-token-threshold" => 0_i64.into(),
+        "kv-cache-dtype" => "auto".into(),
+        _ => return None,
+    })
+}
+
+/// The value as the domain has it: a choice that means the same where there is one, else in the domain's type.
+fn typed(domain: &Domain, value: Value) -> Option<Value> {
+    let same =
+        |choice: &&Value| **choice == value || choice.as_f64().is_some_and(|number| Some(number) == value.as_f64());
+    match domain {
+        Domain::Categorical(choices) => Some(choices.iter().find(same).cloned().unwrap_or(value)),
+        Domain::Bool => value.as_bool().map(Value::Bool),
+        Domain::Int { .. } => value.as_i64().map(Value::Int),
+        Domain::Float { .. } => value.as_f64().map(Value::Float),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Device, ModelShape};
+    use crate::space::{Parameter, Scale};
+
+    fn parameter(name: &str, domain: Domain) -> Parameter {
+        Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None }
+    }
+
+    #[test]
+    fn what_the_engine_chooses_is_told_in_the_types_of_the_space() {
+        let int = || Domain::int(1, 4096, Scale::Log, 1);
+        let parameters = vec![
+            parameter("max-num-seqs", int()),
+            parameter("max-num-batched-tokens", int()),
+            parameter("gpu-memory-utilization", Domain::Float { low: 0.5, high: 0.95, log: false }),
+            parameter("enable-prefix-caching", Domain::Bool),
+            parameter("block-size", Domain::Categorical(vec![Value::Float(16.0), Value::Int(32)])),
+            parameter("kv-cache-dtype", Domain::Categorical(vec!["fp8".into(), "auto".into()])),
+            parameter("tensor-parallel-size", int()),
+            parameter("moe-backend", Domain::Categorical(vec!["triton".into()])),
+        ];
+        let space = Space { parameters, fixed: Config::new().with("max-num-batched-tokens", 512_i64) };
+        let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": 4096}));
+        let facts = Facts::new(&model, "0.32.0".parse().unwrap(), Device::gpu_of(24 << 30));
+        let arguments = Config::new().with("tensor-parallel-size", 2_i64);
+        let expected = Config::new()
+            .with("max-num-seqs", 256_i64)
+            .with("gpu-memory-utilization", 0.92)
+            .with("enable-prefix-caching", true)
+            .with("block-size", 16.0)
+            .with("kv-cache-dtype", "auto");
+        assert_eq!(resolve(&space, &arguments, &facts), expected);
+    }
+}

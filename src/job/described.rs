@@ -1,0 +1,77 @@
+//! A study that no file describes: what is needed to predict one.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Budget, EngineJob, Job, LoadJob, ModelJob, SpaceJob, WorkloadJob};
+use crate::engine::{ENGINES, find};
+use crate::facts::{Device, EngineVersion, ModelShape};
+use crate::objective::Objective;
+use crate::sampler::SAMPLERS;
+use crate::space::Space;
+use crate::workload::{Spec, Surroundings, WorkloadError};
+
+/// What somebody says of a study without a file.
+#[derive(Clone, Debug)]
+pub struct Description {
+    pub seed: u64,
+    pub shape: ModelShape,
+    /// Token ids are asked for, so that no tokenizer is needed.
+    pub spec: Spec,
+    pub load: LoadJob,
+    pub objective: Objective,
+    pub version: EngineVersion,
+    pub device: Device,
+}
+
+impl Job {
+    /// A job of vLLM that can be predicted. It is not made to be run: there is no program, no model and no space.
+    ///
+    /// # Errors
+    /// When the workload cannot be built.
+    pub fn described(description: Description) -> Result<Self, WorkloadError> {
+        let Description { seed, shape, spec, load, objective, version, device } = description;
+        let surroundings = Surroundings {
+            seed,
+            vocab_size: shape.vocab_size.and_then(|size| u32::try_from(size).ok()),
+            max_model_len: Some(shape.max_model_len(version)),
+            tokenizer: None,
+            takes_tokens: true,
+            chat: false,
+        };
+        let built = spec.build(&surroundings)?;
+        let engine = EngineJob {
+            engine: find("vllm").unwrap_or(ENGINES[0]),
+            command: Vec::new(),
+            written_command: None,
+            args: Vec::new(),
+            stop_command: None,
+            forwarded: false,
+            env: BTreeMap::new(),
+            environment: BTreeMap::new(),
+            version: Some(version),
+            device: Some(device),
+            preflight: false,
+            startup_timeout: Duration::from_mins(15),
+            stall_timeout: Duration::from_mins(1),
+            stop_timeout: Duration::from_secs(30),
+            retry_after: Duration::from_secs(10),
+        };
+        Ok(Self {
+            file: PathBuf::new(),
+            name: "described".to_owned(),
+            seed,
+            sampler: SAMPLERS[0],
+            priors: Vec::new(),
+            engine,
+            model: ModelJob { written: String::new(), argument: String::new(), directory: PathBuf::new(), shape },
+            space: SpaceJob { space: Space::default(), file: None },
+            workload: WorkloadJob::of(spec, surroundings, built),
+            load,
+            objective,
+            budget: Budget::default(),
+            slots: None,
+        })
+    }
+}

@@ -1,0 +1,170 @@
+//! What an outcome tells a sampler: the study's objective and how far each limit is exceeded, with what is known of their
+//! precision.
+//!
+//! ```text
+//! value               as measured; its deviation is relative
+//! excess              ln(measured / limit) of `at_most`, the negative of that of `at_least`, where both are above 0
+//!                     (measured - limit) / max(|measured|, |limit|) otherwise, 0 where both are 0
+//! deviation           half of the metric's 95 % interval / 1.96, by the value; of an excess by what it is divided by
+//! ```
+//!
+//! A metric that the window does not give is no number (`NaN`), and neither is its excess.
+
+use crate::objective::{Constraint, Limit, Objective};
+use crate::sampler::{Known, Measured, Reading};
+use crate::trial::{Measurement, Outcome};
+
+/// Half the width of a 95 % interval, in standard deviations of the normal distribution.
+const HALF_WIDTH: f64 = 1.959_963_984_540_054;
+
+/// What a sampler learns of an outcome. A failure that was not the configuration's own leaves it as unknown as before: it is
+/// not proposed again, and no model is told of it.
+#[must_use]
+pub fn known(objective: &Objective, outcome: &Outcome) -> Known {
+    match outcome {
+        Outcome::Rejected(_) => Known::Rejected,
+        Outcome::Failed(failure) if failure.kind.is_own() => Known::Failed,
+        Outcome::Failed(_) => Known::Pending,
+        Outcome::Measured(measurement) => Known::Measured(measured(objective, measurement)),
+    }
+}
+
+/// The same of a measurement, or of what stands for one.
+#[must_use]
+pub fn measured(objective: &Objective, measurement: &Measurement) -> Measured {
+    let value = measurement.metric(&objective.metric).unwrap_or(f64::NAN);
+    let deviation = deviation(measurement, &objective.metric, value);
+    Measured {
+        values: vec![Reading { value, deviation }],
+        excesses: objective.constraints.iter().map(|constraint| excess(constraint, measurement)).collect(),
+    }
+}
+
+fn excess(constraint: &Constraint, measurement: &Measurement) -> Reading {
+    let Some(value) = measurement.metric(&constraint.metric) else { return Reading::exact(f64::NAN) };
+    let (limit, sign) = match constraint.limit {
+        Limit::AtMost(limit) => (limit, 1.0),
+        Limit::AtLeast(limit) => (limit, -1.0),
+    };
+    let (over, scale) = if value > 0.0 && limit > 0.0 {
+        (libm::log(value / limit), value)
+    } else {
+        let scale = value.abs().max(limit.abs());
+        (if scale > 0.0 { (value - limit) / scale } else { 0.0 }, scale)
+    };
+    // Rounding decides nothing: what keeps the limit keeps it here as well.
+    let over = sign * over;
+    let is_kept = constraint.violation(measurement) <= 0.0;
+    let over = if is_kept { over.min(0.0) } else { over.max(f64::MIN_POSITIVE) };
+    Reading { value: over, deviation: deviation(measurement, &constraint.metric, scale) }
+}
+
+/// The standard deviation of a metric as a share of `scale`; `None` where the window does not tell.
+fn deviation(measurement: &Measurement, metric: &str, scale: f64) -> Option<f64> {
+    let interval = measurement.confidence.get(metric)?;
+    let deviation = (interval.high? - interval.low?) / (2.0 * HALF_WIDTH) / scale.abs();
+    // Of a handful of equal values nothing follows.
+    (deviation.is_finite() && deviation > 0.0).then_some(deviation)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::objective::Goal;
+    use crate::trial::{Failure, FailureKind, Interval, Rejection};
+
+    fn objective(limit: Limit) -> Objective {
+        let constraints = vec![Constraint { metric: "tokens_bought".to_owned(), limit }];
+        Objective { metric: "output_throughput".to_owned(), goal: Goal::Maximize, constraints }
+    }
+
+    /// 100 tokens per second, and `tokens_bought` as the server tells it.
+    fn measurement(bought: f64) -> Measurement {
+        let mut measurement = Measurement { duration_s: 1.0, total_output_tokens: 100, ..Measurement::default() };
+        measurement.server.insert("tokens_bought".to_owned(), bought);
+        measurement
+    }
+
+    fn excess_of(bought: f64, limit: Limit) -> f64 {
+        measured(&objective(limit), &measurement(bought)).excesses[0].value
+    }
+
+    #[test]
+    fn an_excess_is_a_logarithm_where_there_is_one() {
+        assert!((excess_of(20.0, Limit::AtMost(10.0)) - 2.0_f64.ln()).abs() < 1e-12);
+        assert!((excess_of(20.0, Limit::AtLeast(10.0)) + 2.0_f64.ln()).abs() < 1e-12);
+        for (bought, limit, excess) in [
+            (5.0, Limit::AtMost(0.0), 1.0),
+            (0.0, Limit::AtMost(0.0), 0.0),
+            (0.0, Limit::AtMost(8.0), -1.0),
+            (0.0, Limit::AtLeast(8.0), 1.0),
+        ] {
+            assert!((excess_of(bought, limit) - excess).abs() < 1e-12, "{bought} {limit:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_excess_is_above_zero_exactly_where_the_limit_is_not_kept(
+            bought in -1e3..1e3_f64, limit in -1e3..1e3_f64, steps in -3_i64..4, upper: bool,
+        ) {
+            // Now and then a neighbouring number.
+            let close = (0..steps.abs()).fold(limit, |x, _| if steps > 0 { x.next_up() } else { x.next_down() });
+            for bought in [bought, close] {
+                let limit = if upper { Limit::AtMost(limit) } else { Limit::AtLeast(limit) };
+                let objective = objective(limit);
+                let measurement = measurement(bought);
+                let kept = objective.constraints[0].violation(&measurement) <= 0.0;
+                let measured = measured(&objective, &measurement);
+                prop_assert_eq!(measured.is_feasible(), kept, "{:?} {}", limit, measured.excesses[0].value);
+                prop_assert!(measured.excesses[0].value.is_finite());
+            }
+        }
+    }
+
+    #[test]
+    fn intervals_become_standard_deviations() {
+        let mut measurement = measurement(20.0);
+        let around = |middle: f64, half: f64| Interval { low: Some(middle - half), high: Some(middle + half) };
+        measurement.confidence.insert("output_throughput".to_owned(), around(100.0, HALF_WIDTH));
+        measurement.confidence.insert("tokens_bought".to_owned(), around(20.0, 2.0 * HALF_WIDTH));
+        let of = |limit| {
+            let measured = measured(&objective(limit), &measurement);
+            (measured.values[0].deviation.unwrap(), measured.excesses[0].deviation.unwrap())
+        };
+        let (value, excess) = of(Limit::AtMost(10.0));
+        assert!((value - 0.01).abs() < 1e-6 && (excess - 0.1).abs() < 1e-6, "{value} {excess}");
+        let (_, excess) = of(Limit::AtMost(-40.0));
+        assert!((excess - 0.05).abs() < 1e-6, "{excess}");
+        let open = Interval { low: None, high: Some(7.0) };
+        measurement.confidence.insert("output_throughput".to_owned(), open);
+        measurement.confidence.insert("tokens_bought".to_owned(), around(20.0, 0.0));
+        let measured = measured(&objective(Limit::AtMost(10.0)), &measurement);
+        assert_eq!((measured.values[0].deviation, measured.excesses[0].deviation), (None, None));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_no_number_and_no_failure() {
+        let mut measurement = measurement(1.0);
+        measurement.server.clear();
+        measurement.duration_s = 0.0;
+        let measured = measured(&objective(Limit::AtMost(10.0)), &measurement);
+        assert!(measured.values[0].value.is_nan() && measured.excesses[0].value.is_nan());
+    }
+
+    #[test]
+    fn failures_teach_only_where_they_are_the_configurations_own() {
+        let objective = objective(Limit::AtMost(1.0));
+        let failed = |kind| known(&objective, &Outcome::Failed(Failure { kind, message: String::new() }));
+        for kind in [FailureKind::OutOfMemory, FailureKind::Crash, FailureKind::StartupTimeout, FailureKind::Hang] {
+            assert_eq!(failed(kind), Known::Failed, "{kind}");
+        }
+        for kind in [FailureKind::PortInUse, FailureKind::Killed, FailureKind::ClientBound, FailureKind::DeviceBusy] {
+            assert_eq!(failed(kind), Known::Pending, "{kind}");
+        }
+        let rejection = Rejection { rule: "R1".to_owned(), message: String::new() };
+        assert_eq!(known(&objective, &Outcome::Rejected(rejection)), Known::Rejected);
+    }
+}

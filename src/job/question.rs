@@ -1,0 +1,138 @@
+//! What is asked of a study's sampler: everything that decides the answer, without borrows, so that a model of many trials can
+//! be fitted on a thread of its own while launches go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::search::Search;
+use super::{Job, defaults};
+use crate::config::Config;
+use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
+use crate::memory::Learned;
+use crate::rule::{self, Facts};
+use crate::sampler::{self, Aim, Ask, Judgement, Past, Prior, Sampler, Suggestion, Target};
+use crate::space::Space;
+
+/// A question to a sampler. Equal questions have equal answers.
+#[derive(Clone, Debug)]
+pub struct Question {
+    sampler: &'static dyn Sampler,
+    space: Space,
+    aim: Aim,
+    history: Vec<Past>,
+    priors: Vec<Prior>,
+    seed: u64,
+    /// Trials in all, where the number is known.
+    budget: Option<u32>,
+    /// What the study's own arguments set in every launch.
+    arguments: Config,
+    defaults: Config,
+    known: Owned,
+}
+
+/// [`Facts`] without borrows.
+#[derive(Clone, Debug)]
+struct Owned {
+    model: ModelShape,
+    version: EngineVersion,
+    device: Device,
+    env: BTreeMap<String, String>,
+    longest_request: Option<u64>,
+    host: HostLimits,
+    absent: Option<BTreeSet<String>>,
+    memory: Option<Learned>,
+    distrusted: Vec<&'static str>,
+}
+
+impl Owned {
+    fn new(facts: &Facts<'_>) -> Self {
+        Self {
+            model: facts.model.clone(),
+            version: facts.version,
+            device: facts.device,
+            env: facts.env.clone(),
+            longest_request: facts.longest_request,
+            host: facts.host,
+            absent: facts.absent.cloned(),
+            memory: facts.memory.cloned(),
+            distrusted: facts.distrusted.to_vec(),
+        }
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            model: &self.model,
+            version: self.version,
+            device: self.device,
+            env: &self.env,
+            longest_request: self.longest_request,
+            host: self.host,
+            absent: self.absent.as_ref(),
+            memory: self.memory.as_ref(),
+            distrusted: &self.distrusted,
+        }
+    }
+}
+
+impl Question {
+    pub(super) fn new(
+        search: &Search<'_>,
+        job: &Job,
+        arguments: &Config,
+        (history, priors): (Vec<Past>, Vec<Prior>),
+    ) -> Self {
+        Self {
+            sampler: job.sampler,
+            space: search.space.clone(),
+            aim: job.aim(),
+            history,
+            priors,
+            seed: job.seed,
+            budget: job.budget.trials,
+            arguments: arguments.clone(),
+            defaults: defaults::resolve(&search.space, arguments, &search.facts),
+            known: Owned::new(&search.facts),
+        }
+    }
+
+    /// The next configuration and who proposes it. All but the first, the engine's defaults, pass the rules.
+    #[must_use]
+    pub fn next(&self) -> Option<(&'static str, Suggestion)> {
+        self.ask(|ask| sampler::next(self.sampler, ask))
+    }
+
+    /// What the measurements say so far; `None` of a sampler that has no model of them.
+    #[must_use]
+    pub fn judge(&self) -> Option<Judgement> {
+        self.ask(|ask| self.sampler.judge(ask))
+    }
+
+    /// The name of who is asked.
+    #[must_use]
+    pub fn asked(&self) -> &'static str {
+        self.sampler.name()
+    }
+
+    fn ask<T>(&self, then: impl FnOnce(&Ask<'_>) -> T) -> T {
+        let facts = self.known.facts();
+        let allowed = |config: &Config| rule::rejection(&config.merged(&self.arguments), &facts).is_none();
+        let ask = Ask {
+            defaults: &self.defaults,
+            priors: &self.priors,
+            budget: self.budget,
+            ..Ask::new(&self.space, &self.aim, &self.history, self.seed, &allowed)
+        };
+        then(&ask)
+    }
+}
+
+impl Job {
+    /// What the study wants, as samplers see it.
+    #[must_use]
+    pub fn aim(&self) -> Aim {
+        let objective = &self.objective;
+        Aim {
+            objectives: vec![Target { name: objective.metric.clone(), goal: objective.goal }],
+            constraints: objective.constraints.iter().map(ToString::to_string).collect(),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Which configurations are put to the twin: evenly spread ones, then neighbours and crossings of the best.
+//!
+//! What is best depends on the limits, and by how much a prediction misses them is what a prior is most often wrong in: a
+//! latency that is predicted a third too low moves the best configuration to another place. So the best are those under
+//! several assumptions ([`Assumption`]), and whichever of them the first measurements bear out, its surroundings are known.
+
+use std::collections::HashSet;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::config::Config;
+use crate::objective::Goal;
+use crate::sampler::{Aim, Known, Measured, sobol_point};
+use crate::space::{Domain, Space};
+
+/// Configurations that are spread evenly, and those around the best, at most.
+const EVEN: usize = 160;
+const NEAR: usize = 160;
+/// What all of them may cost together, in units of some 100 ns; an even half of it is for the first ones.
+const WORK: u64 = 16_000_000;
+/// Looked at before the best are determined anew.
+const BATCH: usize = 16;
+/// Of each assumption: those whose neighbourhood is looked at.
+const LEADERS: usize = 3;
+/// How much higher the excess of a limit may turn out than predicted, as logarithms.
+const SHIFTS: [f64; 4] = [0.25, 0.5, 1.0, -0.5];
+/// Limits that are shifted by themselves; the others only together.
+const SHIFTED: usize = 4;
+/// Points that are drawn in vain before the space counts as used up.
+const VAIN: usize = 4096;
+
+/// What came of one configuration.
+pub(super) struct Seen {
+    /// `None` where nothing can be said.
+    pub(super) known: Option<Known>,
+    pub(super) cost: u64,
+}
+
+/// A configuration with its place in the unit cube, where it has one.
+struct Point {
+    place: Option<Vec<f64>>,
+    config: Config,
+    known: Known,
+}
+
+/// Puts configurations to the twin until there are enough or the work is done.
+pub(super) fn explore(
+    space: &Space,
+    aim: &Aim,
+    allowed: &dyn Fn(&Config) -> bool,
+    seed: u64,
+    (first, ignored): (Vec<Config>, &[String]),
+    look: &mut dyn FnMut(&[Config]) -> Vec<Seen>,
+) -> Vec<(Config, Known)> {
+    let mut found = Exploration { space, allowed, look, points: Vec::new(), met: HashSet::new(), work: 0 };
+    let first = first.into_iter().map(|config| (None, config)).collect();
+    found.take(first);
+    let mut even = (0..).map(|index| sobol_point(index, space.dimensions(), seed));
+    while found.points.len() < EVEN && found.work < WORK / 2 {
+        let batch = found.unmet(|| even.next());
+        if batch.is_empty() {
+            break;
+        }
+        found.take(batch);
+    }
+    let (most, mut rng) = (found.points.len() + NEAR, ChaCha8Rng::seed_from_u64(seed));
+    while found.points.len() < most && found.work < WORK {
+        let leaders = leaders(aim, &found.points);
+        let batch = found.unmet(|| neighbour(space, ignored, &leaders, &mut rng));
+        if batch.is_empty() {
+            break;
+        }
+        found.take(batch);
+    }
+    found.points.into_iter().map(|point| (point.config, point.known)).collect()
+}
+
+struct Exploration<'a> {
+    space: &'a Space,
+    allowed: &'a dyn Fn(&Config) -> bool,
+    look: &'a mut dyn FnMut(&[Config]) -> Vec<Seen>,
+    points: Vec<Point>,
+    met: HashSet<String>,
+    work: u64,
+}
+
+impl Exploration<'_> {
+    /// The next allowed configurations that were not met before; fewer where there are no more.
+    fn unmet(&mut self, mut next: impl FnMut() -> Option<Vec<f64>>) -> Vec<(Option<Vec<f64>>, Config)> {
+        let (mut batch, mut vain) = (Vec::new(), 0);
+        while batch.len() < BATCH && vain < VAIN {
+            let Some(place) = next() else { break };
+            let config = self.space.decode(&place);
+            if self.met.insert(config.key()) && (self.allowed)(&config) {
+                batch.push((Some(place), config));
+            } else {
+                vain += 1;
+            }
+        }
+        batch
+    }
+
+    fn take(&mut self, batch: Vec<(Option<Vec<f64>>, Config)>) {
+        let configs: Vec<Config> = batch.iter().map(|(_, config)| config.clone()).collect();
+        self.met.extend(configs.iter().map(Config::key));
+        for ((place, config), seen) in batch.into_iter().zip((self.look)(&configs)) {
+            self.work += seen.cost;
+            if let Some(known) = seen.known {
+                self.points.push(Point { place, config, known });
+            }
+        }
+    }
+}
+
+/// What is assumed when the best are looked for.
+struct Assumption {
+    /// Objectives that count.
+    objectives: std::ops::Range<usize>,
+    /// What is added to the excess of each limit.
+    shifts: Vec<f64>,
+}
+
+fn assumptions(aim: &Aim) -> Vec<Assumption> {
+    let (count, limits) = (aim.objectives.len(), aim.constraints.len());
+    let single = |one: usize, shift: f64| (0..limits).map(|limit| if limit == one { shift } else { 0.0 }).collect();
+    let mut shifts: Vec<Vec<f64>> = vec![vec![0.0; limits]];
+    for shift in SHIFTS {
+        shifts.extend((0..limits.min(SHIFTED)).map(|one| single(one, shift)));
+        if limits > 1 {
+            shifts.push(vec![shift; limits]);
+        }
+    }
+    // Each objective by itself, and all of them together.
+    let views = (count > 1).then(|| (0..count).map(|one| one..one + 1)).into_iter().flatten();
+    let views: Vec<_> = std::iter::once(0..count).chain(views).collect();
+    let of = |objectives: &std::ops::Range<usize>, shifts: &[Vec<f64>]| -> Vec<Assumption> {
+        let one = |shifts: &Vec<f64>| Assumption { objectives: objectives.clone(), shifts: shifts.clone() };
+        shifts.iter().map(one).collect()
+    };
+    views.iter().flat_map(|view| of(view, &shifts)).collect()
+}
+
+/// The places of the best under each assumption: first the best of each, then the second ones. What the twin cannot tell apart
+/// is there once.
+fn leaders(aim: &Aim, points: &[Point]) -> Vec<Vec<f64>> {
+    let measured: Vec<(&Vec<f64>, &Measured)> = points
+        .iter()
+        .filter_map(|point| match (&point.place, &point.known) {
+            (Some(place), Known::Measured(measured)) => Some((place, measured)),
+            _ => None,
+        })
+        .collect();
+    let mut ranked: Vec<Vec<usize>> = Vec::new();
+    for assumption in assumptions(aim) {
+        let ranks: Vec<(f64, f64)> = measured.iter().map(|(_, known)| rank(aim, &assumption, known)).collect();
+        let mut order: Vec<usize> = (0..measured.len()).collect();
+        order.sort_by(|a, b| ranks[*a].0.total_cmp(&ranks[*b].0).then(ranks[*b].1.total_cmp(&ranks[*a].1)));
+        order.dedup_by(|a, b| ranks[*a] == ranks[*b]);
+        order.truncate(LEADERS);
+        ranked.push(order);
+    }
+    let mut taken = HashSet::new();
+    let by_place = (0..LEADERS).flat_map(|place| ranked.iter().filter_map(move |order| order.get(place)));
+    by_place.filter(|index| taken.insert(**index)).map(|index| measured[*index].0.clone()).collect()
+}
+
+/// How far the limits are exceeded in all, then how good the objectives are.
+fn rank(aim: &Aim, assumption: &Assumption, measured: &Measured) -> (f64, f64) {
+    let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
+    let shifted = measured.excesses.iter().zip(&assumption.shifts);
+    let excess = shifted.map(|(excess, shift)| finite(excess.value + shift).max(0.0)).sum();
+    let gain = |index: usize| {
+        let value = measured.values.get(index).map_or(0.0, |reading| reading.value);
+        let log = finite(value.max(f64::MIN_POSITIVE).ln());
+        if aim.objectives[index].goal == Goal::Maximize { log } else { -log }
+    };
+    (excess, assumption.objectives.clone().map(gain).sum())
+}
+
+/// A place near a leader's: one or two coordinates moved, or some of them taken from another leader. The best are taken more
+/// often. What is ignored is anywhere. `None` where there are no leaders or nothing to move.
+fn neighbour(space: &Space, ignored: &[String], leaders: &[Vec<f64>], rng: &mut ChaCha8Rng) -> Option<Vec<f64>> {
+    let is_ignored = |dimension: &usize| ignored.contains(&space.parameters[*dimension].name);
+    let (anywhere, moved): (Vec<usize>, Vec<usize>) = (0..space.dimensions()).partition(is_ignored);
+    if moved.is_empty() || leaders.is_empty() {
+        return None;
+    }
+    let mut pick = |count: usize| rng.random_range(0..count);
+    let (one, other) = (pick(leaders.len()).min(pick(leaders.len())), pick(leaders.len()));
+    let mut place = leaders[one].clone();
+    if pick(3) == 0 {
+        for (own, others) in place.iter_mut().zip(&leaders[other]) {
+            if pick(2) == 0 {
+                *own = *others;
+            }
+        }
+    } else {
+        for _ in 0..=pick(2) {
+            let dimension = moved[pick(moved.len())];
+            let coordinate = &mut place[dimension];
+            *coordinate = match &space.parameters[dimension].domain {
+                Domain::Bool => (*coordinate + 0.5).fract(),
+                Domain::Categorical(values) => middle(pick(values.len().max(1)), values.len()),
+                Domain::Int { .. } | Domain::Float { .. } => {
+                    let step = [1.0, 2.0, 4.0, 8.0][pick(4)] / 32.0;
+                    let moved = if pick(2) == 0 { *coordinate + step } else { *coordinate - step };
+                    moved.clamp(0.0, 1.0 - f64::EPSILON)
+                }
+            };
+        }
+    }
+    for dimension in anywhere {
+        place[dimension] = rng.random();
+    }
+    Some(place)
+}
+
+/// The middle of a choice's part of the coordinate.
+#[expect(clippy::cast_precision_loss, reason = "a number of choices")]
+fn middle(index: usize, count: usize) -> f64 {
+    (index as f64 + 0.5) / count.max(1) as f64
+}

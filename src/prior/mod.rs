@@ -1,0 +1,130 @@
+//! What is believed of a space before anything is measured: by the twin, or from another study's trials.
+//!
+//! The twin is asked as `predict` asks it, with one run for each configuration. Which configurations are put to it decides
+//! what the prior is worth, because a sampler begins with the best of them: the space is covered evenly first, then the
+//! neighbourhood of the best ones closely ([`explore`]). How much is computed is counted in steps and not in seconds, so that
+//! equal questions have equal answers; numbers are rounded to five significant digits, of which all machines agree.
+//!
+//! What the twin does not know (a metric, a parameter without effect in it) is left out and said in [`Belief::notes`].
+
+mod context;
+mod explore;
+mod reading;
+mod scene;
+mod spelling;
+mod study;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use context::{Context, DeviceContext, LoadContext, ModelContext};
+pub use scene::ContextError;
+pub use study::of_study;
+
+use crate::config::Config;
+use crate::objective::Constraint;
+use crate::predict::{Question, Span};
+use crate::sampler::{Aim, Prior};
+use crate::space::Space;
+use explore::explore;
+use reading::Reader;
+use scene::Scene;
+use view::{View, Wanted};
+
+/// The name of what the twin believes.
+pub const TWIN: &str = crate::job::TWIN;
+
+/// A prior, and what is to be said of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Belief {
+    pub prior: Prior,
+    /// What the twin does not know, in whole lines.
+    pub notes: Vec<String>,
+}
+
+/// What the twin believes of a study's space under the study's own load: one run for each of some hundred configurations, of
+/// at most as many requests as can be computed quickly. `question` says job, load, release, device and calibration; its
+/// configuration is not looked at. `allowed` is the sampler's: what it refuses is left out.
+///
+/// `aim` is that of the study's objective: one target, and its constraints in their order.
+#[must_use]
+pub fn of_job(
+    question: &Question<'_>,
+    space: &Space,
+    aim: &Aim,
+    allowed: &dyn Fn(&Config) -> bool,
+    seed: u64,
+) -> Belief {
+    let objective = &question.job.objective;
+    let wanted = Wanted {
+        objectives: vec![Some(objective.metric.clone())],
+        constraints: objective.constraints.iter().cloned().map(Some).collect(),
+    };
+    let names = space.parameters.iter().map(|parameter| parameter.name.clone());
+    let ignored: Vec<String> = names.filter(|name| !spelling::has_effect(name)).collect();
+    let mut notes = ignored_note(&ignored);
+    if question.acceptance.is_none() && space.parameters.iter().any(|parameter| parameter.name == "speculative-config")
+    {
+        notes.push("the twin speculates nothing: how many drafts the model agrees with is not known".to_owned());
+    }
+    let load = view::shortened(question.load, question.job);
+    let question = Question { load: &load, ..question.clone() };
+    let mut view = View::new(question, Span::Own, wanted, |config: &Config| (config.clone(), false));
+    let first = (vec![space.fixed.clone()], ignored.as_slice());
+    let points = explore(space, aim, allowed, seed, first, &mut |configs| view.look(configs));
+    finish(&view, points, notes)
+}
+
+/// What the twin believes of a space of a caller without a study file. Parameters have the caller's names: those of flags,
+/// with dashes or underscores, or common abbreviations; all others are without effect in the twin.
+///
+/// - The engine is the newest known vLLM unless the context says another. What a release does not have, has no effect.
+/// - All devices serve: with a closed load there are as many data-parallel replicas as fit, unless something says how many.
+/// - Lengths vary evenly from half of the mean to one and a half, as far as `max_model_len` lets them.
+/// - Drafts are accepted with a probability of 0.4 for n-grams and of 0.7 for all other methods, which is uncertain:
+///   speculating points have a wide deviation.
+/// - A block size that the kernels of that release do not take counts as the nearest that they take: which kernels there are
+///   depends on much that a context does not say.
+/// - Metrics are those of the load in its steady state: every user has begun a second request.
+///
+/// # Errors
+/// Names what is missing or cannot be used. Nothing panics, whatever the numbers.
+pub fn of_context(
+    context: &Context,
+    space: &Space,
+    aim: &Aim,
+    allowed: &dyn Fn(&Config) -> bool,
+    seed: u64,
+) -> Result<Belief, ContextError> {
+    let scene = Scene::new(context, aim)?;
+    let reader = Reader::new(context, space, &scene);
+    let mut notes = ignored_note(reader.ignored());
+    notes.extend(unknown_note(&scene.wanted, aim));
+    let calibration = crate::twin::Calibration::none();
+    let view = View::new(scene.question(&calibration), scene.span, scene.wanted.clone(), |config| reader.read(config));
+    let mut view = view.accepting(reading::acceptance);
+    let first = (reader.defaults(space).into_iter().collect(), reader.ignored());
+    let points = explore(space, aim, allowed, seed, first, &mut |configs| view.look(configs));
+    Ok(finish(&view, points, notes))
+}
+
+fn finish(view: &View<'_>, mut points: Vec<(Config, crate::sampler::Known)>, mut notes: Vec<String>) -> Belief {
+    view.add_deviations(&mut points);
+    notes.extend(view.notes());
+    Belief { prior: Prior { name: TWIN.to_owned(), points }, notes }
+}
+
+fn ignored_note(names: &[String]) -> Vec<String> {
+    let note = || format!("the twin does not know what {} does", names.join(", "));
+    if names.is_empty() { Vec::new() } else { vec![note()] }
+}
+
+fn unknown_note(wanted: &Wanted, aim: &Aim) -> Option<String> {
+    let objectives =
+        aim.objectives.iter().map(|target| &target.name).zip(wanted.objectives.iter().map(Option::is_none));
+    let is_none = |constraint: &Option<Constraint>| constraint.is_none();
+    let constraints = aim.constraints.iter().zip(wanted.constraints.iter().map(is_none));
+    let unknown = objectives.chain(constraints).filter(|(_, unknown)| *unknown);
+    let names: Vec<&str> = unknown.map(|(name, _)| name.as_str()).collect();
+    (!names.is_empty()).then(|| format!("the twin knows nothing of {}, or no limit of it", names.join(", ")))
+}

@@ -1,0 +1,157 @@
+//! A caller's configuration as flags of the engine.
+
+use super::context::Context;
+use super::scene::Scene;
+use super::spelling::{Meaning, meaning};
+use crate::config::{Config, Value};
+use crate::flag::FlagTable;
+use crate::rule::{self, Facts};
+use crate::space::Space;
+
+/// Share of the drafts that models agree with, where nobody says: n-grams of the prompt, and drafts of a model or of layers
+/// trained for it. Central values of what papers and vLLM's own blog report (0.2 to 0.6 and 0.6 to 0.85).
+const NGRAM: f64 = 0.4;
+const TRAINED: f64 = 0.7;
+
+/// Drafts where a configuration that speculates does not say how many.
+const DRAFTS: i64 = 3;
+
+/// Knows which parameter is which flag.
+pub(super) struct Reader<'a> {
+    facts: Facts<'a>,
+    meanings: Vec<(String, Meaning)>,
+    ignored: Vec<String>,
+    defaults: Config,
+    base: Config,
+    /// Devices that replicas are to fill; `None` of an open load.
+    fill: Option<i64>,
+    table: FlagTable,
+}
+
+/// The rule on block sizes that the kernels take.
+const KERNELS: &str = "R15a";
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(context: &Context, space: &Space, scene: &'a Scene) -> Self {
+        let table = FlagTable::for_version(scene.version);
+        let own = space.parameters.iter().map(|parameter| parameter.name.clone());
+        let others = space.fixed.iter().chain(context.defaults.iter()).map(|(name, _)| name.to_owned());
+        let of = |name: String| meaning(&name, table).map(|found| (name, found));
+        let ignored = own.clone().filter(|name| meaning(name, table).is_none()).collect();
+        let meanings = own.chain(others).filter_map(of).collect();
+        Self {
+            facts: scene.facts(),
+            meanings,
+            ignored,
+            defaults: context.defaults.clone(),
+            base: scene.base.clone(),
+            fill: scene.fill,
+            table,
+        }
+    }
+
+    /// Parameters that are nothing to the twin.
+    pub(super) fn ignored(&self) -> &[String] {
+        &self.ignored
+    }
+
+    /// The defaults as a configuration of the space, where they set every parameter that is active and are in its range.
+    pub(super) fn defaults(&self, space: &Space) -> Option<Config> {
+        let config = space.assemble(|index| self.defaults.get(&space.parameters[index].name).cloned());
+        let is_set = |name: &str| config.get(name).is_some();
+        let active = space.assemble(|index| {
+            let parameter = &space.parameters[index];
+            config.get(&parameter.name).cloned().or_else(|| Some(parameter.domain.decode(0.0)))
+        });
+        let whole = active.iter().all(|(name, _)| is_set(name));
+        let fits = |(name, value): (&str, &Value)| {
+            space
+                .parameters
+                .iter()
+                .all(|parameter| parameter.name != name || super::study::holds(&parameter.domain, value))
+        };
+        (whole && config.iter().all(fits)).then_some(config)
+    }
+
+    /// What the engine would be started with, and whether it would speculate.
+    pub(super) fn read(&self, config: &Config) -> (Config, bool) {
+        let whole = self.defaults.merged(config);
+        let (mut flags, mut method, mut drafts) = (self.base.clone(), None, None);
+        for (name, value) in whole.iter() {
+            let Some((_, meaning)) = self.meanings.iter().find(|(known, _)| known == name) else { continue };
+            match meaning {
+                Meaning::DraftMethod => method = value.as_str().map(str::to_ascii_lowercase),
+                Meaning::DraftTokens => drafts = value.as_i64(),
+                Meaning::Flag(flag) => {
+                    let value = self.fitting(flag, value);
+                    value.into_iter().for_each(|value| flags.set(*flag, value));
+                }
+            }
+        }
+        if let Some(config) = method.and_then(|method| speculation(&method, drafts.unwrap_or(DRAFTS))) {
+            flags.set("speculative-config", config);
+        }
+        if let (Some(devices), None) = (self.fill, flags.get("data-parallel-size")) {
+            let size = |flag: &str| flags.get_i64(flag).unwrap_or(1).max(1);
+            let each = size("tensor-parallel-size").saturating_mul(size("pipeline-parallel-size"));
+            if each <= devices && devices / each > 1 {
+                flags.set("data-parallel-size", devices / each);
+            }
+        }
+        self.fit_block_size(&mut flags);
+        let speculates = flags.get("speculative-config").is_some();
+        (flags, speculates)
+    }
+
+    /// Where no kernel takes the size of the blocks, the nearest that one takes.
+    fn fit_block_size(&self, flags: &mut Config) {
+        let is_refused =
+            |flags: &Config| rule::rejection(flags, &self.facts).is_some_and(|found| found.rule == KERNELS);
+        let Some(size) = flags.get_i64("block-size").filter(|_| is_refused(flags)) else { return };
+        let mut others: Vec<i64> = (0..=8).map(|power| 1 << power).collect();
+        others.sort_by_key(|other| (other - size).abs());
+        let taken = others.into_iter().map(|other| flags.clone().with("block-size", other));
+        if let Some(taken) = taken.into_iter().find(|flags| !is_refused(flags)) {
+            *flags = taken;
+        }
+    }
+
+    /// The value as the flag takes it; nothing where it does not: then the engine's default stands.
+    fn fitting(&self, flag: &str, value: &Value) -> Option<Value> {
+        let known = self.table.find(flag)?;
+        let whole = || {
+            let number = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 1e15)?;
+            #[expect(clippy::cast_possible_truncation, reason = "a whole number")]
+            Some(Value::Int(number as i64))
+        };
+        let number = || value.as_f64().map(Value::Float);
+        let truth = || Some(Value::Bool(value.as_i64()? != 0));
+        [whole(), Some(value.clone()), number(), truth()].into_iter().flatten().find(|value| known.check(value).is_ok())
+    }
+}
+
+/// `--speculative-config` of a method as people write it; nothing where there is none.
+fn speculation(method: &str, drafts: i64) -> Option<String> {
+    if drafts < 1 || ["none", "off", "no", "false", ""].contains(&method) {
+        return None;
+    }
+    let mut config = serde_json::json!({ "num_speculative_tokens": drafts });
+    let method = match method {
+        "draft" | "draft_model" | "model" => "draft_model",
+        "ngram" | "n-gram" | "prompt_lookup" => "ngram",
+        other => other,
+    };
+    config["method"] = method.into();
+    if method != "ngram" {
+        // Rules want a name; the twin does not look at it.
+        config["model"] = "draft".into();
+    }
+    Some(config.to_string())
+}
+
+/// The rate at which the drafts of this configuration are taken to be accepted; `None` where there are none.
+pub(super) fn acceptance(flags: &Config) -> Option<f64> {
+    let config: serde_json::Value = serde_json::from_str(flags.get_str("speculative-config")?).ok()?;
+    let by_prompt = config["method"].as_str().is_some_and(|method| method.contains("ngram") || method == "suffix");
+    Some(if by_prompt { NGRAM } else { TRAINED })
+}

@@ -1,0 +1,326 @@
+//! A caller's context as a job that can be predicted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::context::{Context, ModelContext};
+use super::spelling::metric;
+use super::view::Wanted;
+use crate::config::Config;
+use crate::facts::{Device, EngineVersion, Gpu, HostLimits, ModelShape};
+use crate::flag::FlagTable;
+use crate::job::{Description, Job, LoadJob};
+use crate::load::Arrival;
+use crate::objective::{Constraint, Goal, Limit, Objective};
+use crate::predict::{Knowledge, On, Question, Span, preset_of};
+use crate::rule::Facts;
+use crate::sampler::Aim;
+use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
+use crate::workload::{Length, Session, Spec, Workload, WorkloadError};
+
+/// Why the twin cannot say anything of a context.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    #[error("context.{0} is missing")]
+    Missing(&'static str),
+    #[error("context.{field} is {value}, and not {expected}")]
+    Value { field: &'static str, value: String, expected: String },
+    #[error("context.load asks for {tokens} tokens at a time, and {MOST_TOKENS} are the most that is computed")]
+    Large { tokens: u64 },
+    #[error("context.load: {0}")]
+    Workload(#[from] WorkloadError),
+    #[error("the context says nothing of any objective or constraint that the twin knows")]
+    Nothing,
+}
+
+/// Tokens of the replies of all users at a time: one run computes some three times as many.
+const MOST_TOKENS: u64 = 2_000_000;
+/// How far lengths vary around their mean, as a share of it.
+const VARIATION: f64 = 0.5;
+/// Sessions of a closed load for each user: one to begin with, one until all users are spread, one to be measured.
+const GENERATIONS: u64 = 3;
+/// Sessions of a run at least, so that its tails mean something.
+const LEAST_SESSIONS: u64 = 150;
+/// Requests of an open load, of which nothing says how long it lasts.
+const OPEN_REQUESTS: u64 = 500;
+const MOST_LENGTH: f64 = 1e6;
+const MOST_DEVICES: u64 = 1024;
+
+/// Everything but the configuration.
+#[derive(Debug)]
+pub(super) struct Scene {
+    job: Job,
+    device: On,
+    pub(super) version: EngineVersion,
+    pub(super) span: Span,
+    pub(super) wanted: Wanted,
+    /// Flags that the context itself sets.
+    pub(super) base: Config,
+    /// Devices that replicas are to fill, of a closed load.
+    pub(super) fill: Option<i64>,
+}
+
+/// Whether a number is between two others, both included.
+fn within(field: &'static str, value: f64, low: f64, high: f64) -> Result<f64, ContextError> {
+    let expected = || format!("a number from {low} to {high}");
+    if (low..=high).contains(&value) {
+        return Ok(value);
+    }
+    Err(ContextError::Value { field, value: value.to_string(), expected: expected() })
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked, and saturates")]
+fn length(field: &'static str, value: Option<f64>) -> Result<u32, ContextError> {
+    within(field, value.ok_or(ContextError::Missing(field))?, 1.0, MOST_LENGTH).map(|value| value.round() as u32)
+}
+
+impl Scene {
+    pub(super) fn new(context: &Context, aim: &Aim) -> Result<Self, ContextError> {
+        let version = match context.engine_version.as_deref() {
+            None => FlagTable::newest_release(),
+            Some(text) => text.parse().map_err(|_| ContextError::Value {
+                field: "engine_version",
+                value: format!("{text:?}"),
+                expected: "a release such as 0.12.0".to_owned(),
+            })?,
+        };
+        let wanted = wanted(context, aim);
+        if wanted.objectives.iter().all(Option::is_none) && wanted.constraints.iter().all(Option::is_none) {
+            return Err(ContextError::Nothing);
+        }
+        let device = device(context)?;
+        let (spec, load, users) = load(context)?;
+        let (input, output) = (spec_length(&spec).0, spec_length(&spec).1);
+        let longest = u64::from(input) + u64::from(output);
+        let max_model_len = context.model.max_model_len.unwrap_or(longest);
+        if max_model_len < longest || max_model_len > 1 << 32 {
+            return Err(ContextError::Value {
+                field: "model.max_model_len",
+                value: max_model_len.to_string(),
+                expected: format!("as much as the longest request of {longest} tokens"),
+            });
+        }
+        let shape = shape(&context.model, max_model_len)?;
+        let objective = Objective {
+            metric: wanted
+                .objectives
+                .iter()
+                .flatten()
+                .next()
+                .cloned()
+                .unwrap_or_else(|| "output_throughput".to_owned()),
+            goal: aim.objectives.first().map_or(Goal::Maximize, |target| target.goal),
+            constraints: wanted.constraints.iter().flatten().cloned().collect(),
+        };
+        let mut job =
+            Job::described(Description { seed: 0, shape, spec, load, objective, version, device: device.facts })?;
+        let span = match users {
+            Some(users) => {
+                job.workload.built = Arc::new(Spread { inner: Arc::clone(&job.workload.built), users });
+                Span::Settled { users }
+            }
+            None => Span::Own,
+        };
+        let count = device.facts.gpu().and_then(|gpu| gpu.count);
+        let base = Config::new().with("max-model-len", i64::try_from(max_model_len).unwrap_or(i64::MAX));
+        let fill = users.and(count).map(i64::from);
+        Ok(Self { job, device, version, span, wanted, base, fill })
+    }
+
+    pub(super) fn facts(&self) -> Facts<'_> {
+        self.job.facts(self.version, self.device.facts, HostLimits::default())
+    }
+
+    pub(super) fn question<'a>(&'a self, calibration: &'a Calibration) -> Question<'a> {
+        Question {
+            job: &self.job,
+            load: &self.job.load,
+            config: Config::new(),
+            version: self.version,
+            device: self.device,
+            host: HostLimits::default(),
+            knowledge: Knowledge::here(calibration),
+            acceptance: None,
+            starts: StartupModel::default(),
+            warm: Warm::default(),
+        }
+    }
+}
+
+/// Metrics and limits by the caller's names.
+fn wanted(context: &Context, aim: &Aim) -> Wanted {
+    let constraint = |name: &String| {
+        let (metric, per_s) = metric(name)?;
+        // A latency's limit is in seconds, whatever the unit of its name.
+        let unit = if metric.ends_with("_ms") { 1e3 } else { per_s };
+        let limit = context.limits_s.get(name).filter(|limit| limit.is_finite() && **limit > 0.0)? * unit;
+        Some(Constraint { metric, limit: Limit::AtMost(limit) })
+    };
+    Wanted {
+        objectives: aim.objectives.iter().map(|target| metric(&target.name).map(|(metric, _)| metric)).collect(),
+        constraints: aim.constraints.iter().map(constraint).collect(),
+    }
+}
+
+fn device(context: &Context) -> Result<On, ContextError> {
+    let name = context.device.name.as_deref().ok_or(ContextError::Missing("device.name"))?;
+    let found = DevicePreset::find(name.trim()).or_else(|| preset_of(&name.to_uppercase().replace('_', " ")));
+    let preset = found.ok_or_else(|| ContextError::Value {
+        field: "device.name",
+        value: format!("{name:?}"),
+        expected: format!("one of {}", DevicePreset::names().collect::<Vec<_>>().join(", ")),
+    })?;
+    let on = On::preset(preset);
+    let count = context.device.count.unwrap_or(1);
+    #[expect(clippy::cast_precision_loss, reason = "a count, to be compared")]
+    within("device.count", count as f64, 1.0, 1024.0)?;
+    let count = u32::try_from(count.min(MOST_DEVICES)).ok();
+    let memory =
+        context.device.memory_bytes.map(|bytes| within("device.memory_bytes", bytes, 1e9, 1e13)).transpose()?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of bytes up to 1e13")]
+    let memory = memory.map(|bytes| bytes as u64);
+    let facts = match on.facts {
+        Device::Cuda(gpu) => Device::Cuda(Gpu { count, memory: memory.or(gpu.memory), ..gpu }),
+        Device::Cpu => Device::Cpu,
+    };
+    Ok(On { facts, ..on })
+}
+
+/// What is asked and how, and the users of a closed load.
+fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError> {
+    let load = &context.load;
+    let (input, output) =
+        (length("load.input_tokens", load.input_tokens)?, length("load.output_tokens", load.output_tokens)?);
+    let share = within("load.shared_prefix_fraction", load.shared_prefix_fraction.unwrap_or(0.0), 0.0, 1.0)?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a length")]
+    let shared = ((f64::from(input) * share).round() as u32).min(input - 1);
+    let mean = f64::from(input) + f64::from(output);
+    #[expect(clippy::cast_precision_loss, reason = "a length, to be compared")]
+    let room = context.model.max_model_len.map_or(VARIATION, |most| most as f64 / mean - 1.0 - 2.0 / mean);
+    let variation = room.clamp(0.0, VARIATION);
+    let around = |length: u32| Length::Exact(length).around(variation).unwrap_or(Length::Exact(length));
+    let (input_len, output_len) = (around(input - shared), around(output));
+    let spec = match load.shared_prefixes.unwrap_or(1) {
+        groups if shared > 0 && groups > 0 => Spec::Prefix {
+            groups: u32::try_from(groups).unwrap_or(u32::MAX),
+            prefix_len: shared,
+            share: 1.0,
+            suffix_len: input_len,
+            output_len,
+        },
+        _ => Spec::Random { input_len: around(input), output_len, prefix_len: 0 },
+    };
+    // Whatever is asked is answered to its end.
+    let patient =
+        |load: LoadJob| LoadJob { warmup: 0, request_timeout: Duration::from_hours(1), max_error_rate: 1.0, ..load };
+    if let Some(rate) = load.rate_per_s {
+        let per_s = within("load.rate_per_s", rate, 1e-6, 1e6)?;
+        let requests = (MOST_TOKENS / u64::from(output)).clamp(LEAST_SESSIONS, OPEN_REQUESTS);
+        let job = LoadJob {
+            arrival: Arrival::Rate { per_s, burstiness: 1.0 },
+            concurrency: load.concurrency.filter(|users| *users > 0).and_then(|users| u32::try_from(users).ok()),
+            ..LoadJob::closed(1, u32::try_from(requests).unwrap_or(u32::MAX))
+        };
+        return Ok((spec, patient(job), None));
+    }
+    let users = load.concurrency.ok_or(ContextError::Missing("load.concurrency"))?;
+    let tokens = users.saturating_mul(u64::from(output));
+    if users == 0 {
+        let expected = "a number of at least 1".to_owned();
+        return Err(ContextError::Value { field: "load.concurrency", value: users.to_string(), expected });
+    }
+    if tokens > MOST_TOKENS {
+        return Err(ContextError::Large { tokens });
+    }
+    let requests = (users * GENERATIONS).max(users + LEAST_SESSIONS);
+    let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    Ok((spec, patient(LoadJob::closed(number(users), number(requests))), Some(users)))
+}
+
+/// The longest prompt and reply.
+fn spec_length(spec: &Spec) -> (u32, u32) {
+    let most = |length: &Length| match length {
+        Length::Exact(length) | Length::Rest(length) => *length,
+        Length::Range { max, .. } => *max,
+    };
+    match spec {
+        Spec::Prefix { prefix_len, suffix_len, output_len, .. } => (prefix_len + most(suffix_len), most(output_len)),
+        Spec::Random { input_len, output_len, .. } => (most(input_len), most(output_len)),
+        _ => (0, 0),
+    }
+}
+
+fn shape(model: &ModelContext, max_model_len: u64) -> Result<ModelShape, ContextError> {
+    let need =
+        |value: Option<u64>, field: &'static str| value.filter(|value| *value > 0).ok_or(ContextError::Missing(field));
+    let layers = need(model.num_hidden_layers, "model.num_hidden_layers")?;
+    let hidden = need(model.hidden_size, "model.hidden_size")?;
+    let vocabulary = need(model.vocab_size, "model.vocab_size")?;
+    // Four times the width is what models without a word on it have.
+    let intermediate = model.intermediate_size.unwrap_or(hidden.saturating_mul(4));
+    let heads = model.num_attention_heads.filter(|heads| *heads > 0);
+    let head_dim = model.head_dim.or_else(|| heads.map(|heads| hidden / heads)).filter(|size| *size > 0);
+    let head_dim = need(head_dim, "model.head_dim")?;
+    let heads = heads.unwrap_or((hidden / head_dim).max(1));
+    let mut shape = ModelShape::from_json(&json!({
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": hidden,
+        "intermediate_size": intermediate,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": model.num_key_value_heads.unwrap_or(heads),
+        "head_dim": head_dim,
+        "vocab_size": vocabulary,
+        "max_position_embeddings": max_model_len,
+        "torch_dtype": model.dtype.as_deref().unwrap_or("bfloat16"),
+    }));
+    if let Some(unread) = shape.unread.first() {
+        return Err(ContextError::Value {
+            field: "model",
+            value: unread.clone(),
+            expected: "a model's shape".to_owned(),
+        });
+    }
+    if let Some(parameters) = model.parameters {
+        let parameters = within("model.parameters", parameters, 1e5, 1e13)?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of weights up to 1e13")]
+        let parameters = parameters as u64;
+        shape.checkpoint_bytes = Some(parameters * shape.dtype_bytes);
+    }
+    Ok(shape)
+}
+
+/// A closed load whose users are not all at the begin of a reply when it begins: the first replies are cut, each to another
+/// share of it, so that the load is in its steady state sooner.
+#[derive(Debug)]
+struct Spread {
+    inner: Arc<dyn Workload>,
+    users: u64,
+}
+
+/// Multiples of it fill the interval from 0 to 1 evenly, whatever their number.
+const GOLDEN: f64 = 0.618_033_988_749_895;
+
+impl Workload for Spread {
+    fn session(&self, index: u64) -> Session {
+        let mut session = self.inner.session(index);
+        if index < self.users {
+            #[expect(clippy::cast_precision_loss, reason = "a number of users")]
+            let share = ((index + 1) as f64 * GOLDEN).fract();
+            for turn in &mut session.turns {
+                let length = &mut turn.request.output_len;
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a length")]
+                let part = (f64::from(*length) * share) as u32;
+                *length = part.max(1);
+            }
+        }
+        session
+    }
+
+    fn longest(&self) -> u64 {
+        self.inner.longest()
+    }
+}

@@ -1,0 +1,136 @@
+//! What an earlier study has measured, as a prior of another one.
+
+use crate::config::{Config, Value};
+use crate::sampler::{Known, Prior, Reading};
+use crate::space::{Domain, Space};
+
+/// Deviation of a trial for each flag that only one of the two studies states, as a share: what the engine does by itself
+/// there is mostly, but not always, the same.
+const UNSTATED: f64 = 0.1;
+
+/// The trials of an earlier study as far as they say something of this space.
+///
+/// A trial is left out where it is not a point of the space: a parameter has a value beyond its range, or a flag that the
+/// space fixes had another value, or one that is here not set at all differed from trial to trial. Where only one of the two
+/// sets a flag, the trial counts, with 10 % more deviation (in quadrature) for each such flag. Parameters that the trial
+/// did not set stay unset; those that are inactive here are taken off.
+#[must_use]
+pub fn of_study(name: &str, trials: &[(Config, Known)], space: &Space) -> Prior {
+    let differs = |flag: &str| trials.iter().any(|(config, _)| config.get(flag) != trials[0].0.get(flag));
+    let point = |(config, known): &(Config, Known)| {
+        let parameter = |flag: &str| space.parameters.iter().find(|parameter| parameter.name == flag);
+        let mut unstated = 0;
+        for (flag, value) in config.iter() {
+            match (parameter(flag), space.fixed.get(flag)) {
+                (Some(parameter), _) if !holds(&parameter.domain, value) => return None,
+                (Some(_), _) => {}
+                (None, Some(fixed)) if !is_equal(fixed, value) => return None,
+                (None, Some(_)) => {}
+                (None, None) if differs(flag) => return None,
+                (None, None) => unstated += 1,
+            }
+        }
+        unstated += space.fixed.iter().filter(|(flag, _)| config.get(flag).is_none()).count();
+        let here = space.assemble(|index| config.get(&space.parameters[index].name).cloned());
+        Some((here, doubted(known, unstated)?))
+    };
+    Prior { name: name.to_owned(), points: trials.iter().filter_map(point).collect() }
+}
+
+/// With more deviation; nothing of what has no outcome.
+fn doubted(known: &Known, unstated: usize) -> Option<Known> {
+    let mut measured = match known {
+        Known::Measured(measured) => measured.clone(),
+        Known::Failed => return Some(Known::Failed),
+        Known::Pending | Known::Rejected => return None,
+    };
+    let more: f64 = (0..unstated).map(|_| UNSTATED * UNSTATED).sum::<f64>().sqrt();
+    let doubt = |reading: &mut Reading| {
+        if unstated > 0 {
+            reading.deviation = Some(reading.deviation.unwrap_or(0.0).hypot(more));
+        }
+    };
+    measured.values.iter_mut().for_each(doubt);
+    measured.excesses.iter_mut().for_each(doubt);
+    Some(Known::Measured(measured))
+}
+
+/// Whether a parameter may have this value, wherever on its grid.
+pub(super) fn holds(domain: &Domain, value: &Value) -> bool {
+    match domain {
+        Domain::Bool => value.as_bool().is_some(),
+        Domain::Categorical(values) => values.iter().any(|choice| is_equal(choice, value)),
+        Domain::Int { low, high, .. } => value.as_i64().is_some_and(|value| (*low..=*high).contains(&value)),
+        Domain::Float { low, high, .. } => value.as_f64().is_some_and(|value| (*low..=*high).contains(&value)),
+    }
+}
+
+/// As the engine reads them: 1 is 1.0.
+fn is_equal(a: &Value, b: &Value) -> bool {
+    a == b || a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| a.total_cmp(&b).is_eq())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::Measured;
+    use crate::space::{Condition, Parameter, Scale};
+
+    fn space() -> Space {
+        let parameter = |name: &str, domain, when| Parameter { name: name.to_owned(), domain, when, help: None };
+        let when = vec![Condition { parameter: "a".to_owned(), values: vec![Value::Bool(true)] }];
+        Space {
+            parameters: vec![
+                parameter("a", Domain::Bool, vec![]),
+                parameter("b", Domain::int(1, 8, Scale::Linear, 1), when),
+            ],
+            fixed: Config::new().with("c", 1_i64),
+        }
+    }
+
+    fn measured(value: f64) -> Known {
+        Known::Measured(Measured { values: vec![Reading::exact(value)], excesses: Vec::new() })
+    }
+
+    fn deviation(known: &Known) -> Option<f64> {
+        let Known::Measured(measured) = known else { panic!("{known:?}") };
+        measured.values[0].deviation
+    }
+
+    #[test]
+    fn trials_of_the_same_space_are_taken_as_they_are() {
+        let config = Config::new().with("a", true).with("b", 3_i64).with("c", 1_i64);
+        let trials = [(config.clone(), measured(5.0)), (config.clone().with("b", 4_i64), Known::Failed)];
+        let prior = of_study("earlier", &trials, &space());
+        assert_eq!((prior.name.as_str(), prior.points.as_slice()), ("earlier", &trials[..]));
+    }
+
+    #[test]
+    fn what_is_no_point_of_the_space_is_left_out() {
+        let config = Config::new().with("a", true).with("b", 3_i64).with("c", 1_i64);
+        for other in [
+            config.clone().with("b", 9_i64),
+            config.clone().with("a", 1_i64),
+            config.clone().with("c", 2_i64),
+            config.clone().with("d", 7_i64),
+        ] {
+            let trials = [(config.clone(), measured(5.0)), (other.clone(), measured(6.0))];
+            assert_eq!(of_study("earlier", &trials, &space()).points.len(), 1, "{other}");
+        }
+        let none = [(config.clone(), Known::Pending), (config, Known::Rejected)];
+        assert!(of_study("earlier", &none, &space()).points.is_empty());
+        assert!(of_study("earlier", &[], &space()).points.is_empty());
+    }
+
+    #[test]
+    fn what_only_one_of_the_two_states_makes_a_trial_less_certain() {
+        let bare = Config::new().with("a", false).with("b", 3_i64);
+        let prior = of_study("earlier", &[(bare.clone(), measured(5.0))], &space());
+        let (config, known) = &prior.points[0];
+        assert_eq!(config, &Config::new().with("a", false).with("c", 1_i64), "b is inactive, c is fixed here");
+        assert_eq!(deviation(known), Some(0.1));
+        let more = bare.with("e", true);
+        let prior = of_study("earlier", &[(more, measured(5.0))], &space());
+        assert!((deviation(&prior.points[0].1).unwrap() - 0.02_f64.sqrt()).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,123 @@
+//! What is believed of a study's space before anything is measured: by the twin, and from earlier studies.
+//!
+//! It follows from the study file, the installed engine and studies that are over, and not from the study's own trials: a run
+//! that takes the study up again begins with the same beliefs, and so with the same suggestions.
+
+use super::slots::CROWD;
+use super::{Event, Installed, TuneError, Tuner};
+use crate::config::Config;
+use crate::facts::{Device, Gpu};
+use crate::job::{Job, Search, TWIN, known};
+use crate::predict::{Knowledge, On, Question, Simulated, preset_of};
+use crate::prior::{Belief, of_job, of_study};
+use crate::sampler::{Known, Prior};
+use crate::store::{Store, StoreError};
+use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
+
+impl Tuner<'_> {
+    /// The priors that the study asks for; what is to be said of them is told.
+    pub(super) async fn beliefs(&self, search: &Search<'_>) -> Result<Vec<Prior>, TuneError> {
+        let (priors, notes) = beliefs(self.job, &self.installed, Some(self.store), search).await?;
+        for text in notes {
+            (self.observer)(Event::Noticed { text });
+        }
+        Ok(priors)
+    }
+}
+
+/// The priors that a study asks for, the most trusted first, and what is to be said of them: those that are not to be had are
+/// left out, as are those of studies where there is no database. Samplers that look at none get none. Takes some seconds of
+/// computing, so that it is done while nothing runs.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn beliefs(
+    job: &Job,
+    installed: &Installed,
+    store: Option<&Store>,
+    search: &Search<'_>,
+) -> Result<(Vec<Prior>, Vec<String>), StoreError> {
+    let (mut priors, mut told) = (Vec::new(), Vec::new());
+    if !job.sampler.believes() {
+        return Ok((priors, told));
+    }
+    for name in &job.priors {
+        let belief = match store {
+            _ if name == TWIN => twin(job, installed, search),
+            Some(store) => earlier(job, store, name, search).await?,
+            None => Err("earlier studies are in the database, which is not asked".to_owned()),
+        };
+        match belief {
+            Ok(Belief { prior, notes }) => {
+                told.extend(notes.into_iter().map(|note| format!("prior {name}: {note}")));
+                priors.push(prior);
+            }
+            Err(why) => told.push(format!("no prior {name}: {why}")),
+        }
+    }
+    Ok((priors, told))
+}
+
+/// What the twin says of the study's own load.
+fn twin(job: &Job, installed: &Installed, search: &Search<'_>) -> Result<Belief, String> {
+    let preset = preset(job, installed)?;
+    let unknown = Calibration::none();
+    let question = Question {
+        job,
+        load: &job.load,
+        config: search.space.fixed.clone(),
+        version: installed.version,
+        device: On { preset, facts: installed.device },
+        host: installed.host,
+        knowledge: Knowledge::here(&unknown),
+        acceptance: None,
+        starts: StartupModel::default(),
+        warm: Warm::default(),
+    };
+    let allowed = |config: &Config| search.rejection(config).is_none();
+    let belief = of_job(&question, &search.space, &job.aim(), &allowed, job.seed);
+    if belief.prior.points.is_empty() {
+        return Err("the twin can run nothing of the space".to_owned());
+    }
+    Ok(belief)
+}
+
+/// The device's preset, where there is one.
+fn preset(job: &Job, installed: &Installed) -> Result<&'static DevicePreset, String> {
+    let engine = &job.engine;
+    if engine.engine.kind() == "sim" {
+        let simulated = Simulated::read(&engine.args).map(|simulated| simulated.device);
+        return simulated.ok_or_else(|| "engine.args name no simulated device".to_owned());
+    }
+    let name = match installed.device {
+        Device::Cpu => return DevicePreset::find("cpu").ok_or_else(|| "it knows no CPU".to_owned()),
+        Device::Cuda(_) => {
+            let visible = engine.environment.get("CUDA_VISIBLE_DEVICES").map(String::as_str);
+            Gpu::describe(visible).map_err(|error| format!("the device is not known: {error}"))?
+        }
+    };
+    preset_of(&name).ok_or_else(|| format!("it has no preset for {name}"))
+}
+
+/// What an earlier study has measured, by the objective and limits of this one.
+async fn earlier(
+    job: &Job,
+    store: &Store,
+    name: &str,
+    search: &Search<'_>,
+) -> Result<Result<Belief, String>, StoreError> {
+    let Some(study) = store.study(name).await? else {
+        return Ok(Err("the database has no study of this name".to_owned()));
+    };
+    let trials = store.trials(&study).await?.into_iter().map(|scored| scored.trial);
+    // What the defaults reach beside themselves, they do not reach alone.
+    let alone = trials.filter(|trial| trial.proposed_by != CROWD);
+    let trials: Vec<_> = alone.map(|trial| (trial.config, known(&job.objective, &trial.outcome))).collect();
+    let prior = of_study(name, &trials, &search.space);
+    if !prior.points.iter().any(|(_, known)| matches!(known, Known::Measured(_))) {
+        return Ok(Err("none of its measured trials is a point of this space".to_owned()));
+    }
+    let left_out = trials.len() - prior.points.len();
+    let notes = (left_out > 0).then(|| format!("{left_out} of {} trials say nothing of this space", trials.len()));
+    Ok(Ok(Belief { prior, notes: notes.into_iter().collect() }))
+}

@@ -1,0 +1,124 @@
+//! What the sampler's model says of the measurements, and whether a further trial would pay.
+
+use std::sync::Arc;
+
+use super::Course;
+use crate::job::{Enough, Question};
+use crate::sampler::{BASELINE, Judgement, Known, Past};
+use crate::store::{Expected, Verdict};
+use crate::tuner::slots::CROWD;
+use crate::tuner::{CONFIRMATION, Ending, Event, TuneError};
+
+/// What comes of a question, asked on a thread of its own.
+pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&Question) -> T) -> T {
+    let question = Arc::clone(question);
+    match tokio::task::spawn_blocking(move || ask(&question)).await {
+        Ok(answer) => answer,
+        // Nobody cancels it, so that it has panicked: a bug, here as there.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// Whether a trial is the sampler's: not one that the tuner has added.
+fn is_searched(past: &Past) -> bool {
+    !matches!(&*past.proposed_by, BASELINE | CONFIRMATION | CROWD)
+}
+
+/// Whether a trial says what its configuration is like. What the defaults reach next to themselves does not.
+fn is_shown(past: &Past) -> bool {
+    past.proposed_by != CROWD
+}
+
+/// Whether so many trials in a row, the next one included, were expected to gain so little.
+fn is_enough(enough: Enough, next_gain: f64, history: &[Past], gains: &[Option<f64>]) -> bool {
+    let before = enough.trials.saturating_sub(1) as usize;
+    // What was never launched was none of them.
+    let launched = |past: &Past| is_searched(past) && !matches!(past.known, Known::Rejected);
+    let gains = history.iter().zip(gains).rev().filter(|(past, _)| launched(past)).map(|(_, gain)| *gain);
+    let small = gains.take(before).take_while(|gain| gain.is_some_and(|gain| gain < enough.gain)).count();
+    next_gain < enough.gain && small == before
+}
+
+impl Course<'_> {
+    /// What is asked of the sampler: the history in the order of numbers, whichever trial ended first.
+    pub(super) async fn question(&self) -> Arc<Question> {
+        let absent = self.tuner.inquiry.read().await.absent.clone();
+        let search = self.scope.search.knowing(&self.known, absent.as_ref());
+        let shown = self.history.iter().filter(|past| is_shown(past)).cloned().collect();
+        search.question(shown, self.priors.clone()).into()
+    }
+
+    /// Has all measurements judged, stores that, and tells what is new in it.
+    pub(in crate::tuner) async fn judge(&mut self) -> Result<(), TuneError> {
+        let question = self.question().await;
+        self.judge_by(&question).await.map(drop)
+    }
+
+    pub(super) async fn judge_by(&mut self, question: &Arc<Question>) -> Result<Option<Verdict>, TuneError> {
+        if !self.history.iter().any(|past| is_shown(past) && past.measured().is_some()) {
+            return Ok(None);
+        }
+        let Some(judgement) = aside(question, Question::judge).await else { return Ok(None) };
+        for text in &judgement.notes {
+            if self.noticed.insert(text.clone()) {
+                (self.tuner.observer)(Event::Noticed { text: text.clone() });
+            }
+        }
+        let verdict = self.verdict(question.asked(), &judgement);
+        self.tuner.store.judge(self.study.id, &verdict).await?;
+        Ok(Some(verdict))
+    }
+
+    /// A judgement with the trials' numbers in place of places among those that the sampler saw.
+    fn verdict(&self, sampler: &str, judgement: &Judgement) -> Verdict {
+        let shown = self.history.iter().enumerate().filter(|(_, past)| is_shown(past));
+        let numbers: Vec<_> = shown.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX)).collect();
+        let expected = |pick: &crate::sampler::Pick| {
+            let (value, deviation) = *pick.values.first()?;
+            Some(Expected { trial: *numbers.get(pick.place)?, value, deviation, feasible: pick.feasible })
+        };
+        Verdict {
+            sampler: sampler.to_owned(),
+            ranking: judgement.ranking.iter().filter_map(expected).collect(),
+            remaining: judgement.remaining,
+            next_gain: judgement.next_gain,
+        }
+    }
+
+    /// How the search ends where a further trial no longer pays.
+    pub(super) fn converged(&self, verdict: &Verdict) -> Option<Ending> {
+        let (enough, next_gain) = (self.tuner.job.budget.enough, verdict.next_gain?);
+        let is_enough = is_enough(enough, next_gain, &self.history, &self.gains);
+        let (below, trials, remaining) = (enough.gain, enough.trials, verdict.remaining);
+        is_enough.then_some(Ending::Converged { next_gain, below, trials, remaining })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn a_search_ends_after_some_expectations_in_a_row_that_are_all_small() {
+        let enough = Enough { gain: 0.01, trials: 3 };
+        let past = |by: &str, known| Past { proposed_by: by.to_owned(), config: Config::new(), known };
+        let ends = |trials: &[(&str, Known, Option<f64>)], next| {
+            let history: Vec<_> = trials.iter().map(|(by, known, _)| past(by, known.clone())).collect();
+            let gains: Vec<_> = trials.iter().map(|(.., gain)| *gain).collect();
+            is_enough(enough, next, &history, &gains)
+        };
+        let (small, large) = (("a", Known::Failed, Some(0.001)), ("a", Known::Failed, Some(0.1)));
+        let unknown = ("a", Known::Failed, None);
+        let (rejected, confirmed) = (("a", Known::Rejected, Some(0.1)), (CONFIRMATION, Known::Failed, None));
+        let baseline = (BASELINE, Known::Pending, None);
+        assert!(ends(&[baseline.clone(), large.clone(), small.clone(), small.clone()], 0.001));
+        assert!(ends(&[small.clone(), rejected.clone(), small.clone(), rejected.clone(), confirmed.clone()], 0.001));
+        assert!(!ends(&[small.clone(), small.clone()], 0.01), "the next one is not below");
+        assert!(!ends(&[small.clone(), large, small.clone()], 0.001));
+        assert!(!ends(&[small.clone(), unknown, small.clone()], 0.001));
+        assert!(!ends(&[baseline, small.clone()], 0.001), "too few");
+        assert!(is_enough(Enough { trials: 1, ..enough }, 0.001, &[], &[]));
+        assert!(!is_enough(Enough { gain: 0.0, trials: 1 }, 0.0, &[], &[]), "it is switched off");
+    }
+}

@@ -1,0 +1,278 @@
+//! Runs with a sampler that learns from outcomes: what it is shown, what its judgement decides, and that a study that is taken
+//! up again goes on as if it had not stopped.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::tests::{Bench, Chances, finish, pretended, settle};
+use super::*;
+use crate::config::Config;
+use crate::facts::Host;
+use crate::sampler::{Ask, Judgement, Known, Measured, Pick, Sampler, Suggestion};
+use crate::store::Verdict;
+use crate::trial::Measurement;
+use crate::tuner::slots::CROWD;
+
+/// Proposes what the measured values seem to say, and believes that each trial is worth less than the one before.
+struct Learner;
+
+fn value(measured: &Measured) -> f64 {
+    measured.values[0].value
+}
+
+impl Sampler for Learner {
+    fn name(&self) -> &'static str {
+        "learner"
+    }
+
+    fn summary(&self) -> &'static str {
+        "for tests"
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+        assert!(
+            ask.history.iter().all(|past| past.proposed_by != CROWD),
+            "neighbours teach nothing of a configuration"
+        );
+        assert_eq!(ask.defaults.get_i64("tensor-parallel-size"), Some(1));
+        let mut sum = 7_u64;
+        for (place, past) in ask.history.iter().enumerate() {
+            let told = match &past.known {
+                Known::Measured(measured) => value(measured).to_bits(),
+                Known::Failed => 1,
+                Known::Rejected => 2,
+                Known::Pending => 3,
+            };
+            sum = sum.wrapping_mul(31).wrapping_add(told).wrapping_add(place as u64);
+        }
+        let seen: Vec<_> = ask.history.iter().map(|past| past.config.key()).collect();
+        let mut free = ask.space.enumerate(10_000)?;
+        free.retain(|config| !seen.contains(&config.key()) && (ask.allowed)(config));
+        let count = u64::try_from(free.len()).ok().filter(|count| *count > 0)?;
+        let config = free.swap_remove(usize::try_from(sum % count).ok()?);
+        Some(Suggestion { config, why: format!("{} are known", ask.history.len()) })
+    }
+
+    /// The second best measurement is what it expects to be the best.
+    fn judge(&self, ask: &Ask<'_>) -> Option<Judgement> {
+        let measured = ask.history.iter().enumerate().filter_map(|(place, past)| Some((place, past.measured()?)));
+        let mut ranking: Vec<_> = measured
+            .filter(|(place, _)| {
+                let is_first = |past: &Past| past.config == ask.history[*place].config && past.measured().is_some();
+                ask.history.iter().position(is_first) == Some(*place)
+            })
+            .map(|(place, measured)| Pick { place, values: vec![(value(measured), 0.01)], feasible: 1.0 })
+            .collect();
+        let (count, known) = (ranking.len(), ask.history.iter().filter(|past| past.measured().is_some()).count());
+        ranking.sort_by(|a, b| b.values[0].0.total_cmp(&a.values[0].0));
+        if count > 1 {
+            ranking.swap(0, 1);
+        }
+        Some(Judgement {
+            pick: ranking.first().cloned(),
+            ranking,
+            remaining: Some([0.0, 0.01, 0.02]),
+            #[expect(clippy::cast_precision_loss, reason = "a few")]
+            next_gain: Some(1.0 / (known * known) as f64),
+            notes: vec!["seen".to_owned()],
+        })
+    }
+}
+
+async fn bench(budget: &str, devices: usize) -> Bench {
+    let mut bench = Bench::new(budget, devices, 200).await;
+    bench.job.sampler = &Learner;
+    bench
+}
+
+/// Everything that a study has decided: also why, and what was expected.
+async fn told(bench: &Bench) -> (Vec<String>, Option<Verdict>) {
+    let rows = bench.store.proposals(&bench.study).await.unwrap();
+    (rows.iter().map(|row| format!("{row:?}")).collect(), bench.store.verdict(&bench.study).await.unwrap())
+}
+
+#[tokio::test]
+async fn one_at_a_time_a_study_that_is_killed_and_taken_up_again_learns_as_an_undisturbed_one() {
+    let undisturbed = bench("trials = 14", 1).await;
+    assert_eq!(finish(&undisturbed, 0, Chances::default()).await, Ending::TrialsSpent);
+    let expected = told(&undisturbed).await;
+    let rows = undisturbed.store.proposals(&undisturbed.study).await.unwrap();
+    assert!(rows.iter().all(|row| row.why.is_some()));
+    assert_eq!(rows[0].expected_gain, None, "of the defaults nothing is expected");
+    assert!(rows[1].expected_gain.is_some());
+    let states: Vec<_> = rows.iter().map(|row| row.state.as_str()).collect();
+    assert!(states.contains(&"failed") && states.contains(&"measured"), "it learns of both: {states:?}");
+    for seed in 1..6 {
+        let disturbed = bench("trials = 14", 1).await;
+        let chances = Chances { killed: 0.1, paused: 0.1, ..Chances::default() };
+        assert_eq!(finish(&disturbed, seed, chances).await, Ending::TrialsSpent);
+        assert_eq!(told(&disturbed).await.0, expected.0, "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn several_at_a_time_ask_with_what_is_known_and_never_twice_for_the_same() {
+    let bench = bench("trials = 24", 8).await;
+    let chances = Chances { killed: 0.02, paused: 0.02, ..Chances::default() };
+    assert_eq!(finish(&bench, 3, chances).await, Ending::TrialsSpent);
+    let rows = bench.store.proposals(&bench.study).await.unwrap();
+    let mut searched: Vec<_> =
+        rows.iter().filter(|row| row.proposed_by == "learner").map(|row| row.config.key()).collect();
+    let count = searched.len();
+    searched.sort_unstable();
+    searched.dedup();
+    assert_eq!((searched.len(), bench.paid().await), (count, 24));
+}
+
+#[tokio::test]
+async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended() {
+    let mut bench = bench("trials = 100", 1).await;
+    let ending = finish(&bench, 1, Chances { killed: 0.02, ..Chances::default() }).await;
+    let Ending::Converged { next_gain, below, trials: 5, remaining } = ending.clone() else { panic!("{ending}") };
+    assert!(next_gain < 0.005 && (below - 0.005).abs() < 1e-12 && remaining == Some([0.0, 0.01, 0.02]));
+    assert!(ending.to_string().ends_with("expected to be left on the table: 1.0 % (0.0 to 2.0)"), "{ending}");
+    let rows = bench.store.proposals(&bench.study).await.unwrap();
+    let confirmed: Vec<_> = rows.iter().filter(|row| row.proposed_by == CONFIRMATION).collect();
+    assert_eq!(confirmed.len(), 2, "the defaults and the pick, once each");
+
+    // The pick, and not the best single measurement.
+    let verdict = bench.store.verdict(&bench.study).await.unwrap();
+    let goal = bench.job.objective.goal;
+    let leaders = bench.store.leaders(&bench.study, goal, verdict.as_ref(), 1).await.unwrap();
+    let best = bench.store.best(&bench.study, goal, 1).await.unwrap();
+    assert_ne!(leaders[0].first.trial.config, best[0].first.trial.config);
+    assert!(confirmed.iter().any(|row| row.config == leaders[0].first.trial.config));
+    assert_eq!(leaders[0].measurements, 2);
+
+    let before = bench.decided().await;
+    assert_eq!(finish(&bench, 2, Chances::default()).await, ending);
+    assert_eq!(bench.decided().await, before);
+    bench.job.budget.enough.gain = 0.0;
+    bench.job.budget.trials = Some(40);
+    assert_eq!(finish(&bench, 3, Chances::default()).await, Ending::TrialsSpent, "it is switched off");
+}
+
+#[tokio::test]
+async fn what_the_sampler_has_noticed_is_told_once() {
+    let bench = bench("trials = 6", 1).await;
+    let mut tuner = bench.tuner().await;
+    let (sender, told) = std::sync::mpsc::channel();
+    tuner.observer = std::sync::Arc::new(move |event| {
+        if let Event::Noticed { text } = event {
+            // Nobody listens after the test.
+            let _ = sender.send(text);
+        }
+    });
+    let doubted = OnceLock::new();
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    loop {
+        match course.next().await.unwrap() {
+            Next::Launch(proposal, place) => {
+                let result = ControlFlow::Continue(pretended(&proposal, &place, Chances::default()));
+                assert_eq!(settle(&mut course, (proposal, place), result).await, None);
+            }
+            Next::Propose => {}
+            Next::Wait => panic!("nothing runs"),
+            Next::End(ending) => break assert_eq!(ending, Ending::TrialsSpent),
+        }
+    }
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), ["seen"]);
+}
+
+/// Answers only when somebody else has been at work meanwhile.
+struct Patient;
+
+static ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+impl Sampler for Patient {
+    fn name(&self) -> &'static str {
+        "patient"
+    }
+
+    fn summary(&self) -> &'static str {
+        "for tests"
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+        let begin = Instant::now();
+        while !ELSEWHERE.load(Ordering::SeqCst) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "the loop waits for the sampler");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Learner.ask(ask)
+    }
+}
+
+#[tokio::test]
+async fn launches_are_looked_after_while_the_sampler_thinks() {
+    let mut bench = Bench::new("trials = 6", 1, 200).await;
+    bench.job.sampler = &Patient;
+    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let Next::Launch(proposal, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
+    let result = ControlFlow::Continue(pretended(&proposal, &place, Chances::default()));
+    assert_eq!(settle(&mut course, (proposal, place), result).await, None);
+    let (next, ()) = tokio::join!(course.next(), async { ELSEWHERE.store(true, Ordering::SeqCst) });
+    assert!(matches!(next.unwrap(), Next::Launch(..)));
+}
+
+/// Says whose beliefs it was given.
+struct Believer;
+
+impl Sampler for Believer {
+    fn name(&self) -> &'static str {
+        "believer"
+    }
+
+    fn summary(&self) -> &'static str {
+        "for tests"
+    }
+
+    fn believes(&self) -> bool {
+        true
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+        let told = ask.priors.iter().map(|prior| format!("{} {}", prior.name, !prior.points.is_empty()));
+        let why = told.collect::<Vec<_>>().join(", ");
+        Learner.ask(ask).map(|suggestion| Suggestion { why, ..suggestion })
+    }
+}
+
+#[tokio::test]
+async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_so_again_in_a_later_run() {
+    let mut bench = Bench::new("trials = 6", 1, 16).await;
+    bench.job.sampler = &Believer;
+    bench.job.priors = ["twin", "earlier", "absent", "elsewhere"].map(str::to_owned).to_vec();
+    for (name, flag) in [("earlier", "max-num-seqs"), ("elsewhere", "block-size")] {
+        let study = bench.store.create_study(name, &serde_json::json!({}), &Host::detect()).await.unwrap();
+        for number in 0..2 {
+            let measurement = Measurement { duration_s: 1.0, total_output_tokens: 100, ..Measurement::default() };
+            let config = Config::new().with("max-model-len", 2048_i64).with(flag, i64::from(8 * (number + 1)));
+            let trial = Trial { config, ..Trial::example(number, "sobol", Outcome::Measured(measurement)) };
+            bench.store.append(study.id, &trial, bench.job.objective.score(&trial.outcome)).await.unwrap();
+        }
+    }
+    let mut tuner = bench.tuner().await;
+    let (sender, told) = std::sync::mpsc::channel();
+    tuner.observer = std::sync::Arc::new(move |event| {
+        if let Event::Noticed { text } = event {
+            // Nobody listens after the test.
+            let _ = sender.send(text);
+        }
+    });
+    let doubted = OnceLock::new();
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let told: Vec<_> = told.try_iter().filter(|text| text.starts_with("no prior")).collect();
+    assert_eq!(told[0], "no prior absent: the database has no study of this name");
+    assert_eq!(told[1], "no prior elsewhere: none of its measured trials is a point of this space");
+    let Next::Launch(proposal, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
+    let result = ControlFlow::Continue(pretended(&proposal, &place, Chances::default()));
+    assert_eq!(settle(&mut course, (proposal, place), result).await, None);
+    let Next::Launch(proposal, _) = course.next().await.unwrap() else { panic!("nothing runs") };
+    assert_eq!(proposal.why.as_deref(), Some("twin true, earlier true"));
+    let doubted = OnceLock::new();
+    let again = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    assert_eq!(again.priors, course.priors);
+    assert!(again.priors[0].points.len() > 8, "{}", again.priors[0].points.len());
+}

@@ -1,0 +1,128 @@
+//! What to try next: what neighbours cost, then what the sampler suggests, then what is worth to be measured again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::{Course, Next, Proposal};
+use crate::job::{Question, known};
+use crate::objective::Objective;
+use crate::sampler::{Known, Past, Suggestion};
+use crate::store::{Proposed, Scored};
+use crate::tuner::slots::CROWD;
+use crate::tuner::{Ending, TuneError};
+
+/// The rows of a study that a run begins with: every proposal, what each was expected to gain, and those without an outcome.
+/// Numbers have no gaps, and trials of an earlier run that have no outcome come again under theirs.
+pub(super) fn read(
+    proposed: Vec<Proposed>,
+    outcomes: &[Scored],
+    objective: &Objective,
+) -> (Vec<Past>, Vec<Option<f64>>, VecDeque<Proposal>) {
+    let outcomes: BTreeMap<_, _> =
+        outcomes.iter().map(|scored| (scored.trial.number, known(objective, &scored.trial.outcome))).collect();
+    let (mut history, mut gains, mut open) = (Vec::new(), Vec::new(), VecDeque::new());
+    for row in proposed {
+        let Proposed { number, proposed_by, why, expected_gain, config, state } = row;
+        let known = outcomes.get(&number).cloned().unwrap_or_default();
+        history.push(Past { proposed_by: proposed_by.clone(), config: config.clone(), known });
+        gains.push(expected_gain);
+        if state == "running" {
+            open.push_back(Proposal::new(number, proposed_by, Suggestion { config, why: String::new() }));
+            if let Some(last) = open.back_mut() {
+                (last.why, last.expected_gain) = (why, expected_gain);
+            }
+        }
+    }
+    (history, gains, open)
+}
+
+impl Proposal {
+    fn new(number: u32, proposed_by: String, Suggestion { config, why }: Suggestion) -> Self {
+        let why = Some(why).filter(|why| !why.is_empty());
+        Self {
+            number,
+            proposed_by,
+            why,
+            expected_gain: None,
+            config,
+            checked: false,
+            suspects: Vec::new(),
+            apart: false,
+        }
+    }
+}
+
+impl Course<'_> {
+    /// A new proposal, or what to do where there is none.
+    pub(super) async fn propose(&mut self) -> Result<ControlFlow<Next, Proposal>, TuneError> {
+        let job = self.tuner.job;
+        let idle = self.running.is_empty();
+        let end = |ending: Ending| ControlFlow::Break(if idle { Next::End(ending) } else { Next::Wait });
+        let paid = self.running.values().filter(|(_, paid)| *paid).count();
+        let launched = self.launched.saturating_add(u32::try_from(paid).unwrap_or(u32::MAX));
+        if job.budget.trials.is_some_and(|trials| launched >= trials) {
+            return Ok(end(Ending::TrialsSpent));
+        }
+        if self.is_time_spent() {
+            return Ok(end(Ending::TimeSpent));
+        }
+        let number = self.history.len();
+        let crowd = self.crowd();
+        // What neighbours cost each other decides how to go on.
+        if crowd.is_none() && self.at_a_time.is_none() && number > 0 {
+            return Ok(ControlFlow::Break(Next::Wait));
+        }
+        // The defaults are launched first, while the engine is still being imported.
+        if self.distrusted.get().is_none() && (number > 0 || self.scope.empty) && !self.doubt().await? {
+            return Ok(end(Ending::Interrupted));
+        }
+        if let Some(config) = crowd {
+            let why = "the defaults on all slots at once: what neighbours cost each other".to_owned();
+            return Ok(self.proposal(CROWD, Suggestion { config, why }, None));
+        }
+        let question = self.question().await;
+        let verdict = self.judge_by(&question).await?;
+        let gain = verdict.as_ref().and_then(|verdict| verdict.next_gain);
+        let converged = verdict.as_ref().and_then(|verdict| self.converged(verdict));
+        let confirming = converged.is_some() || job.budget.is_confirming(launched);
+        if !confirming && let Some((by, suggestion)) = suggestion(&question).await {
+            return Ok(self.proposal(by, suggestion, gain));
+        }
+        // What is measured again, and whether anything is left, depends on all outcomes.
+        if !idle {
+            return Ok(ControlFlow::Break(Next::Wait));
+        }
+        let rounds = match &converged {
+            Some(_) => job.budget.confirmations_after_search(),
+            None => job.budget.confirmations(),
+        };
+        if let Some((by, suggestion)) = self.tuner.confirm(self.study, &self.history, rounds).await? {
+            return Ok(self.proposal(by, suggestion, None));
+        }
+        if let Some(ending) = converged {
+            return Ok(end(ending));
+        }
+        // What the confirmation does not need goes back to the search.
+        if confirming && let Some((by, suggestion)) = suggestion(&question).await {
+            return Ok(self.proposal(by, suggestion, gain));
+        }
+        let removal = self.scope.removal.clone();
+        Ok(end(if self.scope.empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft }))
+    }
+
+    /// Gives a proposal its number.
+    fn proposal(&mut self, by: &str, suggestion: Suggestion, gain: Option<f64>) -> ControlFlow<Next, Proposal> {
+        let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
+        let config = suggestion.config.clone();
+        self.history.push(Past { proposed_by: by.to_owned(), config, known: Known::Pending });
+        self.gains.push(gain);
+        let proposal = Proposal::new(number, by.to_owned(), suggestion);
+        ControlFlow::Continue(Proposal { expected_gain: gain, ..proposal })
+    }
+}
+
+/// What the sampler suggests. A model of many trials takes a second, and the launches are to be looked at meanwhile.
+async fn suggestion(question: &Arc<Question>) -> Option<(&'static str, Suggestion)> {
+    super::judge::aside(question, Question::next).await
+}
