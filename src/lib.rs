@@ -34,6 +34,7 @@ pub mod store;
 pub mod job;
 pub mod predict;
 pub mod prior;
+pub mod optimize;
 pub mod tuner;
 
 // Tell.

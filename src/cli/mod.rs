@@ -5,6 +5,7 @@ mod check;
 mod doctor;
 mod export;
 mod failure;
+mod optimize;
 mod output;
 mod predict;
 mod progress;
@@ -86,6 +87,8 @@ enum Command {
     Bench(Box<bench::Bench>),
     /// Predict what configurations would give under a study's load; starts nothing.
     Predict(predict::Predict),
+    /// The optimizer alone, over JSON lines, for other programs.
+    Optimize(optimize::Optimize),
     /// List the search spaces that ship with the program.
     Spaces(spaces::Spaces),
     /// List the studies of the database.
@@ -131,6 +134,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Check(check) => check.run(&cli.global).await,
         Command::Bench(bench) => bench.run(&cli.global).await,
         Command::Predict(predict) => predict.run(&cli.global).await,
+        Command::Optimize(optimize) => optimize.run(),
         Command::Spaces(spaces) => spaces.run(&cli.global),
         Command::Studies(studies) => studies.run(&cli.global).await,
         Command::Trials(trials) => trials.run(&cli.global).await,

@@ -29,8 +29,11 @@ pub enum Domain {
     Categorical(Vec<Value>),
 }
 
-/// Sampled floats keep this many significant digits, so that a launch command can be read and typed.
+/// Sampled floats keep this many significant digits, so that a launch command can be read and typed ...
 const SIGNIFICANT_DIGITS: i32 = 3;
+
+/// ... and as many more as it takes to divide the range, or that of their logarithms, into so many steps.
+const FEWEST_STEPS: f64 = 1000.0;
 
 impl Domain {
     /// An integer range, its bounds moved inwards to the nearest values that the scale and the multiple allow.
@@ -85,7 +88,8 @@ impl Domain {
             }
             Self::Float { low, high, log } => {
                 let value = if *log { low * (high / low).powf(unit) } else { low + unit * (high - low) };
-                Value::Float(round_significant(value).clamp(*low, *high))
+                let range = if *log { value * (high / low).ln() } else { high - low };
+                Value::Float(round(value, range / FEWEST_STEPS).clamp(*low, *high))
             }
         }
     }
@@ -143,20 +147,25 @@ fn floor_power(value: i64) -> i64 {
     if value < 1 { 0 } else { 1 << value.ilog2() }
 }
 
+/// The nearest decimal number with the usual digits, and with more where its last one would count for more than `step`.
 #[expect(clippy::cast_possible_truncation, reason = "the exponent of a finite double")]
-fn round_significant(value: f64) -> f64 {
+fn round(value: f64, step: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    let digits = SIGNIFICANT_DIGITS - 1 - value.abs().log10().floor() as i32;
+    let usual = SIGNIFICANT_DIGITS - 1 - value.abs().log10().floor() as i32;
+    let fine = if step > 0.0 && step.is_finite() { -step.log10().floor() as i32 } else { usual };
+    let digits = usual.max(fine);
     // Dividing by a power of ten, rather than multiplying by its inverse, gives the double nearest to the decimal.
-    if digits >= 0 {
+    let rounded = if digits >= 0 {
         let scale = 10_f64.powi(digits);
         (value * scale).round() / scale
     } else {
         let scale = 10_f64.powi(-digits);
         (value / scale).round() * scale
-    }
+    };
+    // Beyond the digits and the exponents of a double there is nothing to round.
+    if rounded.is_finite() { rounded } else { value }
 }
 
 #[cfg(test)]
@@ -195,7 +204,29 @@ mod tests {
     fn floats_are_short_enough_to_type() {
         let domain = Domain::Float { low: 0.0, high: 2.0, log: false };
         assert_eq!(domain.decode(0.118_097_962), Value::Float(0.236));
-        assert_eq!(Value::Float(round_significant(123_456.0)), Value::Float(123_000.0));
+        assert_eq!(domain.decode(0.7), Value::Float(1.4));
+        let wide = Domain::Float { low: 0.0, high: 1e6, log: false };
+        assert_eq!(wide.decode(0.123_456), Value::Float(123_000.0));
+        let decades = Domain::Float { low: 0.001, high: 10.0, log: true };
+        assert_eq!(decades.decode(0.51), Value::Float(0.11));
+    }
+
+    #[test]
+    fn a_narrow_range_has_more_digits() {
+        let share = Domain::Float { low: 0.5, high: 0.98, log: false };
+        assert_eq!(share.decode(0.123_456_7), Value::Float(0.5593));
+        let far = Domain::Float { low: 1000.0, high: 1001.0, log: false };
+        assert_eq!(far.decode(0.123_456_7), Value::Float(1000.123));
+    }
+
+    #[test]
+    fn numbers_at_the_end_of_the_doubles_stay_numbers() {
+        for (low, high) in [(0.0, 5e-324), (1e-310, 1e-309), (-1e307, 1e307), (1e15, 1e15 + 2.0)] {
+            for unit in [0.0, 1e-3, 0.3, 0.999] {
+                let value = Domain::Float { low, high, log: false }.decode(unit).as_f64().unwrap();
+                assert!((low..=high).contains(&value), "{value} of {low} to {high}");
+            }
+        }
     }
 
     proptest! {
@@ -214,6 +245,14 @@ mod tests {
         fn floats_stay_in_their_range(unit in 0.0..1.0, low in 0.001..10.0, width in 0.0..10.0, log: bool) {
             let value = Domain::Float { low, high: low + width, log }.decode(unit).as_f64().unwrap_or_default();
             prop_assert!((low..=low + width).contains(&value));
+        }
+
+        #[test]
+        fn linear_floats_are_at_most_a_thousandth_of_their_range_from_the_exact_point(
+            unit in 0.0..1.0, low in -100.0..100.0_f64, width in 0.01..100.0_f64,
+        ) {
+            let value = Domain::Float { low, high: low + width, log: false }.decode(unit).as_f64().unwrap_or(f64::NAN);
+            prop_assert!((value - (low + unit * width)).abs() <= width / 1000.0);
         }
     }
 }

@@ -17,6 +17,7 @@ mod killed;
 mod late_starts;
 mod memory_model;
 mod model_shapes;
+mod optimize;
 mod predict;
 mod preflight;
 mod real_bench;

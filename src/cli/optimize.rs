@@ -1,0 +1,77 @@
+//! `optimize`: the optimizer alone, over JSON lines on standard input and output.
+
+use std::io::{BufRead, Write};
+
+use clap::Args;
+use serde_json::json;
+
+use super::failure::{Failure, USAGE};
+use crate::job::unknown_sampler;
+use crate::optimize::{ProtocolError, Reply, Session};
+use crate::sampler::{self, SAMPLERS};
+
+/// What the help says of the protocol.
+const MESSAGES: &str = r#"Messages, one JSON object a line:
+  {"type":"space","protocol":1,"params":[...],"objectives":[...],...}   first; answered with "ready"
+  {"type":"ask","id":1}                                                 answered with a "config"
+  {"type":"tell","id":1,"status":"ok","values":{...},...}               what came of it; no answer
+  {"type":"judge","id":2}                                               answered with a "judgement"
+  {"type":"end"}                                                        ends the program, as the end of the input does
+README.md, "The optimizer alone", says what is in them. A line that cannot be followed is answered with
+an "error", and the program ends with exit code 2."#;
+
+#[derive(Debug, Args)]
+#[command(after_help = MESSAGES)]
+pub(super) struct Optimize {
+    /// Who proposes configurations.
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(
+        SAMPLERS.iter().map(|s| clap::builder::PossibleValue::new(s.name()).help(s.summary()))
+    ))]
+    sampler: Option<String>,
+    /// Seed of the sampler, before the one that the caller sends.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+impl Optimize {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let sampler = match &self.sampler {
+            Some(name) => sampler::find(name).ok_or_else(|| Failure::new(USAGE, unknown_sampler(name)))?,
+            None => SAMPLERS[0],
+        };
+        drive(Session::new(sampler, self.seed), std::io::stdin().lock(), std::io::stdout().lock())
+    }
+}
+
+/// Feeds each line and writes each answer at once, until the caller is done or its lines end.
+fn drive(mut session: Session, mut input: impl BufRead, mut output: impl Write) -> Result<(), Failure> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let length = input
+            .read_until(b'\n', &mut line)
+            .map_err(|error| Failure::unexpected(format!("cannot read standard input: {error}")))?;
+        if length == 0 {
+            return Ok(());
+        }
+        match session.feed(&line) {
+            Ok(Reply::Nothing) => {}
+            Ok(Reply::Line(answer)) => write(&mut output, &answer)?,
+            Ok(Reply::End) => return Ok(()),
+            Err(error) => {
+                write(&mut output, &json!({"type": "error", "message": error.to_string()}).to_string())?;
+                return Err(refused(&error));
+            }
+        }
+    }
+}
+
+fn write(output: &mut impl Write, answer: &str) -> Result<(), Failure> {
+    output.write_all(format!("{answer}\n").as_bytes())?;
+    Ok(output.flush()?)
+}
+
+/// The same for the person who reads standard error.
+fn refused(error: &ProtocolError) -> Failure {
+    Failure::new(USAGE, error.to_string()).with_hint(error.hint())
+}

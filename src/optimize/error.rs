@@ -1,0 +1,59 @@
+//! What a caller can say wrongly.
+
+use serde_json::Value as Json;
+use thiserror::Error;
+
+/// Most characters of a stranger's text in a message.
+const MOST_QUOTED: usize = 80;
+
+/// A line that cannot be followed. The run ends with it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ProtocolError {
+    #[error("the line is not UTF-8")]
+    NotText,
+    #[error("the line is not JSON ({reason}): {line}")]
+    NotJson { reason: String, line: String },
+    #[error("{place} is missing")]
+    Missing { place: String },
+    #[error("{place} is {found}, and not {expected}")]
+    Unfit { place: String, found: String, expected: String },
+    #[error("{place} is {found} for the second time")]
+    Repeated { place: String, found: String },
+    #[error("{place} is {found}, which is {problem}")]
+    Unusable { place: String, found: String, problem: String },
+    #[error("{place}: {reason} in {expression:?}")]
+    Expression { place: String, expression: String, reason: String },
+    #[error("{message} came {when}")]
+    OutOfTurn { message: &'static str, when: &'static str },
+}
+
+impl ProtocolError {
+    /// What to do next.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::OutOfTurn { .. } => "a run is one space, then asks and tells, then an end",
+            _ => "README.md, \"The optimizer alone\", shows each message",
+        }
+    }
+
+    pub(super) fn unfit(place: impl Into<String>, found: &Json, expected: impl Into<String>) -> Self {
+        Self::Unfit { place: place.into(), found: quote(&found.to_string()), expected: expected.into() }
+    }
+
+    pub(super) fn unusable(place: impl Into<String>, found: &Json, problem: impl Into<String>) -> Self {
+        Self::Unusable { place: place.into(), found: quote(&found.to_string()), problem: problem.into() }
+    }
+
+    pub(super) fn repeated(place: impl Into<String>, found: &Json) -> Self {
+        Self::Repeated { place: place.into(), found: quote(&found.to_string()) }
+    }
+}
+
+/// The beginning of a text, where it is long.
+pub(super) fn quote(text: &str) -> String {
+    match text.char_indices().nth(MOST_QUOTED) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,116 @@
+//! What was asked for and told in one run.
+
+use std::collections::HashMap;
+
+use serde_json::Value as Json;
+
+use super::error::ProtocolError;
+use super::field::Fields;
+use super::parameter::read_config;
+use super::problem::Problem;
+use crate::config::Config;
+use crate::sampler::{Known, Measured, Past, Reading};
+
+/// Who proposed what was told without being asked for.
+const CALLER: &str = "caller";
+
+/// Every proposal with what came of it. Whatever happens takes the same time, however long it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log {
+    history: Vec<Past>,
+    /// What each trial has cost, where that was told.
+    costs: Vec<Option<f64>>,
+    /// Where the newest question of each identifier stands in the history.
+    places: HashMap<String, usize>,
+}
+
+impl Log {
+    pub(super) fn history(&self) -> &[Past] {
+        &self.history
+    }
+
+    pub(super) fn costs(&self) -> &[Option<f64>] {
+        &self.costs
+    }
+
+    /// # Errors
+    /// When this question has been asked and what came of it has not been told: nobody could tell the two apart.
+    pub(super) fn check_new(&self, id: &Json) -> Result<(), ProtocolError> {
+        let known = self.places.get(&id.to_string()).map(|place| &self.history[*place].known);
+        match known {
+            Some(Known::Pending) => {
+                Err(ProtocolError::unusable("id", id, "that of a configuration that is still pending"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn ask(&mut self, id: &Json, proposed_by: &str, config: Config) {
+        self.places.insert(id.to_string(), self.history.len());
+        self.append(proposed_by, config, Known::Pending, None);
+    }
+
+    fn append(&mut self, proposed_by: &str, config: Config, known: Known, cost: Option<f64>) {
+        self.history.push(Past { proposed_by: proposed_by.to_owned(), config, known });
+        self.costs.push(cost);
+    }
+
+    /// Keeps a `tell`. What was told of a pending configuration is its outcome, with the configuration that was told where
+    /// that is another one. All else is one more measurement.
+    ///
+    /// # Errors
+    /// Names what of the message cannot be used.
+    pub(super) fn tell(&mut self, message: &Fields<'_>, problem: &Problem) -> Result<(), ProtocolError> {
+        let known = read_outcome(message, problem)?;
+        let cost = message.amount("cost")?;
+        let id = message.raw("id").to_string();
+        let place = self.places.get(&id).copied();
+        let config = match (message.get("config"), place) {
+            (Some(json), _) => read_config(&problem.space, json)?,
+            (None, Some(place)) => self.history[place].config.clone(),
+            (None, None) => return Err(ProtocolError::Missing { place: "config".to_owned() }),
+        };
+        let pending = place.filter(|place| matches!(self.history[*place].known, Known::Pending));
+        if let Some(place) = pending {
+            let past = &mut self.history[place];
+            (past.config, past.known, self.costs[place]) = (config, known, cost);
+        } else {
+            self.places.entry(id).or_insert(self.history.len());
+            self.append(CALLER, config, known, cost);
+        }
+        Ok(())
+    }
+}
+
+fn read_outcome(message: &Fields<'_>, problem: &Problem) -> Result<Known, ProtocolError> {
+    match message.required("status", message.text("status")?)? {
+        "failed" => Ok(Known::Failed),
+        "ok" | "infeasible" => {
+            let objectives: Vec<_> = problem.aim.objectives.iter().map(|target| &target.name).collect();
+            let constraints: Vec<_> = problem.aim.constraints.iter().collect();
+            let values = read_readings(message, "values", &objectives)?;
+            Ok(Known::Measured(Measured { values, excesses: read_readings(message, "constraints", &constraints)? }))
+        }
+        _ => Err(message.unfit("status", "one of ok, infeasible, failed")),
+    }
+}
+
+/// A reading for each of these names; what is absent, null or not finite was not measured. Other names are nobody's business,
+/// but where one of these is missing they are a misspelling of it.
+fn read_readings(message: &Fields<'_>, key: &str, names: &[&String]) -> Result<Vec<Reading>, ProtocolError> {
+    let Some(fields) = message.fields(key)? else { return Ok(vec![Reading::exact(f64::NAN); names.len()]) };
+    let given = |name: &str| fields.iter().any(|(other, _)| other == name);
+    if let Some(missing) = names.iter().find(|name| !given(name))
+        && let Some((other, json)) = fields.iter().find(|(other, _)| !names.contains(other))
+    {
+        let problem = format!("no known name, while {missing:?} is missing");
+        return Err(ProtocolError::unusable(fields.place(other), json, problem));
+    }
+    let read = |name: &&String| match fields.raw(name) {
+        Json::Null => Ok(f64::NAN),
+        Json::String(text) if ["NaN", "Infinity", "-Infinity"].contains(&text.as_str()) => Ok(f64::NAN),
+        Json::Number(number) => Ok(number.as_f64().unwrap_or(f64::NAN)),
+        _ => Err(fields.unfit(name, "a number")),
+    };
+    names.iter().map(|name| read(name).map(Reading::exact)).collect()
+}

@@ -1,0 +1,210 @@
+//! The optimizer alone, for other programs: one JSON object a line, in and out.
+//!
+//! | the caller sends | what comes back |
+//! |---|---|
+//! | `{"type":"space","protocol":1,"params":[...],"objectives":[...],...}` | `{"type":"ready","name":...}` |
+//! | `{"type":"ask","id":1}` | `{"type":"config","id":1,"config":{...},"why":"..."}`, or an error where nothing is left |
+//! | `{"type":"tell","id":1,"config":{...},"status":"ok","values":{...},"constraints":{...}}` | nothing |
+//! | `{"type":"judge","id":2}` | `{"type":"judgement","id":2,"pick":...,"remaining":...,"next_gain":...,"notes":[...]}` |
+//! | `{"type":"end"}` | nothing; the run is over |
+//!
+//! - **space** has parameters (`int` with `low`, `high` and perhaps `log` or `"grid":"pow2"`; `float` with `low`, `high` and
+//!   perhaps `log`; `bool`; `categorical` with `choices`), each perhaps with `"when":{"param":...,"in":[...]}`: it is active
+//!   only then, and absent otherwise. `objectives` have a `direction`, `maximize` or `minimize`. `constraints` are measured, and
+//!   kept at 0 and below; `known_constraints` are comparisons (grammar: `expression.rs`) that no proposed configuration breaks.
+//!   `budget`, `parallel`, `seed` and `context` are optional. With a context the twin says what it believes of the space;
+//!   what it does not know, or why it says nothing, is in the `notes` of the answer.
+//! - **ask**: identifiers are any JSON values. Several asks may be open; one that is open cannot be asked again.
+//! - **tell**: `status` is `ok`, `infeasible` or `failed`. A number that is absent, null or not finite was not measured. A tell may
+//!   come again (one more measurement), with another configuration than was asked for (that one was tried), and under an
+//!   identifier that nobody has asked for (a measurement from elsewhere, whose configuration is part of the space). `cost` may
+//!   say what the trial has cost.
+//! - **judge**, an extension: what the measurements say so far. `pick` has the configuration that is probably the best one
+//!   (`config`), what is expected of it by objective (`values`), their standard deviations as shares (`deviations`) and the
+//!   probability that it keeps every limit (`feasible`). `remaining` is by which share of that the best one of the space is
+//!   better (5th, 50th and 95th percentile), `next_gain` what the next trial is expected to gain of it. All are null where
+//!   nothing is probably within the limits, and of a sampler that has no model.
+//!
+//! A line that cannot be followed is an error that names the field and its value, and the end of the run. Fields that are
+//! unknown are ignored. Nothing here reads or writes: [`Session`] gets a line and gives at most one.
+
+mod context;
+mod error;
+mod expression;
+mod field;
+mod log;
+mod parameter;
+mod problem;
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::config::Config;
+use crate::prior;
+use crate::sampler::{Ask, Judgement, Pick, Prior, Sampler};
+
+pub use crate::prior::{Context, DeviceContext, LoadContext, ModelContext};
+pub use error::ProtocolError;
+pub use expression::KnownConstraint;
+use field::Fields;
+use log::Log;
+pub use problem::Problem;
+
+/// What a line leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Nothing,
+    /// One line for the caller, without its end.
+    Line(String),
+    /// The caller has said that it is done.
+    End,
+}
+
+/// What the twin believes of the space, where there is a context, and what is to be said of it.
+fn believed(problem: &Problem, seed: u64) -> (Vec<Prior>, Vec<String>) {
+    let Some(context) = &problem.context else { return (Vec::new(), Vec::new()) };
+    match prior::of_context(context, &problem.space, &problem.aim, &|config| problem.allows(config), seed) {
+        Ok(belief) => (vec![belief.prior], belief.notes),
+        Err(error) => (Vec::new(), vec![format!("the twin says nothing: {error}")]),
+    }
+}
+
+/// One run: a space, then questions and answers.
+pub struct Session {
+    sampler: &'static dyn Sampler,
+    seed: Option<u64>,
+    run: Option<Run>,
+}
+
+struct Run {
+    problem: Problem,
+    seed: u64,
+    /// What the context leads to expect.
+    priors: Vec<Prior>,
+    log: Log,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let told = self.run.as_ref().map(|run| run.log.history().len());
+        f.debug_struct("Session").field("sampler", &self.sampler.name()).field("history", &told).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// A session before its space. `seed` goes before the one that the caller sends.
+    #[must_use]
+    pub fn new(sampler: &'static dyn Sampler, seed: Option<u64>) -> Self {
+        Self { sampler, seed, run: None }
+    }
+
+    /// Follows one line, with or without its end. Empty lines mean nothing.
+    ///
+    /// # Errors
+    /// When it is not UTF-8, not JSON or not understood. The session is then as it was before.
+    pub fn feed(&mut self, line: &[u8]) -> Result<Reply, ProtocolError> {
+        if line.trim_ascii().is_empty() {
+            return Ok(Reply::Nothing);
+        }
+        let json = field::parse(line)?;
+        let message = Fields::of(&json, "the line", String::new())?;
+        match message.required("type", message.text("type")?)? {
+            "space" => self.begin(&message),
+            "ask" => self.ask(&message),
+            "tell" => self.tell(&message),
+            "judge" => self.judge(&message),
+            "end" => Ok(Reply::End),
+            _ => Err(message.unfit("type", "one of space, ask, tell, judge, end")),
+        }
+    }
+
+    /// What each trial has cost, in the order in which they were first asked for or told; `None` where that was not said.
+    #[must_use]
+    pub fn costs(&self) -> &[Option<f64>] {
+        self.run.as_ref().map_or(&[], |run| run.log.costs())
+    }
+
+    fn begin(&mut self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
+        if self.run.is_some() {
+            return Err(ProtocolError::OutOfTurn { message: "space", when: "for the second time" });
+        }
+        let problem = Problem::read(message)?;
+        let seed = self.seed.unwrap_or(problem.seed);
+        let (priors, notes) = believed(&problem, seed);
+        self.run = Some(Run { problem, seed, priors, log: Log::default() });
+        let name = format!("setpoint {}, {}", env!("CARGO_PKG_VERSION"), self.sampler.name());
+        let mut ready = json!({"type": "ready", "name": name});
+        if !notes.is_empty() {
+            ready["notes"] = notes.into();
+        }
+        Ok(line(&ready))
+    }
+
+    fn ask(&mut self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
+        let run = self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "ask", when: "before a space" })?;
+        let id = message.raw("id");
+        run.log.check_new(id)?;
+        let Some(suggestion) = run.question(|ask| self.sampler.ask(ask)) else {
+            let message = "nothing is left to try: every configuration that the known constraints allow was proposed";
+            return Ok(line(&json!({"type": "error", "id": id, "message": message})));
+        };
+        let reply = line(&json!({"type": "config", "id": id, "config": suggestion.config, "why": suggestion.why}));
+        run.log.ask(id, self.sampler.name(), suggestion.config);
+        Ok(reply)
+    }
+
+    fn tell(&mut self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
+        let run = self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "tell", when: "before a space" })?;
+        run.log.tell(message, &run.problem)?;
+        Ok(Reply::Nothing)
+    }
+
+    fn judge(&self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
+        let run = self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "judge", when: "before a space" })?;
+        let judgement = run.question(|ask| self.sampler.judge(ask));
+        let pick = judgement.as_ref().and_then(|judgement| judgement.pick.as_ref()).map(|pick| run.describe(pick));
+        let Judgement { remaining, next_gain, notes, .. } = judgement.unwrap_or(Judgement {
+            pick: None,
+            ranking: Vec::new(),
+            remaining: None,
+            next_gain: None,
+            notes: Vec::new(),
+        });
+        Ok(line(&json!({
+            "type": "judgement", "id": message.raw("id"), "pick": pick, "remaining": remaining, "next_gain": next_gain,
+            "notes": notes,
+        })))
+    }
+}
+
+impl Run {
+    /// Puts a question over everything that is known so far.
+    fn question<T>(&self, put: impl FnOnce(&Ask<'_>) -> T) -> T {
+        let nothing = Config::new();
+        let allowed = |config: &Config| self.problem.allows(config);
+        let question = Ask::new(&self.problem.space, &self.problem.aim, self.log.history(), self.seed, &allowed);
+        put(&Ask {
+            defaults: self.problem.context.as_ref().map_or(&nothing, |context| &context.defaults),
+            priors: &self.priors,
+            budget: self.problem.budget,
+            ..question
+        })
+    }
+
+    fn describe(&self, pick: &Pick) -> Json {
+        let by_name = |number: fn(&(f64, f64)) -> f64| -> Map<String, Json> {
+            let targets = self.problem.aim.objectives.iter().zip(&pick.values);
+            targets.map(|(target, value)| (target.name.clone(), json!(number(value)))).collect()
+        };
+        json!({
+            "config": self.log.history().get(pick.place).map(|past| &past.config), "values": by_name(|(value, _)| *value),
+            "deviations": by_name(|(_, deviation)| *deviation), "feasible": pick.feasible,
+        })
+    }
+}
+
+fn line(json: &Json) -> Reply {
+    Reply::Line(json.to_string())
+}
+
+#[cfg(test)]
+mod tests;

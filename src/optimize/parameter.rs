@@ -1,0 +1,384 @@
+//! Parameters as a caller describes them, as a space.
+
+use serde_json::Value as Json;
+
+use super::error::{ProtocolError, quote};
+use super::field::Fields;
+use crate::config::{Config, Value};
+use crate::space::{Condition, Domain, Parameter, Scale, Space};
+
+/// Bounds of integers: beyond them neighbours are the same double.
+const LARGEST: i64 = 1 << 53;
+
+/// # Errors
+/// Names the parameter and the value that cannot be used.
+pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
+    let mut parameters: Vec<Parameter> = Vec::new();
+    for (index, json) in params.iter().enumerate() {
+        let place = format!("params[{index}]");
+        let fields = Fields::of(json, &place, format!("{place}."))?;
+        let name = fields.required("name", fields.text("name")?)?;
+        if name.is_empty() {
+            return Err(fields.unfit("name", "a name"));
+        }
+        if parameters.iter().any(|above| above.name == name) {
+            return Err(ProtocolError::repeated(fields.place("name"), fields.raw("name")));
+        }
+        let fields = fields.named(format!("parameter {:?}: ", quote(name)));
+        let domain = read_domain(&fields)?;
+        let when = read_when(&fields, &parameters)?.into_iter().collect();
+        parameters.push(Parameter { name: name.to_owned(), domain, when, help: None });
+    }
+    Ok(Space { parameters, fixed: Config::new() })
+}
+
+/// The condition of a parameter or of a known constraint, on one of the `parents`. Its values are spelt as the parent's own.
+pub(super) fn read_when(fields: &Fields<'_>, parents: &[Parameter]) -> Result<Option<Condition>, ProtocolError> {
+    let Some(when) = fields.fields("when")? else { return Ok(None) };
+    let name = when.required("param", when.text("param")?)?;
+    let parent = parents.iter().find(|parent| parent.name == name);
+    let parent = parent.ok_or_else(|| when.unfit("param", "the name of a parameter above it"))?;
+    let listed = when.list("in")?;
+    let values: Vec<_> = listed.iter().filter_map(|json| admit(&parent.domain, json)).collect();
+    if values.is_empty() {
+        return Err(when.unfit("in", format!("a list with a value that {name:?} can have: {}", parent.domain)));
+    }
+    Ok(Some(Condition { parameter: name.to_owned(), values }))
+}
+
+fn read_domain(fields: &Fields<'_>) -> Result<Domain, ProtocolError> {
+    match fields.required("type", fields.text("type")?)? {
+        "bool" => Ok(Domain::Bool),
+        "categorical" => read_choices(fields).map(Domain::Categorical),
+        "int" => read_int(fields),
+        "float" => read_float(fields),
+        _ => Err(fields.unfit("type", "one of int, float, bool, categorical")),
+    }
+}
+
+fn read_choices(fields: &Fields<'_>) -> Result<Vec<Value>, ProtocolError> {
+    let mut choices = Vec::new();
+    for json in fields.list("choices")? {
+        let choice = value(json).ok_or_else(|| {
+            ProtocolError::unfit(fields.place("a choice"), json, "a text, a number that fits, true or false")
+        })?;
+        if choices.iter().any(|above| same(above, json)) {
+            return Err(ProtocolError::repeated(fields.place("a choice"), json));
+        }
+        choices.push(choice);
+    }
+    if choices.is_empty() {
+        return Err(fields.unfit("choices", "a list with at least one choice"));
+    }
+    Ok(choices)
+}
+
+fn read_int(fields: &Fields<'_>) -> Result<Domain, ProtocolError> {
+    let bound = |key: &str| {
+        let number = fields.required(key, fields.get(key))?;
+        whole(number)
+            .filter(|bound| (-LARGEST..=LARGEST).contains(bound))
+            .ok_or_else(|| fields.unfit(key, format!("a whole number of at most {LARGEST} either side of 0")))
+    };
+    let (low, high) = (bound("low")?, bound("high")?);
+    let scale = match (fields.text("grid")?, fields.flag("log")?) {
+        (Some("pow2"), _) => Scale::PowerOfTwo,
+        (Some(_), _) => return Err(fields.unfit("grid", "pow2")),
+        (None, Some(true)) => Scale::Log,
+        (None, _) => Scale::Linear,
+    };
+    ordered(fields, low > high)?;
+    if scale == Scale::Log && low < 1 {
+        return Err(ProtocolError::unusable(fields.place("low"), fields.raw("low"), "too low for a logarithmic range"));
+    }
+    let domain = Domain::int(low, high, scale, 1);
+    if domain.is_empty() {
+        let problem = format!("the end of a range without a power of two that begins with {low}");
+        return Err(ProtocolError::unusable(fields.place("high"), fields.raw("high"), problem));
+    }
+    Ok(domain)
+}
+
+fn read_float(fields: &Fields<'_>) -> Result<Domain, ProtocolError> {
+    let (low, high) = (fields.number("low")?, fields.number("high")?);
+    let (low, high) = (fields.required("low", low)?, fields.required("high", high)?);
+    let log = fields.flag("log")?.unwrap_or(false);
+    ordered(fields, low > high)?;
+    if log && low <= 0.0 {
+        return Err(ProtocolError::unusable(fields.place("low"), fields.raw("low"), "too low for a logarithmic range"));
+    }
+    if !(high - low).is_finite() || log && !(high / low).is_finite() {
+        let problem = format!("too far from low, {low}, for 64-bit numbers");
+        return Err(ProtocolError::unusable(fields.place("high"), fields.raw("high"), problem));
+    }
+    Ok(Domain::Float { low, high, log })
+}
+
+fn ordered(fields: &Fields<'_>, wrong: bool) -> Result<(), ProtocolError> {
+    let problem = || format!("above high, {}", fields.raw("high"));
+    let error = || ProtocolError::unusable(fields.place("low"), fields.raw("low"), problem());
+    if wrong { Err(error()) } else { Ok(()) }
+}
+
+/// A scalar with its JSON type; `None` of what is no scalar, or an integer beyond 64 bits.
+pub(super) fn value(json: &Json) -> Option<Value> {
+    match json {
+        Json::Bool(flag) => Some(Value::Bool(*flag)),
+        Json::String(text) => Some(Value::Text(text.clone())),
+        Json::Number(number) if number.is_f64() => number.as_f64().map(Value::Float),
+        Json::Number(number) => number.as_i64().map(Value::Int),
+        Json::Null | Json::Array(_) | Json::Object(_) => None,
+    }
+}
+
+/// The value of `domain` that `json` means, in the domain's own type: 1 is a float, and 2.0 an integer, where the domain is.
+pub(super) fn admit(domain: &Domain, json: &Json) -> Option<Value> {
+    match domain {
+        Domain::Bool => json.as_bool().map(Value::Bool),
+        Domain::Categorical(choices) => choices.iter().find(|choice| same(choice, json)).cloned(),
+        Domain::Int { low, high, scale, multiple_of } => {
+            let number = whole(json).filter(|number| (low..=high).contains(&number) && number % multiple_of == 0)?;
+            (*scale != Scale::PowerOfTwo || number.count_ones() == 1).then_some(Value::Int(number))
+        }
+        Domain::Float { low, high, .. } => {
+            json.as_f64().filter(|number| (low..=high).contains(&number)).map(Value::Float)
+        }
+    }
+}
+
+/// Equal, numbers as numbers.
+fn same(value: &Value, json: &Json) -> bool {
+    match value {
+        Value::Bool(flag) => json.as_bool() == Some(*flag),
+        Value::Text(text) => json.as_str() == Some(text),
+        Value::Int(number) => whole(json) == Some(*number),
+        Value::Float(number) => json.as_f64() == Some(*number),
+    }
+}
+
+/// An integer, also where it is written as 2.0.
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "checked for both")]
+fn whole(json: &Json) -> Option<i64> {
+    let exact = |number: &f64| number.fract() == 0.0 && number.abs() <= LARGEST as f64;
+    json.as_i64().or_else(|| json.as_f64().filter(exact).map(|number| number as i64))
+}
+
+/// The configuration that `json` says, with every value in its parameter's type.
+///
+/// # Errors
+/// When it is no member of the space: a name that is no parameter, a value out of its range, an active parameter that is
+/// missing, or an inactive one that is there (null counts as absent).
+pub(super) fn read_config(space: &Space, json: &Json) -> Result<Config, ProtocolError> {
+    let fields = Fields::of(json, "config", "config.".to_owned())?;
+    for (name, json) in fields.iter() {
+        if !space.parameters.iter().any(|parameter| parameter.name == *name) {
+            return Err(ProtocolError::unusable(fields.place(&quote(name)), json, "no parameter of the space"));
+        }
+    }
+    let mut given = Vec::new();
+    for parameter in &space.parameters {
+        let read = |json| {
+            let expected = || fields.unfit(&parameter.name, parameter.domain.to_string());
+            admit(&parameter.domain, json).ok_or_else(expected)
+        };
+        given.push(fields.get(&parameter.name).map(read).transpose()?);
+    }
+    let config = space.assemble(|index| given[index].clone());
+    // An active parameter that is not given is found by giving every parameter some value beside those that are.
+    let whole = space.assemble(|index| Some(given[index].clone().unwrap_or(Value::Bool(false))));
+    for (parameter, value) in space.parameters.iter().zip(&given) {
+        let name = &parameter.name;
+        match (value, config.get(name), whole.get(name)) {
+            (Some(_), None, _) => {
+                let problem = "given although its condition does not hold";
+                return Err(ProtocolError::unusable(fields.place(name), fields.raw(name), problem));
+            }
+            (None, _, Some(_)) => return Err(ProtocolError::Missing { place: fields.place(name) }),
+            _ => {}
+        }
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn error(params: &Json) -> String {
+        read_space(params.as_array().unwrap()).unwrap_err().to_string()
+    }
+
+    fn space() -> Space {
+        let params = json!([
+            {"name": "method", "type": "categorical", "choices": ["none", "ngram", 1, 2.0, true]},
+            {"name": "tokens", "type": "int", "low": 1, "high": 8, "when": {"param": "method", "in": ["ngram", 2, "old"]}},
+            {"name": "depth", "type": "int", "low": 3, "high": 100, "grid": "pow2", "when": {"param": "tokens", "in": [4.0]}},
+            {"name": "share", "type": "float", "low": 0.5, "high": 0.98},
+            {"name": "rate", "type": "float", "low": 0.001, "high": 10, "log": true, "help": "unknown fields are ignored"},
+            {"name": "seqs", "type": "int", "low": 8, "high": 1024, "log": true},
+            {"name": "eager", "type": "bool", "when": null},
+        ]);
+        read_space(params.as_array().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_kind_of_parameter_is_read_with_its_condition() {
+        let space = space();
+        let domains: Vec<_> = space.parameters.iter().map(|parameter| parameter.domain.to_string()).collect();
+        let expected = [
+            "none, ngram, 1, 2, true",
+            "1 to 8",
+            "4 to 64, powers of two",
+            "0.5 to 0.98",
+            "0.001 to 10, logarithmic",
+            "8 to 1024, logarithmic",
+            "true or false",
+        ];
+        assert_eq!(domains, expected);
+        assert_eq!(space.parameters[1].when[0].values, [Value::from("ngram"), Value::Float(2.0)]);
+        assert_eq!(space.parameters[2].when[0].values, [Value::Int(4)]);
+    }
+
+    #[test]
+    fn what_cannot_be_a_parameter_is_refused_by_name_and_value() {
+        let x = |more: Json| {
+            let mut parameter = json!({"name": "x", "type": "int", "low": 1, "high": 4});
+            parameter.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!([{"name": "a", "type": "bool"}, parameter])
+        };
+        for (params, expected) in [
+            (json!([3]), "params[0] is 3, and not an object"),
+            (json!([{"type": "bool"}]), "params[0].name is missing"),
+            (json!([{"name": "", "type": "bool"}]), "params[0].name is \"\", and not a name"),
+            (x(json!({"name": "a"})), "params[1].name is \"a\" for the second time"),
+            (x(json!({"type": null})), "parameter \"x\": type is missing"),
+            (
+                x(json!({"type": "real"})),
+                "parameter \"x\": type is \"real\", and not one of int, float, bool, categorical",
+            ),
+            (x(json!({"low": null})), "parameter \"x\": low is missing"),
+            (x(json!({"low": 5})), "parameter \"x\": low is 5, which is above high, 4"),
+            (x(json!({"low": 0, "log": true})), "parameter \"x\": low is 0, which is too low for a logarithmic range"),
+            (
+                x(json!({"low": 3, "high": 3, "grid": "pow2"})),
+                "high is 3, which is the end of a range without a power of two",
+            ),
+            (x(json!({"grid": "pow3"})), "parameter \"x\": grid is \"pow3\", and not pow2"),
+            (x(json!({"log": 1})), "parameter \"x\": log is 1, and not true or false"),
+            (x(json!({"high": 2.5})), "parameter \"x\": high is 2.5, and not a whole number"),
+            (
+                x(json!({"high": 1e300})),
+                "parameter \"x\": high is 1e+300, and not a whole number of at most 9007199254740992",
+            ),
+            (x(json!({"high": "NaN"})), "parameter \"x\": high is \"NaN\", and not a whole number"),
+            (
+                x(json!({"type": "float", "high": "Infinity"})),
+                "parameter \"x\": high is \"Infinity\", and not a finite number",
+            ),
+            (x(json!({"type": "float", "low": 5.5})), "parameter \"x\": low is 5.5, which is above high, 4"),
+            (
+                x(json!({"type": "float", "low": 0.0, "log": true})),
+                "low is 0.0, which is too low for a logarithmic range",
+            ),
+            (x(json!({"type": "float", "low": -1e308, "high": 1e308})), "high is 1e+308, which is too far from low"),
+            (
+                x(json!({"type": "float", "low": 1e-300, "high": 1e300, "log": true})),
+                "high is 1e+300, which is too far from low",
+            ),
+            (
+                x(json!({"type": "categorical"})),
+                "parameter \"x\": choices is null, and not a list with at least one choice",
+            ),
+            (
+                x(json!({"type": "categorical", "choices": []})),
+                "choices is [], and not a list with at least one choice",
+            ),
+            (
+                x(json!({"type": "categorical", "choices": ["a", "a"]})),
+                "parameter \"x\": a choice is \"a\" for the second time",
+            ),
+            (
+                x(json!({"type": "categorical", "choices": [1, 1.0]})),
+                "parameter \"x\": a choice is 1.0 for the second time",
+            ),
+            (x(json!({"type": "categorical", "choices": [null]})), "parameter \"x\": a choice is null, and not a text"),
+            (x(json!({"type": "categorical", "choices": [u64::MAX]})), "a choice is 18446744073709551615, and not"),
+            (
+                x(json!({"when": {"param": "b", "in": [1]}})),
+                "parameter \"x\": when.param is \"b\", and not the name of a parameter above",
+            ),
+            (
+                x(json!({"when": {"param": "x", "in": [1]}})),
+                "parameter \"x\": when.param is \"x\", and not the name of a parameter above",
+            ),
+            (x(json!({"when": {"in": [1]}})), "parameter \"x\": when.param is missing"),
+            (
+                x(json!({"when": {"param": "a", "in": []}})),
+                "parameter \"x\": when.in is [], and not a list with a value that \"a\" can",
+            ),
+            (
+                x(json!({"when": {"param": "a", "in": ["true"]}})),
+                "when.in is [\"true\"], and not a list with a value that \"a\" can have",
+            ),
+        ] {
+            let error = error(&params);
+            assert!(error.contains(expected), "{error}\n{expected}");
+        }
+    }
+
+    #[test]
+    fn a_child_before_its_parent_is_refused() {
+        let params = json!([
+            {"name": "child", "type": "bool", "when": {"param": "parent", "in": [true]}},
+            {"name": "parent", "type": "bool"},
+        ]);
+        assert!(error(&params).contains("parameter \"child\": when.param is \"parent\""));
+    }
+
+    #[test]
+    fn a_configuration_is_read_in_the_types_of_its_parameters() {
+        let config = json!({
+            "method": 2, "tokens": 4.0, "depth": 16, "share": 0.5, "rate": 1, "seqs": 9, "eager": false,
+        });
+        let key = read_config(&space(), &config).unwrap().key();
+        assert_eq!(key, r#"{"depth":16,"eager":false,"method":2.0,"rate":1.0,"seqs":9,"share":0.5,"tokens":4}"#);
+    }
+
+    #[test]
+    fn what_is_no_member_of_the_space_is_refused_by_name_and_value() {
+        let with = |name: &str, value: Json| {
+            let mut config =
+                json!({"method": "none", "share": 0.5, "rate": 1.0, "seqs": 9, "eager": false, "tokens": null});
+            config[name] = value;
+            read_config(&space(), &config).map_err(|error| error.to_string())
+        };
+        assert!(with("seqs", json!(1024)).is_ok());
+        for (name, value, expected) in [
+            ("seqs", json!(7), "config.seqs is 7, and not 8 to 1024, logarithmic"),
+            ("seqs", json!(9.5), "config.seqs is 9.5, and not 8 to 1024, logarithmic"),
+            ("share", json!(0.981), "config.share is 0.981, and not 0.5 to 0.98"),
+            ("share", json!("NaN"), "config.share is \"NaN\", and not 0.5 to 0.98"),
+            ("eager", json!(0), "config.eager is 0, and not true or false"),
+            ("eager", json!(null), "config.eager is missing"),
+            ("method", json!("eagle"), "config.method is \"eagle\", and not none, ngram, 1, 2, true"),
+            ("method", json!("ngram"), "config.tokens is missing"),
+            ("tokens", json!(3), "config.tokens is 3, which is given although its condition does not hold"),
+            ("depth", json!(4), "config.depth is 4, which is given although its condition does not hold"),
+            ("block", json!(16), "config.block is 16, which is no parameter of the space"),
+        ] {
+            assert_eq!(with(name, value), Err(expected.to_owned()));
+        }
+        assert_eq!(read_config(&space(), &json!(null)).unwrap_err().to_string(), "config is null, and not an object");
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_space_decodes_is_read_back_as_it_was(point in proptest::collection::vec(0.0..1.0, 7)) {
+            let config = space().decode(&point);
+            let json = serde_json::from_str(&config.key()).unwrap();
+            prop_assert_eq!(read_config(&space(), &json), Ok(config));
+        }
+    }
+}

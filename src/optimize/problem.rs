@@ -1,0 +1,179 @@
+//! What a caller wants optimized: the `space` message.
+
+use serde_json::Value as Json;
+
+use super::error::ProtocolError;
+use super::expression::KnownConstraint;
+use super::field::Fields;
+use super::parameter::read_space;
+use crate::config::Config;
+use crate::objective::Goal;
+use crate::prior::Context;
+use crate::sampler::{Aim, Target};
+use crate::space::Space;
+
+/// The version of the protocol.
+const PROTOCOL: u64 = 1;
+
+/// What limits say: how far a measurement may exceed its limit.
+const FEASIBLE: &str = "<=0";
+
+/// Everything that decides what is asked for, but for what was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    pub space: Space,
+    pub aim: Aim,
+    pub known: Vec<KnownConstraint>,
+    /// Trials in all, where the number is known.
+    pub budget: Option<u32>,
+    /// Trials at a time.
+    pub parallel: u32,
+    pub seed: u64,
+    pub context: Option<Context>,
+}
+
+impl Problem {
+    /// # Errors
+    /// Names the field that cannot be used, and its value.
+    pub(super) fn read(message: &Fields<'_>) -> Result<Self, ProtocolError> {
+        if message.unsigned("protocol")?.is_some_and(|version| version != PROTOCOL) {
+            return Err(message.unfit("protocol", PROTOCOL.to_string()));
+        }
+        message.required("params", message.get("params"))?;
+        let space = read_space(message.list("params")?)?;
+        let known = message.list("known_constraints")?.iter().enumerate().map(|(index, json)| {
+            let place = format!("known_constraints[{index}]");
+            KnownConstraint::read(&Fields::of(json, &place, format!("{place}."))?, &space.parameters)
+        });
+        Ok(Self {
+            known: known.collect::<Result<_, _>>()?,
+            aim: read_aim(message)?,
+            budget: message.count("budget")?,
+            parallel: message.count("parallel")?.unwrap_or(1),
+            seed: message.unsigned("seed")?.unwrap_or(0),
+            context: message.fields("context")?.map(|context| Context::read(&context)).transpose()?,
+            space,
+        })
+    }
+
+    /// Whether a configuration keeps every known constraint.
+    #[must_use]
+    pub fn allows(&self, config: &Config) -> bool {
+        self.known.iter().all(|constraint| constraint.holds(config))
+    }
+}
+
+fn read_aim(message: &Fields<'_>) -> Result<Aim, ProtocolError> {
+    let mut aim = Aim::default();
+    for (fields, name) in named(message, "objectives")? {
+        let goal = match fields.required("direction", fields.text("direction")?)? {
+            "maximize" => Goal::Maximize,
+            "minimize" => Goal::Minimize,
+            _ => return Err(fields.unfit("direction", "maximize or minimize")),
+        };
+        aim.objectives.push(Target { name, goal });
+    }
+    if aim.objectives.is_empty() {
+        return Err(message.unfit("objectives", "a list with at least one objective"));
+    }
+    for (fields, name) in named(message, "constraints")? {
+        let feasible = fields.text("feasible")?.unwrap_or(FEASIBLE);
+        if feasible.chars().filter(|c| !c.is_whitespace()).ne(FEASIBLE.chars()) {
+            return Err(fields.unfit("feasible", format!("{FEASIBLE:?}")));
+        }
+        aim.constraints.push(name);
+    }
+    Ok(aim)
+}
+
+/// The items of a list, each with a name that no other one has.
+fn named<'a>(message: &Fields<'a>, key: &str) -> Result<Vec<(Fields<'a>, String)>, ProtocolError> {
+    let mut items: Vec<(Fields<'_>, String)> = Vec::new();
+    for (index, json) in message.list(key)?.iter().enumerate() {
+        let place = format!("{key}[{index}]");
+        let fields = Fields::of(json, &place, format!("{place}."))?;
+        let name = fields.required("name", fields.text("name")?)?;
+        if items.iter().any(|(_, above)| above == name) {
+            return Err(ProtocolError::repeated(fields.place("name"), &Json::from(name)));
+        }
+        items.push((fields, name.to_owned()));
+    }
+    Ok(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(changes: &Json) -> Result<Problem, String> {
+        let mut message = json!({
+            "type": "space", "protocol": 1, "problem": "chat", "params": [{"name": "a", "type": "int", "low": 1, "high": 9}],
+            "objectives": [{"name": "throughput", "direction": "maximize"}, {"name": "ttft", "direction": "minimize"}],
+            "constraints": [{"name": "ttft_p99", "feasible": "<=0", "scale": "ln(measured/limit)"}, {"name": "tpot"}],
+            "known_constraints": [{"expr": "a >= 4"}], "budget": 60, "parallel": 4, "seed": 7,
+            "context": {"model": {"parameters": 8e9}},
+        });
+        message.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        Problem::read(&Fields::of(&message, "", String::new()).unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn all_of_a_problem_is_read() {
+        let problem = read(&json!({})).unwrap();
+        let goals: Vec<_> = problem.aim.objectives.iter().map(|target| (target.name.as_str(), target.goal)).collect();
+        assert_eq!(goals, [("throughput", Goal::Maximize), ("ttft", Goal::Minimize)]);
+        assert_eq!(problem.aim.constraints, ["ttft_p99", "tpot"]);
+        assert_eq!((problem.budget, problem.parallel, problem.seed), (Some(60), 4, 7));
+        assert_eq!(problem.context.as_ref().unwrap().model.parameters, Some(8e9));
+        let allowed = |a: i64| problem.allows(&Config::new().with("a", a));
+        assert!(allowed(4) && !allowed(3));
+    }
+
+    #[test]
+    fn what_is_optional_may_be_absent_or_null() {
+        let keys = ["protocol", "constraints", "known_constraints", "budget", "parallel", "seed", "context"];
+        let nulls: serde_json::Map<_, _> = keys.map(|key| (key.to_owned(), Json::Null)).into_iter().collect();
+        let problem = read(&Json::Object(nulls)).unwrap();
+        assert_eq!((problem.budget, problem.parallel, problem.seed, problem.context), (None, 1, 0, None));
+        assert!(problem.aim.constraints.is_empty() && problem.known.is_empty());
+    }
+
+    #[test]
+    fn a_wrong_problem_is_refused_by_name_and_value() {
+        for (changes, expected) in [
+            (json!({"protocol": 2}), "protocol is 2, and not 1"),
+            (json!({"params": null}), "params is missing"),
+            (json!({"params": {}}), "params is {}, and not a list"),
+            (json!({"objectives": []}), "objectives is [], and not a list with at least one objective"),
+            (json!({"objectives": [{"name": "x"}]}), "objectives[0].direction is missing"),
+            (
+                json!({"objectives": [{"name": "x", "direction": "up"}]}),
+                "objectives[0].direction is \"up\", and not maximize or minimize",
+            ),
+            (
+                json!({"constraints": [{"name": "x"}, {"name": "x"}]}),
+                "constraints[1].name is \"x\" for the second time",
+            ),
+            (json!({"constraints": ["x"]}), "constraints[0] is \"x\", and not an object"),
+            (
+                json!({"constraints": [{"name": "x", "feasible": ">=0"}]}),
+                "constraints[0].feasible is \">=0\", and not \"<=0\"",
+            ),
+            (
+                json!({"known_constraints": [{"expr": "b > 1"}]}),
+                "known_constraints[0].expr: \"b\" is neither a number nor a parameter in \"b > 1\"",
+            ),
+            (json!({"budget": 0}), "budget is 0, and not a whole number from 1 to 4294967295"),
+            (json!({"parallel": "4"}), "parallel is \"4\", and not a whole number from 1 to 4294967295"),
+            (json!({"seed": -1}), "seed is -1, and not a whole number from 0 to 18446744073709551615"),
+            (json!({"context": 1}), "context is 1, and not an object"),
+            (
+                json!({"context": {"device": {"count": -1}}}),
+                "context.device.count is -1, and not a whole number from 0 to 18446744073709551615",
+            ),
+        ] {
+            assert_eq!(read(&changes).unwrap_err(), expected);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Sessions, line by line.
+
+use std::sync::Mutex;
+
+use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::sampler::{Known, Past, Suggestion};
+
+/// Proposes the values of `x` in order, and keeps what it was asked with.
+struct InOrder;
+
+/// What the sampler has seen last, by seed; tests run at once, and each has a seed of its own.
+static SEEN: Mutex<Vec<(u64, Seen)>> = Mutex::new(Vec::new());
+
+#[derive(Clone, Debug)]
+struct Seen {
+    history: Vec<Past>,
+    defaults: Config,
+    budget: Option<u32>,
+}
+
+impl Sampler for InOrder {
+    fn name(&self) -> &'static str {
+        "in-order"
+    }
+
+    fn summary(&self) -> &'static str {
+        "for tests"
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+        let seen = Seen { history: ask.history.to_vec(), defaults: ask.defaults.clone(), budget: ask.budget };
+        SEEN.lock().unwrap().push((ask.seed, seen));
+        let configs = ask.space.enumerate(1000).unwrap();
+        let new = |config: &Config| !ask.history.iter().any(|past| past.config == *config);
+        let config = configs.into_iter().find(|config| new(config) && (ask.allowed)(config))?;
+        Some(Suggestion { config, why: "the next one".to_owned() })
+    }
+
+    fn judge(&self, ask: &Ask<'_>) -> Option<Judgement> {
+        let place = ask.history.iter().position(|past| past.measured().is_some());
+        let pick = place.map(|place| Pick { place, values: vec![(90.5, 0.02)], feasible: 0.75 });
+        let note = "a note".to_owned();
+        let remaining = pick.as_ref().map(|_| [0.0, 0.125, f64::NAN]);
+        Some(Judgement { ranking: vec![], pick, remaining, next_gain: Some(0.5), notes: vec![note] })
+    }
+}
+
+fn space(seed: u64) -> Json {
+    json!({
+        "type": "space", "protocol": 1, "params": [{"name": "x", "type": "int", "low": 1, "high": 4}],
+        "objectives": [{"name": "speed", "direction": "maximize"}], "constraints": [{"name": "late"}],
+        "known_constraints": [{"expr": "x != 2"}], "budget": 9, "seed": seed, "context": {"defaults": {"y": 5}},
+    })
+}
+
+/// A session behind its space. Each test that looks at what the sampler saw has a seed of its own.
+fn session(seed: u64) -> Session {
+    let mut session = Session::new(&InOrder, None);
+    assert!(matches!(send(&mut session, &space(seed)), Ok(Some(ready)) if ready["type"] == "ready"));
+    session
+}
+
+fn send(session: &mut Session, message: &Json) -> Result<Option<Json>, String> {
+    match session.feed(message.to_string().as_bytes()) {
+        Ok(Reply::Line(line)) => Ok(Some(serde_json::from_str(&line).unwrap())),
+        Ok(Reply::Nothing) => Ok(None),
+        Ok(Reply::End) => Ok(Some(json!("end"))),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn tell(session: &mut Session, id: &Json, x: i64, more: &Json) -> Result<Option<Json>, String> {
+    let mut message = json!({
+        "type": "tell", "id": id, "config": {"x": x}, "status": "ok", "values": {"speed": 1.5}, "constraints": {"late": -1},
+    });
+    message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    send(session, &message)
+}
+
+fn ask(session: &mut Session, id: &Json) -> Json {
+    send(session, &json!({"type": "ask", "id": id})).unwrap().unwrap()
+}
+
+/// What the sampler saw when it was asked last: configuration, proposer and outcome of each trial.
+fn seen(seed: u64) -> (Vec<String>, Seen) {
+    let all = SEEN.lock().unwrap();
+    let seen = all.iter().rev().find(|(of, _)| *of == seed).unwrap().1.clone();
+    let text = |past: &Past| match &past.known {
+        Known::Measured(measured) => {
+            let numbers: Vec<_> =
+                measured.values.iter().chain(&measured.excesses).map(|r| r.value.to_string()).collect();
+            format!("{} {}: {}", past.config, past.proposed_by, numbers.join(" "))
+        }
+        known => format!("{} {}: {known:?}", past.config, past.proposed_by),
+    };
+    (seen.history.iter().map(text).collect(), seen)
+}
+
+#[test]
+fn a_run_of_asks_and_tells_puts_everything_to_the_sampler() {
+    let mut session = session(1);
+    let first = json!({"type": "config", "id": 1, "config": {"x": 1}, "why": "the next one"});
+    assert_eq!(ask(&mut session, &json!(1)), first);
+    assert_eq!(ask(&mut session, &json!(2))["config"], json!({"x": 3}), "2 is not allowed");
+    let outcome = json!({"values": {"speed": 100}, "constraints": {"late": 0.25}, "status": "infeasible"});
+    assert_eq!(tell(&mut session, &json!(1), 1, &outcome), Ok(None));
+    let failed =
+        json!({"status": "failed", "values": null, "constraints": null, "error": "out of memory", "cost": 12.5});
+    assert_eq!(tell(&mut session, &json!(2), 3, &failed), Ok(None));
+    ask(&mut session, &json!(3));
+    let (history, seen) = seen(1);
+    assert_eq!(history, ["x=1 in-order: 100 0.25", "x=3 in-order: Failed"]);
+    assert_eq!((seen.budget, seen.defaults.key()), (Some(9), r#"{"y":5}"#.to_owned()));
+    assert_eq!(session.costs(), [None, Some(12.5), None]);
+    assert_eq!(send(&mut session, &json!({"type": "end"})), Ok(Some(json!("end"))));
+}
+
+#[test]
+fn pending_trials_are_part_of_the_history() {
+    let mut session = session(2);
+    let configs: Vec<_> = (0..3).map(|id| ask(&mut session, &json!(id))["config"]["x"].clone()).collect();
+    assert_eq!(configs, [1, 3, 4]);
+    assert_eq!(seen(2).0, ["x=1 in-order: Pending", "x=3 in-order: Pending"]);
+}
+
+#[test]
+fn where_nothing_is_left_an_ask_is_answered_with_an_error_and_the_run_may_go_on() {
+    let mut session = session(3);
+    for id in 0..3 {
+        ask(&mut session, &json!(id));
+    }
+    let answer = ask(&mut session, &json!(3));
+    assert_eq!((&answer["type"], &answer["id"]), (&json!("error"), &json!(3)));
+    assert!(answer["message"].as_str().unwrap().contains("nothing is left"), "{answer}");
+    assert_eq!(tell(&mut session, &json!(0), 1, &json!({})), Ok(None));
+}
+
+#[test]
+fn identifiers_come_back_as_they_came() {
+    let mut session = session(4);
+    for id in [json!({"b": [1, null], "a": 1.0}), json!("ü\n"), json!(null)] {
+        assert_eq!(ask(&mut session, &id)["id"], id);
+        assert_eq!(tell(&mut session, &id, 1, &json!({})), Ok(None));
+    }
+}
+
+#[test]
+fn an_open_question_is_not_asked_again_and_an_answered_one_may_be() {
+    let mut session = session(5);
+    ask(&mut session, &json!("a"));
+    let again = send(&mut session, &json!({"type": "ask", "id": "a"}));
+    assert_eq!(again, Err("id is \"a\", which is that of a configuration that is still pending".to_owned()));
+    assert_eq!(tell(&mut session, &json!("a"), 1, &json!({})), Ok(None));
+    ask(&mut session, &json!("a"));
+    assert_eq!(tell(&mut session, &json!("a"), 3, &json!({"status": "failed"})), Ok(None));
+    ask(&mut session, &json!("b"));
+    assert_eq!(seen(5).0, ["x=1 in-order: 1.5 -1", "x=3 in-order: Failed"]);
+}
+
+#[test]
+fn a_second_tell_is_one_more_measurement_and_one_from_elsewhere_is_data() {
+    let mut session = session(6);
+    ask(&mut session, &json!(1));
+    for speed in [10, 11] {
+        assert_eq!(tell(&mut session, &json!(1), 1, &json!({"values": {"speed": speed}})), Ok(None));
+    }
+    assert_eq!(tell(&mut session, &json!("elsewhere"), 2, &json!({})), Ok(None));
+    // Without a configuration it is that of the identifier.
+    for id in ["elsewhere", "nowhere"] {
+        let told = send(&mut session, &json!({"type": "tell", "id": id, "status": "failed"}));
+        assert_eq!(told, if id == "elsewhere" { Ok(None) } else { Err("config is missing".to_owned()) });
+    }
+    ask(&mut session, &json!(2));
+    let expected = ["x=1 in-order: 10 -1", "x=1 caller: 11 -1", "x=2 caller: 1.5 -1", "x=2 caller: Failed"];
+    assert_eq!(seen(6).0, expected);
+}
+
+#[test]
+fn what_was_tried_instead_of_what_was_asked_is_taken() {
+    let mut session = session(7);
+    ask(&mut session, &json!(1));
+    assert_eq!(tell(&mut session, &json!(1), 4, &json!({})), Ok(None));
+    assert_eq!(ask(&mut session, &json!(2))["config"], json!({"x": 1}));
+    assert_eq!(seen(7).0, ["x=4 in-order: 1.5 -1"]);
+}
+
+#[test]
+fn numbers_that_are_missing_null_or_not_finite_were_not_measured() {
+    let mut session = session(8);
+    for more in [
+        json!({"values": null, "constraints": null}),
+        json!({"values": {}, "constraints": {}}),
+        json!({"values": {"speed": null}, "constraints": {"late": null}}),
+        json!({"values": {"speed": 2, "other": "x"}, "constraints": {"late": "NaN"}}),
+    ] {
+        assert_eq!(tell(&mut session, &json!(0), 1, &more), Ok(None));
+    }
+    let python = br#"{"type":"tell","id":0,"config":{"x":1},"status":"ok","values":{"speed":NaN},"constraints":{"late":-Infinity}}"#;
+    assert_eq!(session.feed(python), Ok(Reply::Nothing));
+    ask(&mut session, &json!(1));
+    let numbers: Vec<_> = seen(8).0.iter().map(|text| text.split(": ").nth(1).unwrap().to_owned()).collect();
+    assert_eq!(numbers, ["NaN NaN", "NaN NaN", "NaN NaN", "2 NaN", "NaN NaN"]);
+}
+
+#[test]
+fn a_wrong_line_is_refused_by_what_is_wrong_and_leaves_the_session_as_it_was() {
+    let mut session = session(9);
+    let told = |more: Json| {
+        let mut message = json!({"type": "tell", "id": 0, "config": {"x": 1}, "status": "ok", "values": {"speed": 1}});
+        message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        message.to_string()
+    };
+    for (line, expected) in [
+        ("{".to_owned(), "the line is not JSON (EOF while parsing an object at line 1 column 1): {"),
+        ("[1]".to_owned(), "the line is [1], and not an object"),
+        ("{}".to_owned(), "type is missing"),
+        (r#"{"type":"tel"}"#.to_owned(), "type is \"tel\", and not one of space, ask, tell, judge, end"),
+        (space(9).to_string(), "space came for the second time"),
+        (told(json!({"status": null})), "status is missing"),
+        (told(json!({"status": "done"})), "status is \"done\", and not one of ok, infeasible, failed"),
+        (told(json!({"config": {"x": 5}})), "config.x is 5, and not 1 to 4"),
+        (told(json!({"values": [1]})), "values is [1], and not an object"),
+        (told(json!({"values": {"speed": "fast"}})), "values.speed is \"fast\", and not a number"),
+        (told(json!({"values": {"sped": 1}})), "values.sped is 1, which is no known name, while \"speed\" is missing"),
+        (
+            told(json!({"constraints": {"l": 1}})),
+            "constraints.l is 1, which is no known name, while \"late\" is missing",
+        ),
+        (told(json!({"cost": -1})), "cost is -1, and not a number of at least 0"),
+    ] {
+        assert_eq!(session.feed(line.as_bytes()).map_err(|error| error.to_string()), Err(expected.to_owned()));
+    }
+    assert_eq!(session.feed(b" \r\n"), Ok(Reply::Nothing));
+    assert_eq!(session.costs(), []);
+    for kind in ["ask", "tell", "judge"] {
+        let error = Session::new(&InOrder, None).feed(json!({"type": kind}).to_string().as_bytes()).unwrap_err();
+        assert_eq!(error.to_string(), format!("{kind} came before a space"));
+    }
+}
+
+#[test]
+fn a_seed_of_the_command_line_goes_before_the_callers() {
+    let mut session = Session::new(&InOrder, Some(1010));
+    send(&mut session, &space(10)).unwrap();
+    ask(&mut session, &json!(1));
+    assert_eq!(seen(1010).0, [] as [&str; 0]);
+    assert!(!SEEN.lock().unwrap().iter().any(|(seed, _)| *seed == 10));
+}
+
+#[test]
+fn a_judgement_has_the_pick_by_name() {
+    let mut session = session(11);
+    let judge = |session: &mut Session| send(session, &json!({"type": "judge", "id": "j"})).unwrap().unwrap();
+    let nothing = json!({
+        "type": "judgement", "id": "j", "pick": null, "remaining": null, "next_gain": 0.5, "notes": ["a note"],
+    });
+    assert_eq!(judge(&mut session), nothing);
+    ask(&mut session, &json!(1));
+    tell(&mut session, &json!(2), 4, &json!({})).unwrap();
+    let pick = json!({"config": {"x": 4}, "values": {"speed": 90.5}, "deviations": {"speed": 0.02}, "feasible": 0.75});
+    let judgement = judge(&mut session);
+    assert_eq!((&judgement["pick"], &judgement["remaining"]), (&pick, &json!([0.0, 0.125, null])));
+    // A sampler without a model has none.
+    let mut session = Session::new(crate::sampler::find("random").unwrap(), None);
+    send(&mut session, &space(11)).unwrap();
+    let none = json!({"type": "judgement", "id": "j", "pick": null, "remaining": null, "next_gain": null, "notes": []});
+    assert_eq!(judge(&mut session), none);
+}
+
+#[test]
+fn ten_thousand_tells_are_taken_before_an_ask() {
+    let mut session = session(12);
+    for id in 0..10_000 {
+        tell(&mut session, &json!(id), 1 + id % 4, &json!({})).unwrap();
+    }
+    let answer = ask(&mut session, &json!("last"));
+    assert_eq!((seen(12).0.len(), &answer["type"]), (10_000, &json!("error")));
+}
