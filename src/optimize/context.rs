@@ -1,67 +1,9 @@
-//! What a caller knows of the model, the devices and the load. All of it is optional, and unknown fields are ignored.
-
-use std::collections::BTreeMap;
+//! The `context` of a space. All of it is optional, and unknown fields are ignored; numbers are finite and not negative.
 
 use super::error::ProtocolError;
 use super::field::Fields;
 use super::parameter::value;
-use crate::config::Config;
-
-/// The `context` of a space. Numbers are finite and not negative; nothing else of them is checked here.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Context {
-    pub model: ModelContext,
-    pub device: DeviceContext,
-    pub load: LoadContext,
-    /// Limits of latencies, in seconds, by the caller's name: `ttft_p99`.
-    pub limits_s: BTreeMap<String, f64>,
-    /// The engine's values of parameters that a configuration does not set, by the caller's names.
-    pub defaults: Config,
-    /// The release of vLLM, such as `0.12.0`.
-    pub engine_version: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ModelContext {
-    /// Weights, in numbers and not in bytes.
-    pub parameters: Option<f64>,
-    pub num_hidden_layers: Option<u64>,
-    pub hidden_size: Option<u64>,
-    pub intermediate_size: Option<u64>,
-    pub num_attention_heads: Option<u64>,
-    pub num_key_value_heads: Option<u64>,
-    pub head_dim: Option<u64>,
-    pub vocab_size: Option<u64>,
-    pub dtype: Option<String>,
-    /// In tokens.
-    pub max_model_len: Option<u64>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeviceContext {
-    pub name: Option<String>,
-    pub count: Option<u64>,
-    /// Of one device.
-    pub memory_bytes: Option<f64>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LoadContext {
-    /// Of one request.
-    pub input_tokens: Option<f64>,
-    /// Of one request.
-    pub output_tokens: Option<f64>,
-    /// Share of a prompt, 0 to 1, that others begin with as well.
-    pub shared_prefix_fraction: Option<f64>,
-    /// How many different beginnings there are.
-    pub shared_prefixes: Option<u64>,
-    /// Requests at a time.
-    pub concurrency: Option<u64>,
-    /// `closed`: the next request is sent when one has ended.
-    pub arrival: Option<String>,
-    /// Requests per second, where they come at a rate.
-    pub rate_per_s: Option<f64>,
-}
+use crate::prior::{Context, DeviceContext, LoadContext, ModelContext};
 
 impl Context {
     /// # Errors

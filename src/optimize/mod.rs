@@ -12,7 +12,8 @@
 //!   perhaps `log`; `bool`; `categorical` with `choices`), each perhaps with `"when":{"param":...,"in":[...]}`: it is active
 //!   only then, and absent otherwise. `objectives` have a `direction`, `maximize` or `minimize`. `constraints` are measured, and
 //!   kept at 0 and below; `known_constraints` are comparisons (grammar: `expression.rs`) that no proposed configuration breaks.
-//!   `budget`, `parallel`, `seed` and `context` are optional.
+//!   `budget`, `parallel`, `seed` and `context` are optional. With a context the twin says what it believes of the space;
+//!   what it does not know, or why it says nothing, is in the `notes` of the answer.
 //! - **ask**: identifiers are any JSON values. Several asks may be open; one that is open cannot be asked again.
 //! - **tell**: `status` is `ok`, `infeasible` or `failed`. A number that is absent, null or not finite was not measured. A tell may
 //!   come again (one more measurement), with another configuration than was asked for (that one was tried), and under an
@@ -38,9 +39,10 @@ mod problem;
 use serde_json::{Map, Value as Json, json};
 
 use crate::config::Config;
+use crate::prior;
 use crate::sampler::{Ask, Judgement, Pick, Prior, Sampler};
 
-pub use context::{Context, DeviceContext, LoadContext, ModelContext};
+pub use crate::prior::{Context, DeviceContext, LoadContext, ModelContext};
 pub use error::ProtocolError;
 pub use expression::KnownConstraint;
 use field::Fields;
@@ -55,6 +57,15 @@ pub enum Reply {
     Line(String),
     /// The caller has said that it is done.
     End,
+}
+
+/// What the twin believes of the space, where there is a context, and what is to be said of it.
+fn believed(problem: &Problem, seed: u64) -> (Vec<Prior>, Vec<String>) {
+    let Some(context) = &problem.context else { return (Vec::new(), Vec::new()) };
+    match prior::of_context(context, &problem.space, &problem.aim, &|config| problem.allows(config), seed) {
+        Ok(belief) => (vec![belief.prior], belief.notes),
+        Err(error) => (Vec::new(), vec![format!("the twin says nothing: {error}")]),
+    }
 }
 
 /// One run: a space, then questions and answers.
@@ -117,12 +128,15 @@ impl Session {
             return Err(ProtocolError::OutOfTurn { message: "space", when: "for the second time" });
         }
         let problem = Problem::read(message)?;
-        // Beliefs about the space belong here: what the twin makes of `problem.context`.
-        let priors = Vec::new();
         let seed = self.seed.unwrap_or(problem.seed);
+        let (priors, notes) = believed(&problem, seed);
         self.run = Some(Run { problem, seed, priors, log: Log::default() });
         let name = format!("setpoint {}, {}", env!("CARGO_PKG_VERSION"), self.sampler.name());
-        Ok(line(&json!({"type": "ready", "name": name})))
+        let mut ready = json!({"type": "ready", "name": name});
+        if !notes.is_empty() {
+            ready["notes"] = notes.into();
+        }
+        Ok(line(&ready))
     }
 
     fn ask(&mut self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {

@@ -2,13 +2,13 @@
 
 use serde_json::Value as Json;
 
-use super::context::Context;
 use super::error::ProtocolError;
 use super::expression::KnownConstraint;
 use super::field::Fields;
 use super::parameter::read_space;
 use crate::config::Config;
 use crate::objective::Goal;
+use crate::prior::Context;
 use crate::sampler::{Aim, Target};
 use crate::space::Space;
 

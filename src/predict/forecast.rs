@@ -30,7 +30,7 @@ impl Span {
         let sent = run.records.iter().filter(|record| record.sent >= from).count();
         let is_long = from < to && (sent as u64).saturating_mul(2) >= users;
         let reason = format!("from the end of the first {users} sessions to the last send");
-        is_long.then(|| Window { from_s: from.as_secs_f64(), to_s: to.as_secs_f64(), steady: true, reason })
+        is_long.then_some(Window { from_s: from.as_secs_f64(), to_s: to.as_secs_f64(), steady: true, reason })
     }
 }
 

@@ -18,7 +18,7 @@ use crate::space::{Domain, Space};
 const EVEN: usize = 160;
 const NEAR: usize = 160;
 /// What all of them may cost together, in units of some 100 ns; an even half of it is for the first ones.
-const WORK: u64 = 16_000_000;
+const WORK: u64 = 24_000_000;
 /// Looked at before the best are determined anew.
 const BATCH: usize = 16;
 /// Of each assumption: those whose neighbourhood is looked at.

@@ -83,8 +83,9 @@ impl<'a> Reader<'a> {
                 Meaning::DraftMethod => method = value.as_str().map(str::to_ascii_lowercase),
                 Meaning::DraftTokens => drafts = value.as_i64(),
                 Meaning::Flag(flag) => {
-                    let value = self.fitting(flag, value);
-                    value.into_iter().for_each(|value| flags.set(*flag, value));
+                    if let Some(value) = self.fitting(flag, value) {
+                        flags.set(*flag, value);
+                    }
                 }
             }
         }

@@ -23,9 +23,8 @@ pub fn of_study(name: &str, trials: &[(Config, Known)], space: &Space) -> Prior 
         for (flag, value) in config.iter() {
             match (parameter(flag), space.fixed.get(flag)) {
                 (Some(parameter), _) if !holds(&parameter.domain, value) => return None,
-                (Some(_), _) => {}
                 (None, Some(fixed)) if !is_equal(fixed, value) => return None,
-                (None, Some(_)) => {}
+                (Some(_), _) | (None, Some(_)) => {}
                 (None, None) if differs(flag) => return None,
                 (None, None) => unstated += 1,
             }

@@ -140,14 +140,14 @@ fn a_wild_context_is_refused_with_the_field_that_is_wrong() {
             context.device.name = Some("abacus".to_owned());
         }),
         ("context.device.count is 0, and not a number from 1 to 1024", &|context: &mut Context| {
-            context.device.count = Some(0)
+            context.device.count = Some(0);
         }),
         ("context.device.memory_bytes is NaN", &|context: &mut Context| context.device.memory_bytes = Some(f64::NAN)),
         ("context.model.parameters is 1000000000000000, and not", &|context: &mut Context| {
-            context.model.parameters = Some(1e15)
+            context.model.parameters = Some(1e15);
         }),
         ("context.model.num_hidden_layers is missing", &|context: &mut Context| {
-            context.model = ModelContext::default()
+            context.model = ModelContext::default();
         }),
         ("context.model.vocab_size is missing", &|context: &mut Context| context.model.vocab_size = Some(0)),
         ("context.model.max_model_len is 3, and not", &|context: &mut Context| context.model.max_model_len = Some(3)),
@@ -157,7 +157,7 @@ fn a_wild_context_is_refused_with_the_field_that_is_wrong() {
         ("context.load.input_tokens is inf", &|context: &mut Context| context.load.input_tokens = Some(f64::INFINITY)),
         ("context.load.output_tokens is missing", &|context: &mut Context| context.load.output_tokens = None),
         ("context.load.shared_prefix_fraction is 2", &|context: &mut Context| {
-            context.load.shared_prefix_fraction = Some(2.0)
+            context.load.shared_prefix_fraction = Some(2.0);
         }),
         ("context.load.rate_per_s is -1", &|context: &mut Context| context.load.rate_per_s = Some(-1.0)),
         ("context.engine_version is \"new\"", &|context: &mut Context| context.engine_version = Some("new".to_owned())),
