@@ -33,7 +33,7 @@ pub fn of_study(name: &str, trials: &[(Config, Known)], space: &Space) -> Prior 
         let here = space.assemble(|index| config.get(&space.parameters[index].name).cloned());
         Some((here, doubted(known, unstated)?))
     };
-    Prior { name: name.to_owned(), points: trials.iter().filter_map(point).collect() }
+    Prior::new(name, trials.iter().filter_map(point).collect())
 }
 
 /// With more deviation; nothing of what has no outcome.
@@ -101,7 +101,7 @@ mod tests {
         let config = Config::new().with("a", true).with("b", 3_i64).with("c", 1_i64);
         let trials = [(config.clone(), measured(5.0)), (config.clone().with("b", 4_i64), Known::Failed)];
         let prior = of_study("earlier", &trials, &space());
-        assert_eq!((prior.name.as_str(), prior.points.as_slice()), ("earlier", &trials[..]));
+        assert_eq!((prior.name.as_str(), prior.points()), ("earlier", &trials[..]));
     }
 
     #[test]
@@ -114,22 +114,22 @@ mod tests {
             config.clone().with("d", 7_i64),
         ] {
             let trials = [(config.clone(), measured(5.0)), (other.clone(), measured(6.0))];
-            assert_eq!(of_study("earlier", &trials, &space()).points.len(), 1, "{other}");
+            assert_eq!(of_study("earlier", &trials, &space()).points().len(), 1, "{other}");
         }
         let none = [(config.clone(), Known::Pending), (config, Known::Rejected)];
-        assert!(of_study("earlier", &none, &space()).points.is_empty());
-        assert!(of_study("earlier", &[], &space()).points.is_empty());
+        assert!(of_study("earlier", &none, &space()).points().is_empty());
+        assert!(of_study("earlier", &[], &space()).points().is_empty());
     }
 
     #[test]
     fn what_only_one_of_the_two_states_makes_a_trial_less_certain() {
         let bare = Config::new().with("a", false).with("b", 3_i64);
         let prior = of_study("earlier", &[(bare.clone(), measured(5.0))], &space());
-        let (config, known) = &prior.points[0];
+        let (config, known) = &prior.points()[0];
         assert_eq!(config, &Config::new().with("a", false).with("c", 1_i64), "b is inactive, c is fixed here");
         assert_eq!(deviation(known), Some(0.1));
         let more = bare.with("e", true);
         let prior = of_study("earlier", &[(more, measured(5.0))], &space());
-        assert!((deviation(&prior.points[0].1).unwrap() - 0.02_f64.sqrt()).abs() < 1e-12);
+        assert!((deviation(&prior.points()[0].1).unwrap() - 0.02_f64.sqrt()).abs() < 1e-12);
     }
 }

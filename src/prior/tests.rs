@@ -70,13 +70,13 @@ fn measured(known: &Known) -> &Measured {
 #[test]
 fn every_configuration_of_a_small_space_is_looked_at_once_in_the_words_of_the_caller() {
     let belief = believed(&context()).unwrap();
-    let mut keys: Vec<String> = belief.prior.points.iter().map(|(config, _)| config.key()).collect();
+    let mut keys: Vec<String> = belief.prior.points().iter().map(|(config, _)| config.key()).collect();
     assert_eq!((belief.prior.name.as_str(), keys.len()), (TWIN, 16));
-    assert_eq!(belief.prior.points[0].0, context().defaults, "the defaults come first");
+    assert_eq!(belief.prior.points()[0].0, context().defaults, "the defaults come first");
     keys.sort();
     keys.dedup();
     assert_eq!(keys.len(), 16);
-    for (config, known) in &belief.prior.points {
+    for (config, known) in belief.prior.points() {
         if config.get_f64("gmu") == Some(0.1) {
             assert_eq!(*known, Known::Failed, "the weights do not fit: {config}");
             continue;
@@ -97,7 +97,7 @@ fn more_sequences_at_a_time_give_more_and_what_has_no_effect_changes_nothing() {
     let belief = believed(&context()).unwrap();
     let value = |seqs: i64, colour: bool| {
         let config = Config::new().with("max_num_seqs", seqs).with("gmu", 0.9).with("colour", colour);
-        let (_, known) = belief.prior.points.iter().find(|(other, _)| *other == config).unwrap();
+        let (_, known) = belief.prior.points().iter().find(|(other, _)| *other == config).unwrap();
         measured(known).values[0].value
     };
     assert!(value(8, true) > 2.0 * value(2, true));
@@ -109,7 +109,7 @@ fn equal_questions_have_equal_answers_of_five_digits() {
     let (one, other) = (believed(&context()).unwrap(), believed(&context()).unwrap());
     // NaN is not equal to itself.
     assert_eq!(format!("{one:?}"), format!("{other:?}"));
-    for (_, known) in one.prior.points.iter().filter(|(_, known)| *known != Known::Failed) {
+    for (_, known) in one.prior.points().iter().filter(|(_, known)| *known != Known::Failed) {
         let value = measured(known).values[0].value;
         assert!((view::round(value) - value).abs() < 1e-12 * value, "{value}");
     }
@@ -120,7 +120,7 @@ fn what_is_not_allowed_is_left_out() {
     let allowed = |config: &Config| config.get_i64("max_num_seqs") != Some(4);
     let belief = of_context(&context(), &space(), &aim(), &allowed, 7).unwrap();
     // The defaults are the caller's own business.
-    let others = belief.prior.points.iter().skip(1);
+    let others = belief.prior.points().iter().skip(1);
     assert!(others.clone().count() == 12 && others.clone().all(|(config, _)| allowed(config)));
 }
 
@@ -183,12 +183,12 @@ fn whatever_the_numbers_of_a_context_nothing_panics() {
         ModelContext { parameters: Some(9e12), ..context().model },
     ] {
         let belief = believed(&Context { model: model.clone(), ..context() });
-        let points = belief.map_or(0, |belief| belief.prior.points.len());
+        let points = belief.map_or(0, |belief| belief.prior.points().len());
         assert!(points <= 16, "{model:?}");
     }
     let devices = DeviceContext { memory_bytes: Some(1e9), count: Some(1024), ..context().device };
     let belief = believed(&Context { device: devices, ..context() }).unwrap();
-    assert!(belief.prior.points.iter().all(|(_, known)| *known == Known::Failed), "nothing fits into 1 GB");
+    assert!(belief.prior.points().iter().all(|(_, known)| *known == Known::Failed), "nothing fits into 1 GB");
 }
 
 #[test]
@@ -265,11 +265,11 @@ fn a_study_is_believed_to_give_what_is_predicted_of_each_configuration() {
     };
     let question = asked(&job, &calibration);
     let belief = of_job(&question, &space, &aim, &|_| true, 3);
-    assert_eq!(belief.prior.points.len(), 1 + 6, "the engine's defaults and all of the space");
+    assert_eq!(belief.prior.points().len(), 1 + 6, "the engine's defaults and all of the space");
     assert!(belief.notes[0].contains("disable-log-stats"), "{:?}", belief.notes);
-    assert_eq!(belief.prior.points[0].0, space.fixed);
+    assert_eq!(belief.prior.points()[0].0, space.fixed);
     job.objective.constraints.clear();
-    for (config, known) in &belief.prior.points {
+    for (config, known) in belief.prior.points() {
         let question = Question { config: config.clone(), ..asked(&job, &calibration) };
         let prediction = predict(&question).unwrap();
         let metric = |name: &str| prediction.outcome.measurement().and_then(|run| run.metric(name)).unwrap();

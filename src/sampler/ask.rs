@@ -102,6 +102,13 @@ pub struct Prior {
     pub(super) opinion: OnceLock<Opinion>,
 }
 
+/// What is said decides; what is made of it follows from that.
+impl PartialEq for Prior {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.points == other.points
+    }
+}
+
 impl Prior {
     #[must_use]
     pub fn new(name: impl Into<String>, points: Vec<(Config, Known)>) -> Self {

@@ -55,7 +55,13 @@ struct Likelihood<'a> {
 }
 
 /// The most likely hyper-parameters; those that are expected without any data where the search fails.
-pub(super) fn fit(features: &Features, data: &Data, (level, spread): (f64, f64), expected: &Expected, moved: &[f64]) -> Hyper {
+pub(super) fn fit(
+    features: &Features,
+    data: &Data,
+    (level, spread): (f64, f64),
+    expected: &Expected,
+    moved: &[f64],
+) -> Hyper {
     let axes = features.axes.len();
     let start = prior_means(&features.axes, expected, moved);
     if data.points.len() < 2 {
@@ -103,7 +109,13 @@ fn hyper(logs: &[f64], axes: usize) -> Hyper {
 }
 
 impl<'a> Likelihood<'a> {
-    fn new(features: &Features, data: &Data, (level, spread): (f64, f64), expected: &'a Expected, means: Vec<f64>) -> Self {
+    fn new(
+        features: &Features,
+        data: &Data,
+        (level, spread): (f64, f64),
+        expected: &'a Expected,
+        means: Vec<f64>,
+    ) -> Self {
         let all = data.points.len();
         // Evenly over the data, the last one included.
         let size = all.min(MOST_FITTED);

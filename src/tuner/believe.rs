@@ -76,7 +76,7 @@ fn twin(job: &Job, installed: &Installed, search: &Search<'_>) -> Result<Belief,
     };
     let allowed = |config: &Config| search.rejection(config).is_none();
     let belief = of_job(&question, &search.space, &job.aim(), &allowed, job.seed);
-    if belief.prior.points.is_empty() {
+    if belief.prior.points().is_empty() {
         return Err("the twin can run nothing of the space".to_owned());
     }
     Ok(belief)
@@ -114,10 +114,10 @@ async fn earlier(
     let alone = trials.filter(|trial| trial.proposed_by != CROWD);
     let trials: Vec<_> = alone.map(|trial| (trial.config, known(&job.objective, &trial.outcome))).collect();
     let prior = of_study(name, &trials, &search.space);
-    if !prior.points.iter().any(|(_, known)| matches!(known, Known::Measured(_))) {
+    if !prior.points().iter().any(|(_, known)| matches!(known, Known::Measured(_))) {
         return Ok(Err("none of its measured trials is a point of this space".to_owned()));
     }
-    let left_out = trials.len() - prior.points.len();
+    let left_out = trials.len() - prior.points().len();
     let notes = (left_out > 0).then(|| format!("{left_out} of {} trials say nothing of this space", trials.len()));
     Ok(Ok(Belief { prior, notes: notes.into_iter().collect() }))
 }

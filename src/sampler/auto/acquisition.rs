@@ -42,7 +42,11 @@ impl<'a> Acquisition<'a> {
         let stall = best.map_or(0.0, |(_, place)| (latest - place) as f64);
         let turn = knob("turn", 0.0);
         let count = table.crashes.data.targets.len() as f64;
-        let wider = if turn > 0.0 && best.is_some() && count % turn == turn - 1.0 { knob("wide", 3.0) } else { 1.0 + (knob("widen", 0.1) * (stall - 4.0).max(0.0)).min(knob("widest", 1.5)) };
+        let wider = if turn > 0.0 && best.is_some() && count % turn == turn - 1.0 {
+            knob("wide", 3.0)
+        } else {
+            1.0 + (knob("widen", 0.1) * (stall - 4.0).max(0.0)).min(knob("widest", 1.5))
+        };
         Self { models, incumbent: best.map(|(value, _)| value + knob("xi", 0.01)), wider }
     }
 
@@ -51,7 +55,9 @@ impl<'a> Acquisition<'a> {
         let mut score = outlook.log_feasible + knob("crw", 1.0) * libm::log(outlook.serves.max(1e-300));
         if let Some(first) = outlook.objectives.first() {
             match self.incumbent {
-                Some(incumbent) => score += knob("eiw", 1.0) * improvement(first.mean - incumbent, self.wider * first.deviation),
+                Some(incumbent) => {
+                    score += knob("eiw", 1.0) * improvement(first.mean - incumbent, self.wider * first.deviation)
+                }
                 None => score += knob("until", UNTIL_FEASIBLE) * improvement(first.mean, first.deviation),
             }
         }

@@ -15,7 +15,7 @@ use self::models::Models;
 pub use self::opinion::Opinion;
 use self::search::Search;
 use self::table::{Table, logarithmic};
-use super::{Ask, Sampler, Suggestion};
+use super::{Ask, Sampler, Suggestion, sequence, sobol};
 use crate::surrogate::Encoding;
 
 pub(super) struct Auto;
@@ -32,6 +32,10 @@ impl Sampler for Auto {
         "Bayesian optimization"
     }
 
+    fn believes(&self) -> bool {
+        true
+    }
+
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
         let encoding = Encoding::new(ask.space, ask.defaults);
         let known = ask.history.iter().map(|past| (&past.config, &past.known));
@@ -46,15 +50,31 @@ impl Sampler for Auto {
                 + table.crashes.data.targets.iter().filter(|l| **l > 0.0).count())
                 < knob::knob("init", 5.0) as usize
         {
-            use crate::sampler::sobol::Sobol;
-            return Sobol.ask(ask);
+            let dimensions = ask.space.dimensions();
+            let config = sequence::first_unseen(ask, self.name(), |index| sobol::point(index, dimensions, ask.seed))?;
+            return Some(Suggestion { config, why: "spread over the space, because nothing is known yet".to_owned() });
         }
         let members = knob::knob("members", 1.0) as usize;
-        let mut normal = || { use rand::RngExt; let u: f64 = rng.random::<f64>().max(1e-12); let v: f64 = rng.random(); libm::sqrt(-2.0 * libm::log(u)) * libm::cos(2.0 * std::f64::consts::PI * v) };
-        let all: Vec<_> = (0..members).map(|member| {
-            let moved: Vec<f64> = (0..2 * encoding.axes.len() + 2).map(|_| if member == 0 && knob::knob("keep", 1.0) > 0.0 { 0.0 } else { knob::knob("jit", 1.0) * normal() }).collect();
-            Models::fit(&encoding.axes, &table, &opinions, &moved)
-        }).collect();
+        let mut normal = || {
+            use rand::RngExt;
+            let u: f64 = rng.random::<f64>().max(1e-12);
+            let v: f64 = rng.random();
+            libm::sqrt(-2.0 * libm::log(u)) * libm::cos(2.0 * std::f64::consts::PI * v)
+        };
+        let all: Vec<_> = (0..members)
+            .map(|member| {
+                let moved: Vec<f64> = (0..2 * encoding.axes.len() + 2)
+                    .map(|_| {
+                        if member == 0 && knob::knob("keep", 1.0) > 0.0 {
+                            0.0
+                        } else {
+                            knob::knob("jit", 1.0) * normal()
+                        }
+                    })
+                    .collect();
+                Models::fit(&encoding.axes, &table, &opinions, &moved)
+            })
+            .collect();
         let models = &all[0];
         let acquisitions: Vec<_> = all.iter().map(|models| Acquisition::new(models, &table)).collect();
         let mut ranked: Vec<_> = table

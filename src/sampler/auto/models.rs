@@ -99,8 +99,9 @@ impl<'a> Models<'a> {
     pub(super) fn fit(axes: &[Axis], table: &Table, opinions: &[&'a Opinion], moved: &[f64]) -> Self {
         let trends =
             |of: &dyn Fn(&'a Opinion) -> Option<&'a Trend>| opinions.iter().filter_map(|opinion| of(opinion)).collect();
-        let model =
-            |column: &Column, trends, expected: &Expected| Model::fit(axes, column, trends, &table.pending, expected, moved);
+        let model = |column: &Column, trends, expected: &Expected| {
+            Model::fit(axes, column, trends, &table.pending, expected, moved)
+        };
         let objectives = table.objectives.iter().enumerate().filter_map(|(index, column)| {
             let trends: Vec<_> = trends(&|opinion| opinion.objectives.get(index)?.as_ref());
             let is_known = !column.data.targets.is_empty() || !trends.is_empty();

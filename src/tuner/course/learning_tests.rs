@@ -233,7 +233,7 @@ impl Sampler for Believer {
     }
 
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
-        let told = ask.priors.iter().map(|prior| format!("{} {}", prior.name, !prior.points.is_empty()));
+        let told = ask.priors.iter().map(|prior| format!("{} {}", prior.name, !prior.points().is_empty()));
         let why = told.collect::<Vec<_>>().join(", ");
         Learner.ask(ask).map(|suggestion| Suggestion { why, ..suggestion })
     }
@@ -274,5 +274,5 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
     let doubted = OnceLock::new();
     let again = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
     assert_eq!(again.priors, course.priors);
-    assert!(again.priors[0].points.len() > 8, "{}", again.priors[0].points.len());
+    assert!(again.priors[0].points().len() > 8, "{}", again.priors[0].points().len());
 }
