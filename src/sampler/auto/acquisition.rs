@@ -2,81 +2,142 @@
 //! configuration serves and keeps the limits.
 //!
 //! Source: S. Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023; the product
-//! with probabilities: M. Schonlau, W. Welch and D. Jones, "Global versus local search in constrained optimization", 1998.
+//! with probabilities: M. Schonlau, W. Welch and D. Jones, "Global versus local search in constrained optimization", 1998; of
+//! two objectives the expected hypervolume improvement, of more a random weighting (J. Knowles, "ParEGO", 2006).
 
-use super::knob::knob;
 use super::models::{Models, Outlook};
 use super::table::Table;
-use crate::surrogate::normal;
+use crate::surrogate::{front, log_expected_improvement_2d, normal};
 
 /// What serves with less than even odds is not tried while anything else is left.
 const LEAST_SERVING: f64 = 0.5;
+/// A failure tells less than a measurement, and costs nearly as much.
+const SERVING_WEIGHT: f64 = 2.0;
 /// A place that is so much alike to a known one is as good as known.
 const MOST_ALIKE: f64 = 0.98;
 /// Logarithms taken from what is not to be tried.
 const PENALTY: f64 = 20.0;
-/// While nothing is known to be within the limits, an improvement counts so little.
-const UNTIL_FEASIBLE: f64 = 0.05;
+/// A measured point counts as a possible winner from this probability on.
+const PROBABLY: f64 = 0.5;
+/// While nothing is known to be within the limits: how much a value counts, and an improvement over nothing.
+const VALUE_WEIGHT: f64 = 0.5;
+const IMPROVEMENT_WEIGHT: f64 = 0.05;
+/// Gains below this, as a logarithm, are not worth a trial.
+const LEAST_GAIN: f64 = 0.01;
+/// From time to time uncertainties are taken for so much larger: models can be sure and wrong. While nothing is known to be
+/// within the limits more often, because the probability of that alone looks near to what just missed them.
+const DOUBT: f64 = 3.0;
+const DOUBT_EACH: usize = 6;
+const DOUBT_EACH_BEFORE: usize = 3;
+
+/// What is to be improved on.
+enum Incumbent {
+    /// Nothing that is probably within the limits.
+    Nothing,
+    /// The best expected value.
+    Value(f64),
+    /// Expected values that are not dominated, ascending by the first, and the point that all dominate.
+    Front(Vec<[f64; 2]>, [f64; 2]),
+    /// Weights of three or more objectives, and the best weighted value.
+    Weighted(Vec<f64>, f64),
+}
 
 pub(super) struct Acquisition<'a> {
     models: &'a Models<'a>,
-    /// The best expected value among the measured points that are probably within the limits.
-    incumbent: Option<f64>,
-    /// By how much uncertainties are taken for larger than they are said to be.
-    wider: f64,
+    incumbent: Incumbent,
+    doubt: f64,
 }
 
 impl<'a> Acquisition<'a> {
-    pub(super) fn new(models: &'a Models<'a>, table: &Table) -> Self {
-        let least = libm::log(knob("inc", 0.5));
-        let mut best: Option<(f64, usize)> = None;
-        let mut latest = 0;
-        for (place, point) in &table.measured {
-            latest = latest.max(*place);
-            let outlook = models.at(point);
-            let Some(value) = outlook.objectives.first().map(|belief| belief.mean) else { continue };
-            if outlook.log_feasible >= least && best.is_none_or(|(most, _)| value > most) {
-                best = Some((value, *place));
-            }
-        }
-        let stall = best.map_or(0.0, |(_, place)| (latest - place) as f64);
-        let turn = knob("turn", 0.0);
-        let count = table.crashes.data.targets.len() as f64;
-        let wider = if turn > 0.0 && best.is_some() && count % turn == turn - 1.0 {
-            knob("wide", 3.0)
-        } else {
-            1.0 + (knob("widen", 0.1) * (stall - 4.0).max(0.0)).min(knob("widest", 1.5))
-        };
-        Self { models, incumbent: best.map(|(value, _)| value + knob("xi", 0.01)), wider }
+    /// `weights` are those of the objectives, where they are three or more.
+    pub(super) fn new(models: &'a Models<'a>, table: &Table, weights: &[f64]) -> Self {
+        let outlooks = table.measured.iter().map(|(_, point)| models.at(point));
+        let probable: Vec<_> =
+            outlooks.filter(|outlook| outlook.log_feasible >= libm::log(PROBABLY)).map(means).collect();
+        let incumbent = Incumbent::of(&probable, weights);
+        let each = if matches!(incumbent, Incumbent::Nothing) { DOUBT_EACH_BEFORE } else { DOUBT_EACH };
+        let known = table.crashes.data.targets.len() + table.pending.len();
+        Self { models, incumbent, doubt: if known % each == each - 1 { DOUBT } else { 1.0 } }
+    }
+
+    /// Whether this suggestion is one that doubts the models.
+    pub(super) fn doubts(&self) -> bool {
+        self.doubt > 1.0
     }
 
     pub(super) fn score(&self, point: &[f64]) -> f64 {
-        let outlook = self.models.wider(point, self.wider);
-        let mut score = outlook.log_feasible + knob("crw", 1.0) * libm::log(outlook.serves.max(1e-300));
-        if let Some(first) = outlook.objectives.first() {
-            match self.incumbent {
-                Some(incumbent) => {
-                    score += knob("eiw", 1.0) * improvement(first.mean - incumbent, self.wider * first.deviation)
-                }
-                None => score += knob("until", UNTIL_FEASIBLE) * improvement(first.mean, first.deviation),
-            }
-        }
-        if outlook.serves < knob("least", LEAST_SERVING) {
+        let outlook = self.models.wider(point, self.doubt);
+        let mut score = outlook.log_feasible + SERVING_WEIGHT * libm::log(outlook.serves.max(1e-300));
+        score += self.incumbent.log_gain(&outlook);
+        if outlook.serves < LEAST_SERVING {
             score -= PENALTY * (1.0 + LEAST_SERVING - outlook.serves);
         }
-        if outlook.alike > knob("alike", MOST_ALIKE) {
+        if outlook.alike > MOST_ALIKE {
             score -= PENALTY;
         }
         score
     }
 
-    pub(super) fn alike(&self, point: &[f64]) -> f64 {
-        self.models.at(point).alike
+    /// What a trial of a point is expected to gain over the best so far, as a logarithm of a factor.
+    pub(super) fn gain(&self, point: &[f64]) -> f64 {
+        let outlook = self.models.at(point);
+        let Incumbent::Value(best) = self.incumbent else { return 0.0 };
+        let first = outlook.objectives.first();
+        first.map_or(0.0, |first| libm::exp(improvement(first.mean - best, first.deviation)) * outlook.feasible())
+    }
+}
+
+fn means(outlook: Outlook) -> Vec<f64> {
+    outlook.objectives.iter().map(|belief| belief.mean).collect()
+}
+
+impl Incumbent {
+    fn of(probable: &[Vec<f64>], weights: &[f64]) -> Self {
+        let best = |value: &dyn Fn(&Vec<f64>) -> f64| probable.iter().map(value).max_by(f64::total_cmp);
+        match probable.first().map_or(0, Vec::len) {
+            0 => Self::Nothing,
+            1 => best(&|means| means[0]).map_or(Self::Nothing, Self::Value),
+            2 => {
+                let worst = |of: usize| probable.iter().map(|means| means[of]).fold(f64::INFINITY, f64::min);
+                let reach = |of: usize| probable.iter().map(|means| means[of]).fold(f64::NEG_INFINITY, f64::max) - worst(of);
+                let reference = [0, 1].map(|of| worst(of) - 0.1 * reach(of) - LEAST_GAIN);
+                let mut points: Vec<_> =
+                    front(probable).into_iter().map(|at| [probable[at][0], probable[at][1]]).collect();
+                points.sort_by(|a, b| a[0].total_cmp(&b[0]));
+                Self::Front(points, reference)
+            }
+            _ => match best(&|means| weighted(weights, means)) {
+                Some(best) => Self::Weighted(weights.to_vec(), best),
+                None => Self::Nothing,
+            },
+        }
     }
 
-    pub(super) fn why(&self, point: &[f64]) -> Outlook {
-        self.models.at(point)
+    /// Logarithm of what a point is expected to improve, without the probabilities of the limits.
+    fn log_gain(&self, outlook: &Outlook) -> f64 {
+        let Some(first) = outlook.objectives.first() else { return 0.0 };
+        match self {
+            Self::Nothing => {
+                VALUE_WEIGHT * first.mean + IMPROVEMENT_WEIGHT * improvement(first.mean, first.deviation)
+            }
+            Self::Value(best) => improvement(first.mean - best - LEAST_GAIN, first.deviation),
+            Self::Front(points, reference) => {
+                let [one, other] = [0, 1].map(|of| outlook.objectives.get(of).copied().unwrap_or(*first));
+                let (means, deviations) = ([one.mean, other.mean], [one.deviation, other.deviation]);
+                log_expected_improvement_2d(points, *reference, means, deviations)
+            }
+            Self::Weighted(weights, best) => {
+                let means: Vec<_> = outlook.objectives.iter().map(|belief| belief.mean).collect();
+                let terms = outlook.objectives.iter().zip(weights);
+                let variance: f64 = terms.map(|(belief, weight)| belief.deviation * belief.deviation * weight * weight).sum();
+                improvement(weighted(weights, &means) - best - LEAST_GAIN, variance.sqrt())
+            }
+        }
     }
+}
+
+fn weighted(weights: &[f64], means: &[f64]) -> f64 {
+    weights.iter().zip(means).map(|(weight, mean)| weight * mean).sum()
 }
 
 /// Logarithm of the expected improvement of a normal number over zero.

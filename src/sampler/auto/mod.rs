@@ -1,13 +1,24 @@
-//! Bayesian optimization for launch parameters.
+//! Bayesian optimization for launch parameters: few trials, mixed parameters, noise, limits, and configurations that do not
+//! serve.
+//!
+//! 1. The first few points are spread over the inner part of the space, or, with a [`Prior`](super::Prior), those that it
+//!    finds best.
+//! 2. [`models`]: a Gaussian process for each objective, each limit and for whether it serves, under a few assumptions of
+//!    their hyper-parameters, each as likely as the data and the priors of the hyper-parameters allow.
+//! 3. [`acquisition`]: what a trial promises, averaged over the assumptions.
+//! 4. [`search`]: the allowed configuration that promises most.
 
 mod acquisition;
-mod knob;
+mod judge;
 mod models;
 mod opinion;
 mod search;
 mod table;
+mod why;
 
-use rand::SeedableRng;
+use std::cell::OnceCell;
+
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use self::acquisition::Acquisition;
@@ -15,13 +26,20 @@ use self::models::Models;
 pub use self::opinion::Opinion;
 use self::search::Search;
 use self::table::{Table, logarithmic};
-use super::{Ask, Sampler, Suggestion, sequence, sobol};
+use super::{Ask, Judgement, Sampler, Suggestion, sequence, sobol};
 use crate::surrogate::Encoding;
 
 pub(super) struct Auto;
 
-/// Measured points around which is searched.
+/// Points that are spread over the space before models are asked.
+const SPREAD: usize = 5;
+/// They lie in so much of each range: what is extreme serves least.
+const INNER: f64 = 0.8;
+/// Known points around which is searched.
 const AROUND: usize = 6;
+/// Assumptions of the hyper-parameters, and the number of trials from which on one is enough.
+const ASSUMPTIONS: usize = 3;
+const MANY_TRIALS: usize = 100;
 
 impl Sampler for Auto {
     fn name(&self) -> &'static str {
@@ -29,7 +47,7 @@ impl Sampler for Auto {
     }
 
     fn summary(&self) -> &'static str {
-        "Bayesian optimization"
+        "Bayesian optimization: Gaussian processes of objectives, limits and failures, begun with what the twin says"
     }
 
     fn believes(&self) -> bool {
@@ -38,84 +56,93 @@ impl Sampler for Auto {
 
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
         let encoding = Encoding::new(ask.space, ask.defaults);
-        let known = ask.history.iter().map(|past| (&past.config, &past.known));
-        let table = Table::new(ask.aim, &encoding, &logarithmic(ask), known);
+        let table = Table::of(ask, &encoding);
         let opinions: Vec<_> = ask.priors.iter().map(|prior| Opinion::of(prior, ask, &encoding)).collect();
+        let asked = table.len();
+        if (opinions.is_empty() && asked < SPREAD) || (asked == 0 && opinions.iter().all(|opinion| opinion.is_empty())) {
+            return spread(ask);
+        }
         let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
         rng.set_stream(ask.history.len() as u64);
-        let search = Search { ask, encoding: &encoding, seen: ask.seen() };
-        if opinions.is_empty()
-            && (table.measured.len()
-                + table.pending.len()
-                + table.crashes.data.targets.iter().filter(|l| **l > 0.0).count())
-                < knob::knob("init", 5.0) as usize
-        {
-            let dimensions = ask.space.dimensions();
-            let config = sequence::first_unseen(ask, self.name(), |index| sobol::point(index, dimensions, ask.seed))?;
-            return Some(Suggestion { config, why: "spread over the space, because nothing is known yet".to_owned() });
-        }
-        let members = knob::knob("members", 1.0) as usize;
-        let mut normal = || {
-            use rand::RngExt;
-            let u: f64 = rng.random::<f64>().max(1e-12);
-            let v: f64 = rng.random();
-            libm::sqrt(-2.0 * libm::log(u)) * libm::cos(2.0 * std::f64::consts::PI * v)
-        };
-        let all: Vec<_> = (0..members)
-            .map(|member| {
-                let moved: Vec<f64> = (0..2 * encoding.axes.len() + 2)
-                    .map(|_| {
-                        if member == 0 && knob::knob("keep", 1.0) > 0.0 {
-                            0.0
-                        } else {
-                            knob::knob("jit", 1.0) * normal()
-                        }
-                    })
-                    .collect();
-                Models::fit(&encoding.axes, &table, &opinions, &moved)
-            })
-            .collect();
-        let models = &all[0];
-        let acquisitions: Vec<_> = all.iter().map(|models| Acquisition::new(models, &table)).collect();
-        let mut ranked: Vec<_> = table
-            .measured
-            .iter()
-            .map(|(_, point)| {
-                let outlook = models.at(point);
-                let value = outlook.objectives.first().map_or(0.0, |belief| belief.mean);
-                (outlook.log_feasible.max(-20.0) * 10.0 + value, point.clone())
-            })
-            .collect();
-        ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let mut around: Vec<_> = ranked.into_iter().take(AROUND).map(|(_, point)| point).collect();
-        around.extend(best_said(ask, &encoding));
-        let found = search.best(&mut rng, &around, &|point| {
+        let weights: Vec<f64> = weights(&mut rng, ask.aim.objectives.len());
+        let models = assume(&mut rng, &encoding, &table, &opinions);
+        let acquisitions: Vec<_> = models.iter().map(|models| Acquisition::new(models, &table, &weights)).collect();
+        let search = Search { ask, encoding: &encoding, seen: ask.seen(), finite: OnceCell::new() };
+        let first = |point: &[f64]| acquisitions[0].score(point);
+        let all = |point: &[f64]| {
             let scores: Vec<_> = acquisitions.iter().map(|acquisition| acquisition.score(point)).collect();
             let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             most + libm::log(scores.iter().map(|score| libm::exp(score - most)).sum::<f64>())
-        });
-        let (_, config) = found?;
-        Some(Suggestion { config, why: "it promises most".to_owned() })
+        };
+        match search.best(&mut rng, &around(ask, &encoding, &table, &models[0]), &first, &all) {
+            Some((point, config)) => {
+                let why = why::of(ask, &table, &models[0], &acquisitions[0], &point);
+                Some(Suggestion { config, why })
+            }
+            // Nearly everything is refused or known: what is left is found in order.
+            None => spread(ask),
+        }
+    }
+
+    fn judge(&self, ask: &Ask<'_>) -> Option<Judgement> {
+        judge::judge(ask)
     }
 }
 
-/// Points of priors that are said to be best.
-fn best_said(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Vec<Vec<f64>> {
-    let mut best = Vec::new();
-    for prior in ask.priors {
-        let mut of: Vec<_> = prior
-            .points()
-            .iter()
-            .filter_map(|(config, known)| {
-                let measured = known.measured()?;
-                let sign =
-                    if ask.aim.objectives.first()?.goal == crate::objective::Goal::Maximize { 1.0 } else { -1.0 };
-                let excess: f64 = measured.excesses.iter().map(|excess| excess.value.max(0.0)).sum();
-                Some((excess.max(0.0), -sign * measured.values.first()?.value, encoding.point(config)?))
-            })
-            .collect();
-        of.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        best.extend(of.into_iter().take(AROUND).map(|(.., point)| point));
-    }
-    best
+/// A point of an even sequence over the inner part of the space.
+fn spread(ask: &Ask<'_>) -> Option<Suggestion> {
+    let dimensions = ask.space.dimensions();
+    let inner = |index: usize| {
+        let point = sobol::point(index, dimensions, ask.seed);
+        let few = index < SPREAD;
+        point.into_iter().map(|at| if few { 0.5 + INNER * (at - 0.5) } else { at }).collect()
+    };
+    let config = sequence::first_unseen(ask, "auto", inner)?;
+    Some(Suggestion { config, why: "spread over the space, because too little is known for a model".to_owned() })
+}
+
+/// The most likely models first, then others that the priors of the hyper-parameters allow: with few data the most likely ones
+/// are too sure. Each is the most likely one after its priors have been moved at random.
+///
+/// Source: the randomize-then-optimize idea of J. Bardsley et al., 2014, without moving the data.
+fn assume<'a>(
+    rng: &mut ChaCha8Rng,
+    encoding: &Encoding<'_>,
+    table: &Table,
+    opinions: &[&'a Opinion],
+) -> Vec<Models<'a>> {
+    let count = if table.len() < MANY_TRIALS { ASSUMPTIONS } else { 1 };
+    let hyper_parameters = 2 * (encoding.axes.len() + opinions.len()) + 2;
+    let mut models = vec![Models::fit(&encoding.axes, table, opinions, &[])];
+    models.extend((1..count).map(|_| {
+        let moved: Vec<f64> = (0..hyper_parameters).map(|_| normal(rng)).collect();
+        Models::fit(&encoding.axes, table, opinions, &moved)
+    }));
+    models
+}
+
+/// A standard normal number, the same on every machine (G. Box and M. Muller, 1958).
+fn normal(rng: &mut ChaCha8Rng) -> f64 {
+    let (radius, angle): (f64, f64) = (rng.random(), rng.random());
+    libm::sqrt(-2.0 * libm::log(1.0 - radius)) * libm::cos(2.0 * std::f64::consts::PI * angle)
+}
+
+/// Weights of the objectives that add up to 1.
+fn weights(rng: &mut ChaCha8Rng, count: usize) -> Vec<f64> {
+    let drawn: Vec<f64> = (0..count).map(|_| -libm::log(1.0 - rng.random::<f64>())).collect();
+    let sum: f64 = drawn.iter().sum();
+    drawn.into_iter().map(|weight| weight / sum).collect()
+}
+
+/// The best measured points, and those that priors find best.
+fn around(ask: &Ask<'_>, encoding: &Encoding<'_>, table: &Table, models: &Models<'_>) -> Vec<Vec<f64>> {
+    let rank = |point: &Vec<f64>| {
+        let outlook = models.at(point);
+        let value = outlook.objectives.first().map_or(0.0, |belief| belief.mean);
+        (10.0 * outlook.log_feasible.max(-20.0) + value, point.clone())
+    };
+    let mut ranked: Vec<_> = table.measured.iter().map(|(_, point)| rank(point)).collect();
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let measured = ranked.into_iter().take(AROUND).map(|(_, point)| point);
+    measured.chain(ask.priors.iter().flat_map(|prior| opinion::best(prior, ask, encoding, AROUND))).collect()
 }

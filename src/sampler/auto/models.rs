@@ -1,24 +1,20 @@
 //! What the history says of configurations that were not tried: one Gaussian process for each objective and each limit, and
 //! one for whether a configuration serves at all.
 //!
-//! Where there is a prior, the processes model the difference to what it says, and follow what it says as far as the
-//! measurements bear it out: `value = said + slope * said + difference`, with an unknown slope around 0.
+//! Where there are priors, a process models `value - said = level + slope * said + difference` with `said` what the first of
+//! them says, and slopes around 0 for each: they are followed as far as the measurements bear them out.
 
-use super::knob::knob;
 use super::opinion::{Opinion, Trend};
 use super::table::{Column, Table};
-use crate::surrogate::{Axis, Belief, Data, Expected, Process, normal};
+use crate::surrogate::{Axis, Belief, Cholesky, Data, Expected, Process, normal};
 
-/// Noise of one measurement of a throughput or latency, as a share: what is expected before it is known.
-const NOISE: f64 = 0.03;
-/// Length scales are short, because launch parameters have cliffs: far shorter than the default of most libraries.
-const LENGTH: f64 = 1.0;
-const LENGTH_DEVIATION: f64 = 1.0;
-/// The border between what serves and what does not is sharp.
-const CRASH_LENGTH: f64 = 0.5;
 /// A limit that every measurement keeps by so much does not decide anything.
 const FAR_WITHIN: f64 = -0.7;
+/// By how much a prior is wrong in one place and not in another, as a logarithm, and how many measurements that counts for.
+const PRIOR_DEVIATION: f64 = 0.5;
+const PRIOR_WEIGHT: f64 = 8.0;
 
+/// The models under one assumption of their hyper-parameters.
 pub(super) struct Models<'a> {
     pub(super) objectives: Vec<Model<'a>>,
     /// Only of limits that may decide.
@@ -28,11 +24,14 @@ pub(super) struct Models<'a> {
 
 /// One number, with what priors say of it.
 pub(super) struct Model<'a> {
+    /// The place of the objective or limit in the aim.
+    pub(super) index: usize,
     process: Process,
     trends: Vec<&'a Trend>,
 }
 
 /// What is expected of one point.
+#[derive(Clone, Debug)]
 pub(super) struct Outlook {
     pub(super) objectives: Vec<Belief>,
     /// Logarithm of the probability that every limit is kept.
@@ -43,27 +42,35 @@ pub(super) struct Outlook {
     pub(super) alike: f64,
 }
 
+impl Outlook {
+    /// Probability that it serves and keeps every limit.
+    pub(super) fn feasible(&self) -> f64 {
+        libm::exp(self.log_feasible) * self.serves
+    }
+}
+
+/// What every model of one question has in common.
+struct Common<'t> {
+    axes: &'t [Axis],
+    pending: &'t [Vec<f64>],
+    moved: &'t [f64],
+}
+
 impl<'a> Model<'a> {
-    fn fit(
-        axes: &[Axis],
-        column: &Column,
-        trends: Vec<&'a Trend>,
-        pending: &[Vec<f64>],
-        expected: &Expected,
-        moved: &[f64],
-    ) -> Option<Self> {
-        let mut all_axes = axes.to_vec();
-        all_axes.extend(trends.iter().map(|_| Axis::Trend));
+    fn fit(common: &Common<'_>, index: usize, column: &Column, trends: Vec<&'a Trend>, expected: Expected) -> Option<Self> {
+        let mut axes = common.axes.to_vec();
+        axes.extend(trends.iter().map(|_| Axis::Trend));
         let mut data = Data { variances: column.data.variances.clone(), ..Data::default() };
         for (point, target) in column.data.points.iter().zip(&column.data.targets) {
             let (point, said) = extended(&trends, point);
             data.points.push(point);
             data.targets.push(target - said);
         }
-        let mut process = Process::fit(&all_axes, &data, expected, moved)?;
-        if !pending.is_empty() {
+        let expected = if trends.is_empty() || expected.spread.is_some() { expected } else { doubted(expected, &data) };
+        let mut process = Process::fit(&axes, &data, &expected, common.moved)?;
+        if !common.pending.is_empty() {
             // What is under way is taken for measured as expected: it is not proposed again.
-            for point in pending {
+            for point in common.pending {
                 let (point, _) = extended(&trends, point);
                 data.targets.push(process.mean(&point));
                 data.points.push(point);
@@ -71,9 +78,10 @@ impl<'a> Model<'a> {
             }
             process = process.on(&data)?;
         }
-        Some(Self { process, trends })
+        Some(Self { index, process, trends })
     }
 
+    /// What is believed of a point, and the largest correlation with anything known.
     pub(super) fn near(&self, point: &[f64]) -> (Belief, f64) {
         let (point, said) = extended(&self.trends, point);
         let (belief, alike) = self.process.near(&point);
@@ -81,58 +89,75 @@ impl<'a> Model<'a> {
     }
 }
 
+impl Model<'_> {
+    /// Means of some points together, and the factor of their covariance.
+    pub(super) fn joint(&self, points: &[Vec<f64>]) -> Option<(Vec<f64>, Cholesky)> {
+        let all: Vec<_> = points.iter().map(|point| extended(&self.trends, point)).collect();
+        let said: Vec<_> = all.iter().map(|(_, said)| *said).collect();
+        let points: Vec<_> = all.into_iter().map(|(point, _)| point).collect();
+        let (means, factor) = self.process.joint(&points)?;
+        Some((means.iter().zip(said).map(|(mean, said)| mean + said).collect(), factor))
+    }
+}
+
+/// The residuals of a few measurements near to each other look smaller than those of the whole space will be.
+#[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+fn doubted(expected: Expected, data: &Data) -> Expected {
+    let count = data.targets.len() as f64;
+    let mean = data.targets.iter().sum::<f64>() / count.max(1.0);
+    let squares: f64 = data.targets.iter().map(|target| (target - mean) * (target - mean)).sum();
+    let variance = (squares + PRIOR_WEIGHT * PRIOR_DEVIATION * PRIOR_DEVIATION) / (count + PRIOR_WEIGHT);
+    Expected { spread: Some(variance.sqrt()), level: mean * count / (count + 0.5), ..expected }
+}
+
 /// A point with what priors say of it as further coordinates, and what the first of them says.
 fn extended(trends: &[&Trend], point: &[f64]) -> (Vec<f64>, f64) {
     let mut all = point.to_vec();
-    let mut first = 0.0;
-    for (place, trend) in trends.iter().enumerate() {
-        let said = trend.at(point);
-        if place == 0 {
-            first = said;
-        }
-        all.push(trend.units(said));
-    }
-    (all, first)
+    let said: Vec<_> = trends.iter().map(|trend| trend.at(point)).collect();
+    all.extend(trends.iter().zip(&said).map(|(trend, said)| trend.units(*said)));
+    (all, said.first().copied().unwrap_or(0.0))
 }
 
 impl<'a> Models<'a> {
+    /// `moved` are deviations of the hyper-parameters' priors, in units of their own: none of the most likely models.
     pub(super) fn fit(axes: &[Axis], table: &Table, opinions: &[&'a Opinion], moved: &[f64]) -> Self {
-        let trends =
-            |of: &dyn Fn(&'a Opinion) -> Option<&'a Trend>| opinions.iter().filter_map(|opinion| of(opinion)).collect();
-        let model = |column: &Column, trends, expected: &Expected| {
-            Model::fit(axes, column, trends, &table.pending, expected, moved)
+        let common = Common { axes, pending: &table.pending, moved };
+        let trends = |of: &dyn Fn(&'a Opinion) -> Option<&'a Trend>| -> Vec<_> {
+            opinions.iter().filter_map(|opinion| of(opinion)).collect()
         };
-        let objectives = table.objectives.iter().enumerate().filter_map(|(index, column)| {
-            let trends: Vec<_> = trends(&|opinion| opinion.objectives.get(index)?.as_ref());
+        let objective = |(index, column): (usize, &Column)| {
+            let trends = trends(&|opinion| opinion.objectives.get(index)?.as_ref());
             let is_known = !column.data.targets.is_empty() || !trends.is_empty();
-            if is_known { model(column, trends, &of_values()) } else { None }
-        });
-        let constraints = table.constraints.iter().enumerate().filter_map(|(index, column)| {
-            let trends: Vec<_> = trends(&|opinion| opinion.constraints.get(index)?.as_ref());
-            let decides = column.data.targets.iter().any(|excess| *excess > FAR_WITHIN)
-                || (column.data.targets.len() < 3 && !trends.is_empty());
-            if decides { model(column, trends, &of_values()) } else { None }
-        });
-        let has_crashed = table.crashes.data.targets.iter().any(|label| *label > 0.0);
-        let crash_trends: Vec<_> = trends(&|opinion| opinion.crash.as_ref());
-        let crash = if has_crashed || !crash_trends.is_empty() {
-            model(&table.crashes, crash_trends, &of_crashes())
-        } else {
-            None
+            is_known.then(|| Model::fit(&common, index, column, trends, of_values())).flatten()
         };
-        Self { objectives: objectives.collect(), constraints: constraints.collect(), crash }
+        let constraint = |(index, column): (usize, &Column)| {
+            let trends = trends(&|opinion| opinion.constraints.get(index)?.as_ref());
+            let excesses = &column.data.targets;
+            let decides = excesses.iter().any(|excess| *excess > FAR_WITHIN);
+            let may_decide = excesses.len() < 3 && !trends.is_empty();
+            (decides || may_decide).then(|| Model::fit(&common, index, column, trends, of_values())).flatten()
+        };
+        let has_crashed = table.crashes.data.targets.iter().any(|label| *label > 0.0);
+        let said = trends(&|opinion| opinion.crash.as_ref());
+        let may_crash = has_crashed || !said.is_empty();
+        Self {
+            objectives: table.objectives.iter().enumerate().filter_map(objective).collect(),
+            constraints: table.constraints.iter().enumerate().filter_map(constraint).collect(),
+            crash: may_crash.then(|| Model::fit(&common, 0, &table.crashes, said, of_crashes())).flatten(),
+        }
     }
 
     pub(super) fn at(&self, point: &[f64]) -> Outlook {
         self.wider(point, 1.0)
     }
 
+    /// The same with deviations so many times as large.
     pub(super) fn wider(&self, point: &[f64], wider: f64) -> Outlook {
         let mut alike: f64 = 0.0;
         let objectives = self.objectives.iter().map(|model| {
             let (belief, nearest) = model.near(point);
             alike = alike.max(nearest);
-            belief
+            Belief { deviation: wider * belief.deviation, ..belief }
         });
         let objectives = objectives.collect();
         let kept = |model: &Model<'_>| {
@@ -147,32 +172,32 @@ impl<'a> Models<'a> {
     }
 }
 
+/// Of objectives and excesses, mostly logarithms. Length scales are short, because launch parameters have cliffs: far shorter
+/// than the default of most libraries.
 pub(super) fn of_values() -> Expected {
     Expected {
-        length: knob("len", LENGTH),
-        length_deviation: knob("lend", LENGTH_DEVIATION),
-        noise: knob("noise", NOISE),
-        noise_deviation: knob("noised", 1.0),
-        rough: knob("rough", 0.7),
-        smooth: knob("smooth", 0.7),
-        size_deviation: knob("sized", 1.0),
-        trend: knob("trend", 1.0),
+        length: 1.0,
+        length_deviation: 1.0,
+        noise: 0.03,
+        noise_deviation: 1.0,
+        rough: 0.7,
+        smooth: 0.7,
+        size_deviation: 1.0,
+        trend: 1.0,
         level: 0.0,
         spread: None,
     }
 }
 
+/// Of labels: 1 where it did not serve, -1 where it did. The border between the two is sharp, and most serves.
 fn of_crashes() -> Expected {
     Expected {
-        length: knob("clen", CRASH_LENGTH),
+        length: 0.5,
         length_deviation: 0.7,
         noise: 0.1,
         noise_deviation: 0.5,
-        rough: knob("crough", 0.7),
-        smooth: knob("csmooth", 0.7),
-        size_deviation: knob("csized", 1.0),
-        trend: 1.0,
-        level: knob("clevel", -0.5),
+        level: -0.5,
         spread: Some(1.0),
+        ..of_values()
     }
 }

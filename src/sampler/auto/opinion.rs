@@ -1,8 +1,10 @@
 //! What a prior says of configurations that it does not name.
 
-use super::super::{Ask, Prior};
 use super::models::of_values;
 use super::table::{Column, Table, logarithmic};
+use crate::config::Config;
+use crate::objective::Goal;
+use crate::sampler::{Ask, Known, Prior};
 use crate::surrogate::{Axis, Data, Encoding, Process};
 
 /// Points of a prior that are used at most, evenly chosen.
@@ -57,10 +59,16 @@ impl Trend {
 }
 
 impl Opinion {
+    /// Whether it says nothing of any number.
+    pub(super) fn is_empty(&self) -> bool {
+        self.objectives.iter().chain(&self.constraints).all(Option::is_none)
+    }
+
     /// Of a prior, as far as its points lie in the space.
     pub(super) fn of<'p>(prior: &'p Prior, ask: &Ask<'_>, encoding: &Encoding<'_>) -> &'p Self {
         prior.opinion.get_or_init(|| {
-            let known = prior.points().iter().map(|(config, known)| (config, known));
+            let points = prior.points().iter().enumerate();
+            let known = points.map(|(place, (config, known))| (place, config, known));
             let table = Table::new(ask.aim, encoding, &logarithmic(ask), known);
             let trends = |columns: &[Column]| columns.iter().map(|column| Trend::new(&encoding.axes, column)).collect();
             Self {
@@ -70,4 +78,18 @@ impl Opinion {
             }
         })
     }
+}
+
+/// The points that a prior finds best: within the limits or nearest to them, then by the first objective.
+pub(super) fn best(prior: &Prior, ask: &Ask<'_>, encoding: &Encoding<'_>, most: usize) -> Vec<Vec<f64>> {
+    let Some(target) = ask.aim.objectives.first() else { return Vec::new() };
+    let rank = |(config, known): &(Config, Known)| {
+        let measured = known.measured()?;
+        let excess: f64 = measured.excesses.iter().map(|excess| excess.value.max(0.0)).sum();
+        let value = measured.values.first()?.value;
+        Some((excess, if target.goal == Goal::Maximize { -value } else { value }, encoding.point(config)?))
+    };
+    let mut ranked: Vec<_> = prior.points().iter().filter_map(rank).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    ranked.into_iter().take(most).map(|(.., point)| point).collect()
 }

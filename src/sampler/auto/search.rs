@@ -1,16 +1,24 @@
-//! The point that promises most: random ones, ones near to the best measured ones, and steps uphill from the most promising.
+//! The point that promises most: random ones, ones near to the best known ones, and steps uphill from the most promising.
+//!
+//! L-BFGS and its kin have neither discrete moves nor conditions; the steps here are those that the space has.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::super::Ask;
 use crate::config::Config;
+use crate::sampler::Ask;
 use crate::surrogate::{Axis, Encoding};
 
-const RANDOM: usize = 600;
-const PERTURBED: usize = 240;
+/// Points that are drawn from the whole space, and near known ones.
+const RANDOM: usize = 500;
+const NEAR: usize = 200;
+/// Spaces of at most so many configurations are looked at as a whole.
+const FEW: usize = 700;
+/// The most promising by the quick score, of which the whole one is taken.
+const PROMISING: usize = 40;
 const CLIMBS: usize = 4;
 const STEPS: usize = 20;
 /// How far a number is moved, as a share of its range.
@@ -20,42 +28,89 @@ pub(super) struct Search<'a, 's> {
     pub(super) ask: &'a Ask<'a>,
     pub(super) encoding: &'a Encoding<'s>,
     pub(super) seen: HashSet<String>,
+    /// All configurations, where they are few.
+    pub(super) finite: OnceCell<Option<Vec<Config>>>,
+}
+
+/// A usable configuration.
+#[derive(Clone)]
+struct Candidate {
+    score: f64,
+    point: Vec<f64>,
+    config: Config,
 }
 
 impl Search<'_, '_> {
-    /// The allowed and unseen configuration with the highest score that is found, and its point.
+    /// The allowed and unseen configuration with the highest score that is found, and its point. Of many candidates only those
+    /// with the highest `quick` score get a whole one.
     pub(super) fn best(
         &self,
         rng: &mut ChaCha8Rng,
         around: &[Vec<f64>],
+        quick: &dyn Fn(&[f64]) -> f64,
         score: &dyn Fn(&[f64]) -> f64,
     ) -> Option<(Vec<f64>, Config)> {
-        let mut scored: Vec<(f64, Vec<f64>, Config)> = Vec::new();
+        let mut candidates = self.candidates(rng, around, quick);
+        candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
+        candidates.truncate(PROMISING);
+        for candidate in &mut candidates {
+            candidate.score = self.worth(score(&candidate.point), &candidate.config);
+        }
+        candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
+        candidates.truncate(CLIMBS);
+        let climbed = candidates.into_iter().map(|start| self.climb(start, score));
+        let best = climbed.max_by(|a, b| a.score.total_cmp(&b.score))?;
+        Some((best.point, best.config))
+    }
+
+    /// Many usable configurations, spread and near to known ones.
+    pub(super) fn points(&self, rng: &mut ChaCha8Rng, around: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        self.candidates(rng, around, &|_| 0.0).into_iter().map(|candidate| candidate.point).collect()
+    }
+
+    fn candidates(&self, rng: &mut ChaCha8Rng, around: &[Vec<f64>], quick: &dyn Fn(&[f64]) -> f64) -> Vec<Candidate> {
         let mut known = HashSet::new();
-        let mut consider = |mut point: Vec<f64>, scored: &mut Vec<(f64, Vec<f64>, Config)>| {
-            self.encoding.snap(&mut point);
-            if let Some(config) = self.usable(&point)
-                && known.insert(config.key())
-            {
-                scored.push((score(&point), point, config));
+        let mut candidates = Vec::new();
+        let mut consider = |point: Vec<f64>, config: Config| {
+            if known.insert(config.key()) {
+                candidates.push(Candidate { score: self.worth(quick(&point), &config), point, config });
             }
         };
-        for _ in 0..RANDOM {
-            consider(self.random(rng), &mut scored);
+        if let Some(all) = self.finite.get_or_init(|| self.ask.space.enumerate(FEW)) {
+            for config in all {
+                if let Some(point) = self.encoding.point(config)
+                    && self.is_usable(config)
+                {
+                    consider(point, config.clone());
+                }
+            }
+            return candidates;
         }
-        for at in 0..PERTURBED.min(PERTURBED * around.len()) {
-            consider(self.perturbed(rng, &around[at % around.len()]), &mut scored);
+        let near = if around.is_empty() { 0 } else { NEAR };
+        for at in 0..RANDOM + near {
+            let mut point =
+                if at < RANDOM { self.random(rng) } else { self.perturbed(rng, &around[at % around.len()]) };
+            self.encoding.snap(&mut point);
+            if let Some(config) = self.usable(&point) {
+                consider(point, config);
+            }
         }
-        scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-        scored.truncate(CLIMBS);
-        let climbed = scored.into_iter().map(|start| self.climb(start, score));
-        let best = climbed.max_by(|a, b| a.0.total_cmp(&b.0))?;
-        Some((best.1, best.2))
+        candidates
+    }
+
+    /// A score for what is gained, less what it costs; both are logarithms.
+    fn worth(&self, score: f64, config: &Config) -> f64 {
+        let cost = self.ask.cost.map(|cost| cost(config)).filter(|cost| cost.is_finite() && *cost > 0.0);
+        score - cost.map_or(0.0, libm::log)
+    }
+
+    fn is_usable(&self, config: &Config) -> bool {
+        !self.seen.contains(&config.key()) && (self.ask.allowed)(config)
     }
 
     fn usable(&self, point: &[f64]) -> Option<Config> {
         let config = self.encoding.config(point);
-        (!self.seen.contains(&config.key()) && (self.ask.allowed)(&config)).then_some(config)
+        self.is_usable(&config).then_some(config)
     }
 
     fn random(&self, rng: &mut ChaCha8Rng) -> Vec<f64> {
@@ -68,6 +123,7 @@ impl Search<'_, '_> {
     }
 
     /// A point with some coordinates moved.
+    #[expect(clippy::cast_precision_loss, reason = "a number of parameters")]
     fn perturbed(&self, rng: &mut ChaCha8Rng, from: &[f64]) -> Vec<f64> {
         let mut point = from.to_vec();
         let reach = REACHES[rng.random_range(0..REACHES.len())];
@@ -76,10 +132,9 @@ impl Search<'_, '_> {
             if rng.random::<f64>() < chance {
                 *coordinate = match axis {
                     Axis::Number { step } => {
-                        let spread = reach.max(*step);
-                        let moved =
-                            (rng.random::<f64>() + rng.random::<f64>() + rng.random::<f64>() - 1.5) * 2.0 * spread;
-                        (*coordinate + moved).clamp(0.0, 1.0)
+                        // The sum of three uniform numbers is nearly normal.
+                        let sum: f64 = (0..3).map(|_| rng.random::<f64>() - 0.5).sum();
+                        (*coordinate + 2.0 * sum * reach.max(*step)).clamp(0.0, 1.0)
                     }
                     Axis::Choice { count } => choice(rng, *count),
                     Axis::Trend => *coordinate,
@@ -90,19 +145,24 @@ impl Search<'_, '_> {
     }
 
     /// Goes to the best neighbour as long as that is better.
-    fn climb(&self, mut at: (f64, Vec<f64>, Config), score: &dyn Fn(&[f64]) -> f64) -> (f64, Vec<f64>, Config) {
+    fn climb(&self, mut at: Candidate, score: &dyn Fn(&[f64]) -> f64) -> Candidate {
         for _ in 0..STEPS {
-            let mut better: Option<(f64, Vec<f64>, Config)> = None;
-            for mut neighbour in self.neighbours(&at.1) {
-                self.encoding.snap(&mut neighbour);
-                if neighbour == at.1 {
+            let mut better: Option<Candidate> = None;
+            for mut point in self.neighbours(&at.point) {
+                self.encoding.snap(&mut point);
+                let most = better.as_ref().map_or(at.score, |better| better.score);
+                if point == at.point {
                     continue;
                 }
-                let value = score(&neighbour);
-                if value > better.as_ref().map_or(at.0, |better| better.0) + 1e-9
-                    && let Some(config) = self.usable(&neighbour)
+                let gain = score(&point);
+                // Without a cost, what is not better needs not be usable.
+                if (self.ask.cost.is_some() || gain > most + 1e-9)
+                    && let Some(config) = self.usable(&point)
                 {
-                    better = Some((value, neighbour, config));
+                    let score = self.worth(gain, &config);
+                    if score > most + 1e-9 {
+                        better = Some(Candidate { score, point, config });
+                    }
                 }
             }
             match better {
@@ -113,6 +173,7 @@ impl Search<'_, '_> {
         at
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "an index")]
     fn neighbours(&self, point: &[f64]) -> Vec<Vec<f64>> {
         let mut neighbours = Vec::new();
         let mut with = |index: usize, coordinate: f64| {
@@ -137,6 +198,7 @@ impl Search<'_, '_> {
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "an index")]
 fn choice(rng: &mut ChaCha8Rng, count: usize) -> f64 {
     if count < 2 { 0.0 } else { rng.random_range(0..count) as f64 }
 }

@@ -1,6 +1,8 @@
 //! The history as numbers: points, and for each model its targets.
 
-use super::super::{Aim, Ask, Known, Prior};
+use std::collections::BTreeSet;
+
+use crate::sampler::{Aim, Ask, Known, Prior};
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::surrogate::{Data, Encoding};
@@ -29,6 +31,20 @@ pub(super) struct Column {
 }
 
 impl Column {
+    #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+    pub(super) fn mean(&self) -> f64 {
+        self.data.targets.iter().sum::<f64>() / self.data.targets.len().max(1) as f64
+    }
+
+    /// Standard deviation of the targets; 1 where they do not vary.
+    #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+    pub(super) fn spread(&self) -> f64 {
+        let mean = self.mean();
+        let squares: f64 = self.data.targets.iter().map(|target| (target - mean) * (target - mean)).sum();
+        let variance = squares / self.data.targets.len().max(1) as f64;
+        if variance > 0.0 { variance.sqrt() } else { 1.0 }
+    }
+
     fn push(&mut self, point: &[f64], target: f64, deviation: Option<f64>) {
         self.data.points.push(point.to_vec());
         self.data.targets.push(target);
@@ -36,13 +52,30 @@ impl Column {
     }
 }
 
+/// Trials that the models look at, at most: their cost grows with the third power of it.
+const MOST_TRIALS: usize = 250;
+/// Of these, the best ones; the others are chosen evenly.
+const BEST_TRIALS: usize = 100;
+
 impl Table {
-    /// What is known of some configurations; those that have no point are left out.
+    /// The history of a question.
+    pub(super) fn of(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Self {
+        let places = chosen(ask);
+        let known = places.iter().map(|place| (*place, &ask.history[*place].config, &ask.history[*place].known));
+        Self::new(ask.aim, encoding, &logarithmic(ask), known)
+    }
+
+    /// Trials that have a point, those under way included.
+    pub(super) fn len(&self) -> usize {
+        self.crashes.data.targets.len() + self.pending.len()
+    }
+
+    /// What is known of some configurations, each with its place; those that have no point are left out.
     pub(super) fn new<'k>(
         aim: &Aim,
         encoding: &Encoding<'_>,
         log: &[bool],
-        known: impl Iterator<Item = (&'k Config, &'k Known)>,
+        known: impl Iterator<Item = (usize, &'k Config, &'k Known)>,
     ) -> Self {
         let mut table = Self {
             objectives: log.iter().map(|log| Column { log: *log, ..Column::default() }).collect(),
@@ -51,7 +84,7 @@ impl Table {
             pending: Vec::new(),
             measured: Vec::new(),
         };
-        for (place, (config, known)) in known.enumerate() {
+        for (place, config, known) in known {
             let Some(point) = encoding.point(config) else { continue };
             match known {
                 Known::Pending => table.pending.push(point),
@@ -85,6 +118,27 @@ impl Table {
         }
         table
     }
+}
+
+/// Places of the trials that are looked at, in order: all, or the best and an even choice of the others.
+fn chosen(ask: &Ask<'_>) -> Vec<usize> {
+    let all = ask.history.len();
+    if all <= MOST_TRIALS {
+        return (0..all).collect();
+    }
+    let goal = ask.aim.objectives.first().map(|target| target.goal);
+    let rank = |place: usize| {
+        let measured = ask.history[place].measured()?;
+        let value = measured.values.first().map(|reading| reading.value).filter(|value| value.is_finite())?;
+        let excess: f64 = measured.excesses.iter().map(|excess| excess.value).filter(|excess| *excess > 0.0).sum();
+        Some((excess, if goal == Some(Goal::Minimize) { value } else { -value }, place))
+    };
+    let mut ranked: Vec<_> = (0..all).filter_map(rank).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let mut places: BTreeSet<_> = ranked.into_iter().take(BEST_TRIALS).map(|(.., place)| place).collect();
+    let others = MOST_TRIALS - places.len();
+    places.extend((0..others).map(|at| at * (all - 1) / (others - 1)));
+    places.into_iter().collect()
 }
 
 /// For each objective whether every value that is known or believed is positive: then its logarithm is modelled.

@@ -1,0 +1,58 @@
+//! Why a configuration is suggested, in one line.
+
+use super::acquisition::Acquisition;
+use super::models::Models;
+use super::table::Table;
+use crate::objective::Goal;
+use crate::sampler::Ask;
+
+/// Of a point that was chosen: what is expected there, and what for it is tried.
+pub(super) fn of(ask: &Ask<'_>, table: &Table, models: &Models<'_>, acquisition: &Acquisition<'_>, point: &[f64]) -> String {
+    let outlook = models.at(point);
+    let mut parts = Vec::new();
+    for (model, belief) in models.objectives.iter().zip(&outlook.objectives) {
+        let (Some(target), Some(column)) = (ask.aim.objectives.get(model.index), table.objectives.get(model.index)) else {
+            continue;
+        };
+        let natural = |value: f64| {
+            let value = if target.goal == Goal::Maximize { value } else { -value };
+            short(if column.log { libm::exp(value) } else { value })
+        };
+        let mut ends = [belief.mean - belief.deviation, belief.mean + belief.deviation];
+        if target.goal == Goal::Minimize {
+            ends.reverse();
+        }
+        let [low, high] = ends.map(natural);
+        parts.push(format!("{} is expected at {} ({low} to {high})", target.name, natural(belief.mean)));
+    }
+    if !models.constraints.is_empty() {
+        parts.push(format!("within the limits with {}", percent(libm::exp(outlook.log_feasible))));
+    }
+    if outlook.serves < 0.95 {
+        parts.push(format!("serves with {}", percent(outlook.serves)));
+    }
+    let what_for = if acquisition.doubts() {
+        "tried where the models may be wrong"
+    } else if outlook.alike < 0.3 {
+        "tried because little is known near it"
+    } else {
+        "tried as what promises most"
+    };
+    parts.insert(0, what_for.to_owned());
+    parts.join("; ")
+}
+
+fn percent(probability: f64) -> String {
+    format!("{:.0} % probability", 100.0 * probability)
+}
+
+/// Three significant digits.
+fn short(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if size >= 100.0 && size < 1e7 => format!("{value:.0}"),
+        _ if (10.0..100.0).contains(&size) => format!("{value:.1}"),
+        _ if (0.1..10.0).contains(&size) => format!("{value:.2}"),
+        _ => format!("{value:.2e}"),
+    }
+}
