@@ -28,7 +28,7 @@ pub struct Encoding<'a> {
 }
 
 /// Where a parameter that is not active lies.
-const NOT_ACTIVE: f64 = 0.5;
+pub(super) const NOT_ACTIVE: f64 = 0.5;
 
 impl<'a> Encoding<'a> {
     #[must_use]
