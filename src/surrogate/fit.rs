@@ -3,7 +3,7 @@
 //! Cost and gradient: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formulas 5.8 and 5.9, with normal
 //! priors on the logarithms.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use argmin::core::{CostFunction, Error, Executor, Gradient};
 use argmin::solver::linesearch::MoreThuenteLineSearch;
@@ -21,6 +21,8 @@ const FLAT: f64 = 0.02;
 const LITTLE: f64 = 1e-3;
 /// Corrections that L-BFGS remembers.
 const MEMORY: usize = 7;
+/// Costs that are computed at most: a line search on data of absurd sizes may not end by itself.
+const EVALUATIONS: usize = 400;
 /// Logarithms beyond this are not tried.
 const FARTHEST: f64 = 12.0;
 /// Data that hyper-parameters are fitted to, at most; the rest is only conditioned on.
@@ -40,6 +42,7 @@ struct Likelihood<'a> {
     expected: &'a Expected,
     /// The last answer: a line search asks for cost and gradient of the same place.
     last: RefCell<Option<(Vec<f64>, f64, Vec<f64>)>>,
+    evaluations: Cell<usize>,
 }
 
 /// What one axis adds, before hyper-parameters; empty where it adds nothing.
@@ -121,6 +124,7 @@ impl<'a> Likelihood<'a> {
             columns: columns.collect(),
             expected,
             last: RefCell::new(None),
+            evaluations: Cell::new(0),
         }
     }
 
@@ -197,16 +201,19 @@ impl<'a> Likelihood<'a> {
         let trace: f64 = own.iter().sum();
         gradient[2 * axes] = rough * (2.0 * dot(&correlations, &both) + trace);
         gradient[2 * axes + 1] = noise * trace;
-        Some((cost, gradient))
+        // Squares of huge targets may be no numbers.
+        (cost.is_finite() && gradient.iter().all(|slope| slope.is_finite())).then_some((cost, gradient))
     }
 
-    fn remembered<T>(&self, logs: &[f64], pick: impl Fn(&(Vec<f64>, f64, Vec<f64>)) -> T) -> T {
+    fn remembered<T>(&self, logs: &[f64], pick: impl Fn(&(Vec<f64>, f64, Vec<f64>)) -> T) -> Result<T, Error> {
         let mut last = self.last.borrow_mut();
         if last.as_ref().is_none_or(|(known, ..)| known != logs) {
+            self.evaluations.set(self.evaluations.get() + 1);
             let (cost, gradient) = self.evaluate(logs);
             *last = Some((logs.to_vec(), cost, gradient));
         }
-        last.as_ref().map(pick).unwrap_or_else(|| unreachable!("it was just set"))
+        let known = last.as_ref().filter(|_| self.evaluations.get() <= EVALUATIONS);
+        known.map(pick).ok_or_else(|| Error::msg("too many evaluations"))
     }
 }
 
@@ -246,7 +253,7 @@ impl CostFunction for &Likelihood<'_> {
     type Output = f64;
 
     fn cost(&self, logs: &Self::Param) -> Result<f64, Error> {
-        Ok(self.remembered(logs, |(_, cost, _)| *cost))
+        self.remembered(logs, |(_, cost, _)| *cost)
     }
 }
 
@@ -255,6 +262,9 @@ impl Gradient for &Likelihood<'_> {
     type Gradient = Vec<f64>;
 
     fn gradient(&self, logs: &Self::Param) -> Result<Self::Gradient, Error> {
-        Ok(self.remembered(logs, |(.., gradient)| gradient.clone()))
+        self.remembered(logs, |(.., gradient)| gradient.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;

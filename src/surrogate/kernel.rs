@@ -198,3 +198,6 @@ const FACTORIALS: [f64; 14] = [
     1.0,
     1.0,
 ];
+
+#[cfg(test)]
+mod tests;

@@ -59,9 +59,13 @@ pub struct Belief {
 }
 
 impl Process {
-    /// Fits the hyper-parameters and conditions on the data; `None` where the data cannot be worked with.
+    /// Fits the hyper-parameters and conditions on the data; `None` where the data cannot be worked with: what is no number, or a
+    /// count that differs.
     #[must_use]
     pub fn fit(axes: &[Axis], data: &Data, expected: &Expected, moved: &[f64]) -> Option<Self> {
+        if !data.is_sound(axes.len()) {
+            return None;
+        }
         let (level, spread) = scale(&data.targets, expected);
         let hyper = fit::fit(axes, data, (level, spread), expected, moved);
         Self::condition(axes, hyper, (level, spread), data)
@@ -74,6 +78,9 @@ impl Process {
     }
 
     pub(super) fn condition(axes: &[Axis], hyper: Hyper, (level, spread): (f64, f64), data: &Data) -> Option<Self> {
+        if !data.is_sound(axes.len()) {
+            return None;
+        }
         let n = data.points.len();
         let kernel = Kernel::new(axes, &hyper);
         let columns = columns(axes.len(), &data.points);
@@ -150,10 +157,28 @@ fn columns(axes: usize, points: &[Vec<f64>]) -> Vec<Vec<f64>> {
 fn scale(targets: &[f64], expected: &Expected) -> (f64, f64) {
     let Some(spread) = expected.spread else {
         let n = targets.len().max(1) as f64;
-        let mean = targets.iter().sum::<f64>() / n;
-        let variance = targets.iter().map(|target| (target - mean) * (target - mean)).sum::<f64>() / n;
+        // In units of the largest, whose square may be no number.
+        let unit = targets.iter().fold(f64::MIN_POSITIVE, |most, target| most.max(target.abs()));
+        let mean = targets.iter().map(|target| target / unit).sum::<f64>() / n;
+        let square = |target: &f64| (target / unit - mean) * (target / unit - mean);
+        let variance = targets.iter().map(square).sum::<f64>() / n;
         let few = if targets.len() < 3 { 1.0 } else { 0.0 };
-        return (mean, variance.sqrt().max(expected.noise).max(few * 0.3));
+        return (mean * unit, (variance.sqrt() * unit).max(expected.noise).max(few * 0.3));
     };
     (expected.level, spread)
 }
+
+impl Data {
+    /// Whether there are as many targets and variances as points, on these axes, and all are numbers.
+    fn is_sound(&self, axes: usize) -> bool {
+        let count = self.points.len();
+        count == self.targets.len()
+            && count == self.variances.len()
+            && self.points.iter().all(|point| point.len() == axes && point.iter().all(|at| at.is_finite()))
+            && self.targets.iter().all(|target| target.is_finite())
+            && self.variances.iter().all(|variance| variance.is_finite() && *variance >= 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;
