@@ -51,6 +51,12 @@ impl Cholesky {
         }
     }
 
+    /// `L x`.
+    #[cfg(test)]
+    pub(super) fn times(&self, x: &[f64]) -> Vec<f64> {
+        (0..self.size).map(|i| dot(&self.row(i)[..=i], &x[..=i])).collect()
+    }
+
     /// Logarithm of the determinant of the factored matrix.
     pub(super) fn log_determinant(&self) -> f64 {
         2.0 * (0..self.size).map(|i| libm::log(self.row(i)[i])).sum::<f64>()
@@ -94,3 +100,6 @@ pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let rest: f64 = rest.iter().zip(last).map(|(a, b)| a * b).sum();
     (sums[0] + sums[2]) + (sums[1] + sums[3]) + rest
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,8 @@
 //! active lies in the middle, so that two configurations without it do not differ in it; that one has it and the other has
 //! not is seen by the parameter on which it depends.
 
+use std::borrow::Borrow;
+
 use crate::config::{Config, Value};
 use crate::space::{Domain, Parameter, Scale, Space, geometric, short};
 
@@ -25,16 +27,22 @@ pub struct Encoding<'a> {
     /// What parameters that a configuration does not set stand for.
     defaults: &'a Config,
     pub axes: Vec<Axis>,
+    /// For each condition of each parameter the place of the parameter that it looks at, where that varies.
+    parents: Vec<Vec<Option<usize>>>,
 }
 
 /// Where a parameter that is not active lies.
-const NOT_ACTIVE: f64 = 0.5;
+pub(super) const NOT_ACTIVE: f64 = 0.5;
 
 impl<'a> Encoding<'a> {
     #[must_use]
     pub fn new(space: &'a Space, defaults: &'a Config) -> Self {
         let axes = space.parameters.iter().map(|parameter| axis(&parameter.domain)).collect();
-        Self { space, defaults, axes }
+        let place = |above: usize, name: &str| space.parameters[..above].iter().position(|known| known.name == name);
+        let parents = space.parameters.iter().enumerate().map(|(index, parameter)| {
+            parameter.when.iter().map(|condition| place(index, &condition.parameter)).collect()
+        });
+        Self { space, defaults, axes, parents: parents.collect() }
     }
 
     /// The point of a configuration; `None` where it lacks an active parameter that has no known default, or has a value that
@@ -42,16 +50,29 @@ impl<'a> Encoding<'a> {
     #[must_use]
     pub fn point(&self, config: &Config) -> Option<Vec<f64>> {
         let with_defaults = self.defaults.merged(config);
-        let place = |parameter: &Parameter| {
-            let is_active = parameter.when.iter().all(|condition| {
-                with_defaults.get(&condition.parameter).is_some_and(|value| condition.values.contains(value))
-            });
-            if !is_active {
-                return Some(NOT_ACTIVE);
-            }
-            coordinate(&parameter.domain, with_defaults.get(&parameter.name)?)
-        };
-        self.space.parameters.iter().map(place).collect()
+        let mut active: Vec<Option<&Value>> = Vec::with_capacity(self.axes.len());
+        let mut point = Vec::with_capacity(self.axes.len());
+        for (index, parameter) in self.space.parameters.iter().enumerate() {
+            let value = if self.is_active(index, &active, &with_defaults) {
+                Some(with_defaults.get(&parameter.name)?)
+            } else {
+                None
+            };
+            point.push(value.map_or(Some(NOT_ACTIVE), |value| coordinate(&parameter.domain, value))?);
+            active.push(value);
+        }
+        Some(point)
+    }
+
+    /// Whether a parameter is active, given the values of those above it that are, and the flags that do not vary.
+    fn is_active<V: Borrow<Value>>(&self, index: usize, active: &[Option<V>], others: &Config) -> bool {
+        self.space.parameters[index].when.iter().zip(&self.parents[index]).all(|(condition, parent)| {
+            let value = match parent {
+                Some(parent) => active[*parent].as_ref().map(Borrow::borrow),
+                None => others.get(&condition.parameter),
+            };
+            value.is_some_and(|value| condition.values.contains(value))
+        })
     }
 
     /// The configuration nearest to a point.
@@ -62,25 +83,13 @@ impl<'a> Encoding<'a> {
 
     /// The point of the configuration nearest to a point, without the detour.
     pub fn snap(&self, point: &mut [f64]) {
-        let mut active: Vec<Option<Value>> = Vec::with_capacity(point.len());
+        let mut values: Vec<Option<Value>> = Vec::with_capacity(point.len());
         for (index, parameter) in self.space.parameters.iter().enumerate() {
-            let holds = parameter.when.iter().all(|condition| {
-                let parent = self.space.parameters[..index].iter().position(|above| above.name == condition.parameter);
-                match parent {
-                    Some(parent) => active[parent].as_ref().is_some_and(|value| condition.values.contains(value)),
-                    None => {
-                        self.space.fixed.get(&condition.parameter).is_some_and(|value| condition.values.contains(value))
-                    }
-                }
-            });
-            if holds {
-                let nearest = value(&parameter.domain, point[index]);
-                point[index] = coordinate(&parameter.domain, &nearest).unwrap_or(NOT_ACTIVE);
-                active.push(Some(nearest));
-            } else {
-                point[index] = NOT_ACTIVE;
-                active.push(None);
-            }
+            let holds = self.is_active(index, &values, &self.space.fixed);
+            let nearest = holds.then(|| value(&parameter.domain, point[index]));
+            point[index] =
+                nearest.as_ref().and_then(|nearest| coordinate(&parameter.domain, nearest)).unwrap_or(NOT_ACTIVE);
+            values.push(nearest);
         }
     }
 }
@@ -160,3 +169,6 @@ fn value(domain: &Domain, coordinate: f64) -> Value {
         Domain::Float { low, high, log } => Value::Float(short(ends(domain).map_or(*low, number), (*low, *high, *log))),
     }
 }
+
+#[cfg(test)]
+mod tests;

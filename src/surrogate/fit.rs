@@ -3,7 +3,7 @@
 //! Cost and gradient: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formulas 5.8 and 5.9, with normal
 //! priors on the logarithms.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use argmin::core::{CostFunction, Error, Executor, Gradient};
 use argmin::solver::linesearch::MoreThuenteLineSearch;
@@ -11,7 +11,7 @@ use argmin::solver::quasinewton::LBFGS;
 
 use super::Axis;
 use super::cholesky::{Cholesky, dot};
-use super::kernel::{Features, LEVEL, matern};
+use super::kernel::{Hyper, LEVEL, compare, matern, shares};
 use super::process::{Data, Expected};
 
 /// Steps at most.
@@ -21,21 +21,12 @@ const FLAT: f64 = 0.02;
 const LITTLE: f64 = 1e-3;
 /// Corrections that L-BFGS remembers.
 const MEMORY: usize = 7;
+/// Costs that are computed at most: a line search on data of absurd sizes may not end by itself.
+const EVALUATIONS: usize = 400;
 /// Logarithms beyond this are not tried.
 const FARTHEST: f64 = 12.0;
 /// Data that hyper-parameters are fitted to, at most; the rest is only conditioned on.
 const MOST_FITTED: usize = 150;
-
-/// What is fitted, in units of the targets' spread and of the ranges.
-#[derive(Clone, Debug)]
-pub(super) struct Hyper {
-    /// One for each axis.
-    pub(super) lengths: Vec<f64>,
-    pub(super) rough: f64,
-    /// One for each axis.
-    pub(super) smooth: Vec<f64>,
-    pub(super) noise: f64,
-}
 
 /// The likelihood of some data.
 struct Likelihood<'a> {
@@ -46,30 +37,36 @@ struct Likelihood<'a> {
     /// Targets in units of their spread, and their known variances.
     targets: Vec<f64>,
     variances: Vec<f64>,
-    /// For each pair `j < i` the squared differences along each axis, and the smooth part's inner product for `j <= i`.
-    differences: Vec<f64>,
-    smooth: Vec<f64>,
+    /// For each axis what the rough and the smooth part see of each pair `j < i`, and the smooth part of each datum.
+    columns: Vec<Column>,
     expected: &'a Expected,
     /// The last answer: a line search asks for cost and gradient of the same place.
     last: RefCell<Option<(Vec<f64>, f64, Vec<f64>)>>,
+    evaluations: Cell<usize>,
+}
+
+/// What one axis adds, before hyper-parameters; empty where it adds nothing.
+struct Column {
+    apart: Vec<f64>,
+    agree: Vec<f64>,
+    own: Vec<f64>,
 }
 
 /// The most likely hyper-parameters; those that are expected without any data where the search fails.
 pub(super) fn fit(
-    features: &Features,
+    axes: &[Axis],
     data: &Data,
     (level, spread): (f64, f64),
     expected: &Expected,
     moved: &[f64],
 ) -> Hyper {
-    let axes = features.axes.len();
-    let start = prior_means(&features.axes, expected, moved);
+    let start = prior_means(axes, expected, moved);
     if data.points.len() < 2 {
-        return hyper(&start, axes);
+        return hyper(&start, axes.len());
     }
-    let likelihood = Likelihood::new(features, data, (level, spread), expected, start.clone());
+    let likelihood = Likelihood::new(axes, data, (level, spread), expected, start.clone());
     let found = search(&likelihood, start.clone()).unwrap_or(start);
-    hyper(&found, axes)
+    hyper(&found, axes.len())
 }
 
 fn search(likelihood: &Likelihood<'_>, start: Vec<f64>) -> Option<Vec<f64>> {
@@ -109,49 +106,25 @@ fn hyper(logs: &[f64], axes: usize) -> Hyper {
 }
 
 impl<'a> Likelihood<'a> {
-    fn new(
-        features: &Features,
-        data: &Data,
-        (level, spread): (f64, f64),
-        expected: &'a Expected,
-        means: Vec<f64>,
-    ) -> Self {
+    fn new(axes: &[Axis], data: &Data, (level, spread): (f64, f64), expected: &'a Expected, means: Vec<f64>) -> Self {
         let all = data.points.len();
         // Evenly over the data, the last one included.
         let size = all.min(MOST_FITTED);
         let chosen: Vec<_> = (0..size).map(|at| at * (all - 1) / (size - 1).max(1)).collect();
-        let rough: Vec<_> = chosen.iter().map(|at| features.rough(&data.points[*at])).collect();
-        let trends: Vec<_> = chosen.iter().map(|at| features.smooth(&data.points[*at])).collect();
-        let axes = features.axes.len();
-        let mut differences = Vec::with_capacity(size * size / 2 * axes);
-        let mut smooth = Vec::with_capacity(size * (size + 1) / 2 * axes);
-        for i in 0..size {
-            for j in 0..=i {
-                let begin = smooth.len();
-                smooth.resize(begin + axes, 0.0);
-                for ((axis, one), (_, other)) in trends[i].iter().zip(&trends[j]) {
-                    smooth[begin + axis] += one * other;
-                }
-                if j < i {
-                    let begin = differences.len();
-                    differences.resize(begin + axes, 0.0);
-                    for (feature, axis) in features.axis_of.iter().enumerate() {
-                        let difference = rough[i][feature] - rough[j][feature];
-                        differences[begin + axis] += difference * difference;
-                    }
-                }
-            }
-        }
+        let columns = axes.iter().zip(shares(axes)).enumerate().map(|(index, (axis, share))| {
+            let coordinates: Vec<_> = chosen.iter().map(|at| data.points[*at][index]).collect();
+            Column::new(*axis, share, &coordinates)
+        });
         Self {
-            axes,
+            axes: axes.len(),
             size,
             means,
             targets: chosen.iter().map(|at| (data.targets[*at] - level) / spread).collect(),
             variances: chosen.iter().map(|at| data.variances[*at] / (spread * spread)).collect(),
-            differences,
-            smooth,
+            columns: columns.collect(),
             expected,
             last: RefCell::new(None),
+            evaluations: Cell::new(0),
         }
     }
 
@@ -178,26 +151,27 @@ impl<'a> Likelihood<'a> {
     fn negative_log(&self, logs: &[f64]) -> Option<(f64, Vec<f64>)> {
         let (n, axes) = (self.size, self.axes);
         let hyper = hyper(logs, axes);
-        let squares = |value: f64| value * value;
-        let (rough, noise) = (squares(hyper.rough), squares(hyper.noise));
-        let smooth: Vec<_> = hyper.smooth.iter().map(|weight| squares(*weight)).collect();
-        let inverse_squares: Vec<_> = hyper.lengths.iter().map(|length| 1.0 / squares(*length)).collect();
+        let squares = |value: &f64| value * value;
+        let (rough, noise) = (squares(&hyper.rough), hyper.noise_variance());
+        let smooth: Vec<_> = hyper.smooth.iter().map(squares).collect();
+        let narrowness: Vec<_> = hyper.lengths.iter().map(|length| 1.0 / squares(length)).collect();
+        let (mut squared, mut covariances) = (vec![0.0; n * (n - 1) / 2], vec![LEVEL; n * (n - 1) / 2]);
+        let mut variances: Vec<_> = self.variances.iter().map(|known| rough + LEVEL + noise + known).collect();
+        for ((column, narrow), weight) in self.columns.iter().zip(&narrowness).zip(&smooth) {
+            add(*narrow, &column.apart, &mut squared);
+            add(*weight, &column.agree, &mut covariances);
+            add(*weight, &column.own, &mut variances);
+        }
+        let mut slopes = vec![0.0; squared.len()];
+        let mut correlations = squared;
+        for (correlation, slope) in correlations.iter_mut().zip(&mut slopes) {
+            (*correlation, *slope) = matern(*correlation);
+        }
+        add(rough, &correlations, &mut covariances);
         let mut rows = vec![0.0; n * n];
-        // For each pair the correlation and its slope.
-        let mut pairs = Vec::with_capacity(n * n / 2);
-        let (mut pair, mut place) = (0, 0);
         for i in 0..n {
-            for j in 0..i {
-                let squared = dot(&self.differences[pair..pair + axes], &inverse_squares);
-                let (correlation, slope) = matern(squared);
-                pairs.push((correlation, slope));
-                rows[i * n + j] = rough * correlation + dot(&self.smooth[place..place + axes], &smooth) + LEVEL;
-                pair += axes;
-                place += axes;
-            }
-            let trend = dot(&self.smooth[place..place + axes], &smooth);
-            rows[i * n + i] = rough + trend + LEVEL + noise + self.variances[i];
-            place += axes;
+            rows[i * n..i * n + i].copy_from_slice(&covariances[begin(i)..begin(i + 1)]);
+            rows[i * n + i] = variances[i];
         }
         let factor = Cholesky::new(n, rows)?;
         let mut weights = self.targets.clone();
@@ -205,48 +179,72 @@ impl<'a> Likelihood<'a> {
         let misfit = dot(&weights, &weights);
         factor.backward(&mut weights);
         let cost = 0.5 * (misfit + factor.log_determinant());
+        // The derivative by the logarithm of a hyper-parameter is half the sum over `inverse - weights weights^T` times that of the
+        // covariance; each pair stands for two places of the matrix.
         let inverse = factor.inverse();
-        // The derivative by the logarithm of a hyper-parameter is half the sum over `inverse - weights weights^T` times that of the covariance.
-        let mut gradient = vec![0.0; logs.len()];
-        let (mut pair, mut place, mut at) = (0, 0, 0);
+        let mut both = covariances;
         for i in 0..n {
-            for j in 0..i {
-                let both = inverse[i * n + j] - weights[i] * weights[j];
-                let (correlation, slope) = pairs[at];
-                let along = both * rough * slope;
-                for axis in 0..axes {
-                    gradient[axis] += along * self.differences[pair + axis];
-                }
-                for axis in 0..axes {
-                    gradient[axes + axis] += 2.0 * both * self.smooth[place + axis];
-                }
-                gradient[2 * axes] += both * 2.0 * rough * correlation;
-                pair += axes;
-                place += axes;
-                at += 1;
+            let row = inverse[i * n..i * n + i].iter().zip(&weights);
+            for (both, (inverse, weight)) in both[begin(i)..begin(i + 1)].iter_mut().zip(row) {
+                *both = inverse - weights[i] * weight;
             }
-            let own = 0.5 * (inverse[i * n + i] - weights[i] * weights[i]);
-            for axis in 0..axes {
-                gradient[axes + axis] += 2.0 * own * self.smooth[place + axis];
-            }
-            gradient[2 * axes] += own * 2.0 * rough;
-            gradient[2 * axes + 1] += own * 2.0 * noise;
-            place += axes;
         }
-        for axis in 0..axes {
-            gradient[axis] *= inverse_squares[axis];
-            gradient[axes + axis] *= smooth[axis];
+        let own: Vec<_> = (0..n).map(|i| inverse[i * n + i] - weights[i] * weights[i]).collect();
+        for (slope, both) in slopes.iter_mut().zip(&both) {
+            *slope *= rough * both;
         }
-        Some((cost, gradient))
+        let mut gradient = vec![0.0; logs.len()];
+        for (axis, column) in self.columns.iter().enumerate() {
+            gradient[axis] = narrowness[axis] * dot(&column.apart, &slopes);
+            gradient[axes + axis] = smooth[axis] * (2.0 * dot(&column.agree, &both) + dot(&column.own, &own));
+        }
+        let trace: f64 = own.iter().sum();
+        gradient[2 * axes] = rough * (2.0 * dot(&correlations, &both) + trace);
+        gradient[2 * axes + 1] = noise * trace;
+        // Squares of huge targets may be no numbers.
+        (cost.is_finite() && gradient.iter().all(|slope| slope.is_finite())).then_some((cost, gradient))
     }
 
-    fn remembered<T>(&self, logs: &[f64], pick: impl Fn(&(Vec<f64>, f64, Vec<f64>)) -> T) -> T {
+    fn remembered<T>(&self, logs: &[f64], pick: impl Fn(&(Vec<f64>, f64, Vec<f64>)) -> T) -> Result<T, Error> {
         let mut last = self.last.borrow_mut();
         if last.as_ref().is_none_or(|(known, ..)| known != logs) {
+            self.evaluations.set(self.evaluations.get() + 1);
             let (cost, gradient) = self.evaluate(logs);
             *last = Some((logs.to_vec(), cost, gradient));
         }
-        last.as_ref().map(pick).unwrap_or_else(|| unreachable!("it was just set"))
+        let known = last.as_ref().filter(|_| self.evaluations.get() <= EVALUATIONS);
+        known.map(pick).ok_or_else(|| Error::msg("too many evaluations"))
+    }
+}
+
+impl Column {
+    fn new(axis: Axis, share: f64, coordinates: &[f64]) -> Self {
+        let (mut apart, mut agree) = (Vec::new(), Vec::new());
+        for (i, x) in coordinates.iter().enumerate() {
+            for y in &coordinates[..i] {
+                let (squared, product) = compare(axis, *x, *y);
+                apart.push(squared);
+                agree.push(share * product);
+            }
+        }
+        let mut own: Vec<_> = coordinates.iter().map(|x| share * compare(axis, *x, *x).1).collect();
+        for column in [&mut apart, &mut agree, &mut own] {
+            if column.iter().all(|value| *value == 0.0) {
+                column.clear();
+            }
+        }
+        Self { apart, agree, own }
+    }
+}
+
+/// Where the pairs of datum `i` with those before it begin.
+fn begin(i: usize) -> usize {
+    i * i.saturating_sub(1) / 2
+}
+
+fn add(factor: f64, from: &[f64], to: &mut [f64]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += factor * from;
     }
 }
 
@@ -255,7 +253,7 @@ impl CostFunction for &Likelihood<'_> {
     type Output = f64;
 
     fn cost(&self, logs: &Self::Param) -> Result<f64, Error> {
-        Ok(self.remembered(logs, |(_, cost, _)| *cost))
+        self.remembered(logs, |(_, cost, _)| *cost)
     }
 }
 
@@ -264,6 +262,9 @@ impl Gradient for &Likelihood<'_> {
     type Gradient = Vec<f64>;
 
     fn gradient(&self, logs: &Self::Param) -> Result<Self::Gradient, Error> {
-        Ok(self.remembered(logs, |(.., gradient)| gradient.clone()))
+        self.remembered(logs, |(.., gradient)| gradient.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;

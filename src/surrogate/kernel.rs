@@ -1,93 +1,203 @@
 //! How alike the values at two points are expected to be.
 //!
-//! `k(x, y) = rough^2 M(r) + smooth^2 / d  sum_i p(x_i) p(y_i) + 1`, where `M` is the Matern function with smoothness 5/2, `r^2` the sum of the
-//! squared differences of the coordinates, each over its length scale, and `p` the first two Legendre polynomials of a
-//! number, or the indicators of a choice. The smooth part carries trends that hold in the whole space, learnt from a few
-//! points and extrapolated; the rough part what is particular to a place. Two choices differ by a distance of one.
+//! `k(x, y) = rough^2 M(r) + sum_i smooth_i^2 w_i p_i(x_i) . p_i(y_i) + 1`, where `M` is the Matern function with smoothness
+//! 5/2 and `r^2 = sum_i a_i(x_i, y_i) / length_i^2`:
+//!
+//! | axis | `a`, how far apart | `p`, the smooth part's functions | `w` |
+//! |---|---|---|---|
+//! | number | squared difference | the first two Legendre polynomials of `2 x - 1` | `1 / d` |
+//! | choice of two | squared difference | `2 x - 1` | `1 / d` |
+//! | choice of more | 1 where they differ, 1/2 where one is not active | the indicators | `1 / d` |
+//! | trend | 0 | `x` | 1 |
+//! | choice of one | 0 | none | |
+//!
+//! `d` is the number of axes of the first three kinds. The smooth part carries trends that hold in the whole space, learnt
+//! from a few points and extrapolated, with a weight for each axis; the rough part what is particular to a place.
 //!
 //! Source of the rough part: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formula 4.17; of
 //! sums of parts of one coordinate: D. Duvenaud et al., "Additive Gaussian processes", 2011.
 
-use super::encoding::Axis;
+use std::f64::consts::LOG2_E;
+
+use super::encoding::{Axis, NOT_ACTIVE};
 
 /// Variance of the unknown level, in units of the variance of the values.
 pub(super) const LEVEL: f64 = 1.0;
 
 const SQRT_5: f64 = 2.236_067_977_499_79;
 
-/// What the kernel sees of a point.
+/// What is fitted, in units of the targets' spread and of the ranges.
 #[derive(Clone, Debug)]
-pub(super) struct Features {
-    /// For each of the rough part's features, the axis that it belongs to.
-    pub(super) axis_of: Vec<usize>,
-    pub(super) axes: Vec<Axis>,
-    varying: usize,
+pub(super) struct Hyper {
+    /// One for each axis.
+    pub(super) lengths: Vec<f64>,
+    pub(super) rough: f64,
+    /// One for each axis.
+    pub(super) smooth: Vec<f64>,
+    pub(super) noise: f64,
 }
 
-impl Features {
-    pub(super) fn new(axes: &[Axis]) -> Self {
-        let mut axis_of = Vec::new();
-        for (index, axis) in axes.iter().enumerate() {
-            let features = match axis {
-                Axis::Number { .. } => 1,
-                Axis::Trend | Axis::Choice { count: 0 | 1 } => 0,
-                Axis::Choice { count: 2 } => 1,
-                Axis::Choice { count } => *count,
-            };
-            axis_of.extend(std::iter::repeat_n(index, features));
+impl Hyper {
+    /// Variance of the noise.
+    pub(super) fn noise_variance(&self) -> f64 {
+        self.noise * self.noise
+    }
+}
+
+/// A kernel with its hyper-parameters.
+#[derive(Clone, Debug)]
+pub(super) struct Kernel {
+    axes: Vec<Axis>,
+    /// One over the squared length scale, and the variance of the smooth part, of each axis.
+    narrowness: Vec<f64>,
+    smooth: Vec<f64>,
+    rough: f64,
+}
+
+impl Kernel {
+    pub(super) fn new(axes: &[Axis], hyper: &Hyper) -> Self {
+        let smooth = hyper.smooth.iter().zip(shares(axes)).map(|(weight, share)| weight * weight * share);
+        Self {
+            axes: axes.to_vec(),
+            narrowness: hyper.lengths.iter().map(|length| 1.0 / (length * length)).collect(),
+            smooth: smooth.collect(),
+            rough: hyper.rough * hyper.rough,
         }
-        let varying =
-            axes.iter().filter(|axis| !matches!(axis, Axis::Trend | Axis::Choice { count: 0 | 1 })).count().max(1);
-        Self { axis_of, axes: axes.to_vec(), varying }
     }
 
-    /// Coordinates whose squared differences, over the squared length scale of their axis, add up to the squared distance.
-    pub(super) fn rough(&self, point: &[f64]) -> Vec<f64> {
-        let mut seen = vec![0; point.len()];
-        let feature = |&axis: &usize| match self.axes[axis] {
-            Axis::Choice { count } if count > 2 => {
-                let at = seen[axis];
-                seen[axis] += 1;
-                if is_choice(point[axis], at) { std::f64::consts::FRAC_1_SQRT_2 } else { 0.0 }
-            }
-            Axis::Number { .. } | Axis::Choice { .. } | Axis::Trend => point[axis],
-        };
-        self.axis_of.iter().map(feature).collect()
+    pub(super) fn axes(&self) -> &[Axis] {
+        &self.axes
     }
 
-    /// Functions of one coordinate each, whose inner product is the smooth part; with the axis that each belongs to.
-    pub(super) fn smooth(&self, point: &[f64]) -> Vec<(usize, f64)> {
-        #[expect(clippy::cast_precision_loss, reason = "a number of parameters")]
-        let weight = (1.0 / self.varying as f64).sqrt();
-        let mut features = Vec::with_capacity(2 * point.len());
-        for (index, (axis, coordinate)) in self.axes.iter().zip(point).enumerate() {
-            match axis {
+    /// Covariances of a point with others, and the largest correlation of the rough part (0 where there are none). The others come
+    /// as one column for each axis, so that each is one pass over numbers that lie side by side.
+    pub(super) fn across(&self, point: &[f64], columns: &[Vec<f64>], covariances: &mut [f64]) -> f64 {
+        let mut squared = vec![0.0; covariances.len()];
+        covariances.fill(LEVEL);
+        for (index, column) in columns.iter().enumerate() {
+            let x = point[index];
+            let (narrow, smooth) = (self.narrowness[index], self.smooth[index]);
+            match self.axes[index] {
                 Axis::Number { .. } => {
-                    let centred = 2.0 * coordinate - 1.0;
-                    features.push((index, weight * centred));
-                    features.push((index, weight * (1.5 * centred * centred - 0.5)));
+                    accumulate(column, &mut squared, covariances, |y| scaled(numbers(x, y), narrow, smooth));
                 }
                 Axis::Choice { count: 0 | 1 } => {}
-                Axis::Trend => features.push((index, *coordinate)),
-                Axis::Choice { count: 2 } => features.push((index, weight * (2.0 * coordinate - 1.0))),
-                Axis::Choice { count } => {
-                    let feature = |at| (index, if is_choice(*coordinate, at) { weight } else { 0.0 });
-                    features.extend((0..*count).map(feature));
+                Axis::Choice { count: 2 } => {
+                    accumulate(column, &mut squared, covariances, |y| scaled(pairs(x, y), narrow, smooth));
                 }
+                Axis::Choice { .. } => {
+                    accumulate(column, &mut squared, covariances, |y| scaled(choices(x, y), narrow, smooth));
+                }
+                Axis::Trend => accumulate(column, &mut squared, covariances, |y| (0.0, smooth * (x * y))),
             }
         }
-        features
+        for (covariance, squared) in covariances.iter_mut().zip(&squared) {
+            *covariance += self.rough * matern(*squared).0;
+        }
+        squared.into_iter().reduce(f64::min).map_or(0.0, |nearest| matern(nearest).0)
+    }
+
+    /// Variance at a point.
+    pub(super) fn own(&self, point: &[f64]) -> f64 {
+        let parts = self.axes.iter().zip(point).zip(&self.smooth);
+        let smooth: f64 = parts.map(|((axis, x), weight)| weight * compare(*axis, *x, *x).1).sum();
+        self.rough + smooth + LEVEL
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "an index")]
-fn is_choice(coordinate: f64, index: usize) -> bool {
-    (coordinate - index as f64).abs() < 0.5
+/// `w` of each axis.
+pub(super) fn shares(axes: &[Axis]) -> impl Iterator<Item = f64> {
+    let varying = axes.iter().filter(|axis| !matches!(axis, Axis::Trend | Axis::Choice { count: 0 | 1 })).count();
+    #[expect(clippy::cast_precision_loss, reason = "a number of parameters")]
+    let share = 1.0 / varying.max(1) as f64;
+    axes.iter().map(move |axis| if *axis == Axis::Trend { 1.0 } else { share })
+}
+
+/// `a` and `p . p` of two coordinates on an axis.
+pub(super) fn compare(axis: Axis, x: f64, y: f64) -> (f64, f64) {
+    match axis {
+        Axis::Number { .. } => numbers(x, y),
+        Axis::Choice { count: 0 | 1 } => (0.0, 0.0),
+        Axis::Choice { count: 2 } => pairs(x, y),
+        Axis::Choice { .. } => choices(x, y),
+        Axis::Trend => (0.0, x * y),
+    }
+}
+
+fn numbers(x: f64, y: f64) -> (f64, f64) {
+    let (p, q) = (2.0 * x - 1.0, 2.0 * y - 1.0);
+    ((x - y) * (x - y), p * q + (1.5 * p * p - 0.5) * (1.5 * q * q - 0.5))
+}
+
+fn pairs(x: f64, y: f64) -> (f64, f64) {
+    ((x - y) * (x - y), (2.0 * x - 1.0) * (2.0 * y - 1.0))
+}
+
+fn choices(x: f64, y: f64) -> (f64, f64) {
+    // Values are whole numbers; what is not active lies between two of them.
+    let is_active = |at: f64| if at == NOT_ACTIVE { 0.0 } else { 1.0 };
+    let (one, other) = (is_active(x), is_active(y));
+    let same = if (x - y).abs() < 0.5 { one * other } else { 0.0 };
+    (0.5 * (one + other) - same, same)
+}
+
+fn scaled((apart, agree): (f64, f64), narrow: f64, smooth: f64) -> (f64, f64) {
+    (narrow * apart, smooth * agree)
+}
+
+fn accumulate(column: &[f64], squared: &mut [f64], smooth: &mut [f64], terms: impl Fn(f64) -> (f64, f64)) {
+    for ((y, squared), smooth) in column.iter().zip(squared).zip(smooth) {
+        let (apart, agree) = terms(*y);
+        *squared += apart;
+        *smooth += agree;
+    }
 }
 
 /// The Matern function with smoothness 5/2 at a squared distance, and its derivative by the squared distance times -2.
 pub(super) fn matern(squared: f64) -> (f64, f64) {
     let r = SQRT_5 * squared.sqrt();
-    let decay = libm::exp(-r);
+    let decay = decay(r);
     ((1.0 + r + r * r / 3.0) * decay, 5.0 / 3.0 * (1.0 + r) * decay)
 }
+
+/// `exp(-r)` for `r >= 0` within two units of the last place, without branches or tables, so that the compiler does several at
+/// once; below the smallest positive numbers (`r > 700`) it stands still instead of ending at 0.
+fn decay(r: f64) -> f64 {
+    // Added to a small number and taken away again, it rounds that to a whole one.
+    const ROUNDING: f64 = 6_755_399_441_055_744.0;
+    // ln 2 in two parts, the first so short that its multiples are exact.
+    const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
+    const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+    let x = -r.min(700.0);
+    let rounded = x * LOG2_E + ROUNDING;
+    let whole = rounded - ROUNDING;
+    let rest = (x - whole * LN_2_HIGH) - whole * LN_2_LOW;
+    // Taylor's polynomial: the rest is at most half of ln 2, so that what is left out is below 2e-17.
+    let mut sum = 1.0 / 87_178_291_200.0;
+    for factorial in FACTORIALS {
+        sum = sum * rest + factorial;
+    }
+    // The low bits of `rounded` are the whole number; moved up they are an exponent.
+    sum * f64::from_bits(rounded.to_bits().wrapping_add(1023) << 52)
+}
+
+/// One over the factorials of 13 down to 0.
+const FACTORIALS: [f64; 14] = [
+    1.0 / 6_227_020_800.0,
+    1.0 / 479_001_600.0,
+    1.0 / 39_916_800.0,
+    1.0 / 3_628_800.0,
+    1.0 / 362_880.0,
+    1.0 / 40_320.0,
+    1.0 / 5_040.0,
+    1.0 / 720.0,
+    1.0 / 120.0,
+    1.0 / 24.0,
+    1.0 / 6.0,
+    1.0 / 2.0,
+    1.0,
+    1.0,
+];
+
+#[cfg(test)]
+mod tests;

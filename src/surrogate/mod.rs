@@ -9,6 +9,8 @@ mod hypervolume;
 mod kernel;
 pub mod normal;
 mod process;
+#[cfg(test)]
+mod reference;
 
 pub use encoding::{Axis, Encoding};
 pub use hypervolume::{front, hypervolume, log_expected_improvement_2d};

@@ -16,50 +16,50 @@ pub fn cdf(z: f64) -> f64 {
     0.5 * libm::erfc(-z / SQRT_2)
 }
 
-/// Logarithm of [`cdf`], finite for every finite `z`.
+/// Logarithm of [`cdf`]; finite where `z^2` is.
 #[must_use]
 pub fn log_cdf(z: f64) -> f64 {
-    if z > 5.0 {
+    if z > 0.0 {
         libm::log1p(-0.5 * libm::erfc(z / SQRT_2))
-    } else if z > -10.0 {
+    } else if z > -FAR {
         libm::log(cdf(z))
     } else {
-        log_density(z) + libm::log(mills(-z))
+        log_density(z) - libm::log(remainder(-z) - z)
     }
 }
 
 /// Logarithm of the expected improvement `E max(z + X, 0)` with a standard normal `X`, which is `density(z) + z cdf(z)`;
-/// finite for every finite `z`.
+/// finite where `z^2` is.
 ///
-/// Source: S. Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023, whose three
-/// cases are kept; the ratio of tail and density comes from its continued fraction.
+/// Source: S. Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023, with the
+/// ratio of tail and density from its continued fraction, which leaves nothing to cancel.
 #[must_use]
 pub fn log_improvement(z: f64) -> f64 {
     if z > -1.0 {
         libm::log(density(z) + z * cdf(z))
-    } else if z > -1e5 {
-        // density(z) (1 + z cdf(z) / density(z)), with t = -z.
-        let t = -z;
-        let rest = if t < 10.0 { 1.0 - t * cdf(-t) / density(t) } else { 1.0 - t * mills(t) };
-        log_density(z) + libm::log(rest)
+    } else if z > -FAR {
+        libm::log(1.0 + z * cdf(z) / density(z)) + log_density(z)
     } else {
-        // 1 - t mills(t) tends to 1 / t^2.
-        log_density(z) - 2.0 * libm::log(-z)
+        // With `t = -z` and the tail `density / (t + c)`, what is left of 1 is `1 - t / (t + c)`.
+        let c = remainder(-z);
+        libm::log(c / (c - z)) + log_density(z)
     }
 }
+
+/// From here on the tail comes from its continued fraction.
+const FAR: f64 = 10.0;
 
 fn log_density(z: f64) -> f64 {
     -0.5 * z * z - 0.5 * libm::log(2.0 * PI)
 }
 
-/// Upper tail over density at `t >= 10`: asymptotic series, whose first left-out term is below 1e-13 of the sum there.
-///
-/// The series of `1 - t mills(t)` loses digits to cancellation as `t^2`; [`log_improvement`] needs eight of them.
-fn mills(t: f64) -> f64 {
-    // Continued fraction of Laplace, from the inside out.
-    let mut below = t;
-    for k in (1..=40).rev() {
-        below = t + f64::from(k) / below;
-    }
-    1.0 / below
+/// `c` such that the upper tail beyond `t` is `density(t) / (t + c)`, at `t >= FAR`: the continued fraction of Laplace,
+/// `1 / (t + 2 / (t + 3 / ...))`.
+fn remainder(t: f64) -> f64 {
+    // From the inside out.
+    let inside = (2..=40).rev().fold(t, |below, k| t + f64::from(k) / below);
+    1.0 / inside
 }
+
+#[cfg(test)]
+mod tests;

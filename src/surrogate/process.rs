@@ -5,8 +5,8 @@
 
 use super::cholesky::{Cholesky, dot};
 use super::encoding::Axis;
-use super::fit::{self, Hyper};
-use super::kernel::{Features, LEVEL, matern};
+use super::fit;
+use super::kernel::{Hyper, Kernel};
 
 /// What a process learns from.
 #[derive(Clone, Debug, Default)]
@@ -41,13 +41,12 @@ pub struct Expected {
 /// A fitted process.
 #[derive(Clone, Debug)]
 pub struct Process {
-    features: Features,
+    kernel: Kernel,
     hyper: Hyper,
     level: f64,
     spread: f64,
-    /// Features of the data, the rough part's over their length scales; side by side.
-    rough: Vec<f64>,
-    smooth: Vec<f64>,
+    /// Coordinates of the data, one column for each axis.
+    columns: Vec<Vec<f64>>,
     factor: Cholesky,
     weights: Vec<f64>,
 }
@@ -60,38 +59,42 @@ pub struct Belief {
 }
 
 impl Process {
-    /// Fits the hyper-parameters and conditions on the data; `None` where the data cannot be worked with.
+    /// Fits the hyper-parameters and conditions on the data; `None` where the data cannot be worked with: what is no number, or a
+    /// count that differs.
     #[must_use]
     pub fn fit(axes: &[Axis], data: &Data, expected: &Expected, moved: &[f64]) -> Option<Self> {
+        if !data.is_sound(axes.len()) {
+            return None;
+        }
         let (level, spread) = scale(&data.targets, expected);
-        let features = Features::new(axes);
-        let hyper = fit::fit(&features, data, (level, spread), expected, moved);
-        Self::condition(features, hyper, (level, spread), data)
+        let hyper = fit::fit(axes, data, (level, spread), expected, moved);
+        Self::condition(axes, hyper, (level, spread), data)
     }
 
     /// The same hyper-parameters with other data.
     #[must_use]
     pub fn on(&self, data: &Data) -> Option<Self> {
-        Self::condition(self.features.clone(), self.hyper.clone(), (self.level, self.spread), data)
+        Self::condition(self.kernel.axes(), self.hyper.clone(), (self.level, self.spread), data)
     }
 
-    fn condition(features: Features, hyper: Hyper, (level, spread): (f64, f64), data: &Data) -> Option<Self> {
+    pub(super) fn condition(axes: &[Axis], hyper: Hyper, (level, spread): (f64, f64), data: &Data) -> Option<Self> {
+        if !data.is_sound(axes.len()) {
+            return None;
+        }
         let n = data.points.len();
-        let scaled: Vec<_> = data.points.iter().map(|point| hyper.scaled(&features, point)).collect();
-        let smooth: Vec<_> = data.points.iter().map(|point| hyper.weighted(&features, point)).collect();
+        let kernel = Kernel::new(axes, &hyper);
+        let columns = columns(axes.len(), &data.points);
         let mut rows = vec![0.0; n * n];
-        for i in 0..n {
-            for j in 0..=i {
-                let squared = squared_distance(&scaled[i], &scaled[j]);
-                rows[i * n + j] = hyper.covariance(squared, dot(&smooth[i], &smooth[j]));
-            }
-            rows[i * n + i] += hyper.noise() + data.variances[i] / (spread * spread);
+        for (i, point) in data.points.iter().enumerate() {
+            let row = &mut rows[i * n..=i * n + i];
+            kernel.across(point, &columns, row);
+            row[i] += hyper.noise_variance() + data.variances[i] / (spread * spread);
         }
         let factor = Cholesky::new(n, rows)?;
         let mut weights: Vec<_> = data.targets.iter().map(|target| (target - level) / spread).collect();
         factor.forward(&mut weights);
         factor.backward(&mut weights);
-        Some(Self { features, hyper, level, spread, rough: scaled.concat(), smooth: smooth.concat(), factor, weights })
+        Some(Self { kernel, hyper, level, spread, columns, factor, weights })
     }
 
     /// Number of data.
@@ -108,7 +111,7 @@ impl Process {
     /// Standard deviation of the noise of one target.
     #[must_use]
     pub fn noise(&self) -> f64 {
-        self.hyper.noise().sqrt() * self.spread
+        self.hyper.noise * self.spread
     }
 
     /// The length scale of each axis, as a share of its range.
@@ -120,14 +123,9 @@ impl Process {
     /// The mean alone, which is quicker.
     #[must_use]
     pub fn mean(&self, point: &[f64]) -> f64 {
-        let rough = self.hyper.scaled(&self.features, point);
-        let smooth = self.hyper.weighted(&self.features, point);
-        let (d, s) = (rough.len(), smooth.len());
-        let term = |i: usize| {
-            let correlation = matern(squared_distance(&rough, &self.rough[i * d..(i + 1) * d])).0;
-            self.weights[i] * self.hyper.combine(correlation, dot(&smooth, &self.smooth[i * s..(i + 1) * s]))
-        };
-        self.level + self.spread * (0..self.len()).map(term).sum::<f64>()
+        let mut cross = vec![0.0; self.len()];
+        self.kernel.across(point, &self.columns, &mut cross);
+        self.level + self.spread * dot(&cross, &self.weights)
     }
 
     /// What is believed of the value at a point.
@@ -139,27 +137,19 @@ impl Process {
     /// The same, and how alike the nearest datum is: the largest correlation of the rough part.
     #[must_use]
     pub fn near(&self, point: &[f64]) -> (Belief, f64) {
-        let rough = self.hyper.scaled(&self.features, point);
-        let smooth = self.hyper.weighted(&self.features, point);
-        let (d, s) = (rough.len(), smooth.len());
-        let mut alike: f64 = 0.0;
-        let mut cross: Vec<f64> = (0..self.len())
-            .map(|i| {
-                let correlation = matern(squared_distance(&rough, &self.rough[i * d..(i + 1) * d])).0;
-                alike = alike.max(correlation);
-                self.hyper.combine(correlation, dot(&smooth, &self.smooth[i * s..(i + 1) * s]))
-            })
-            .collect();
+        let mut cross = vec![0.0; self.len()];
+        let alike = self.kernel.across(point, &self.columns, &mut cross);
         let mean = dot(&cross, &self.weights);
         self.factor.forward(&mut cross);
-        let own = self.hyper.combine(1.0, dot(&smooth, &smooth));
+        let own = self.kernel.own(point);
         let variance = (own - dot(&cross, &cross)).max(1e-12 * own);
         (Belief { mean: self.level + self.spread * mean, deviation: self.spread * variance.sqrt() }, alike)
     }
 }
 
-fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+/// One column for each axis.
+fn columns(axes: usize, points: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    (0..axes).map(|axis| points.iter().map(|point| point[axis]).collect()).collect()
 }
 
 /// Level and spread of the targets.
@@ -167,39 +157,28 @@ fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
 fn scale(targets: &[f64], expected: &Expected) -> (f64, f64) {
     let Some(spread) = expected.spread else {
         let n = targets.len().max(1) as f64;
-        let mean = targets.iter().sum::<f64>() / n;
-        let variance = targets.iter().map(|target| (target - mean) * (target - mean)).sum::<f64>() / n;
+        // In units of the largest, whose square may be no number.
+        let unit = targets.iter().fold(f64::MIN_POSITIVE, |most, target| most.max(target.abs()));
+        let mean = targets.iter().map(|target| target / unit).sum::<f64>() / n;
+        let square = |target: &f64| (target / unit - mean) * (target / unit - mean);
+        let variance = targets.iter().map(square).sum::<f64>() / n;
         let few = if targets.len() < 3 { 1.0 } else { 0.0 };
-        return (mean, variance.sqrt().max(expected.noise).max(few * 0.3));
+        return (mean * unit, (variance.sqrt() * unit).max(expected.noise).max(few * 0.3));
     };
     (expected.level, spread)
 }
 
-impl Hyper {
-    /// Coordinates of the rough part over their length scales.
-    fn scaled(&self, features: &Features, point: &[f64]) -> Vec<f64> {
-        let mut rough = features.rough(point);
-        for (value, axis) in rough.iter_mut().zip(&features.axis_of) {
-            *value /= self.lengths[*axis];
-        }
-        rough
-    }
-
-    /// Features of the smooth part times their weights.
-    fn weighted(&self, features: &Features, point: &[f64]) -> Vec<f64> {
-        features.smooth(point).into_iter().map(|(axis, value)| self.smooth[axis] * value).collect()
-    }
-
-    fn combine(&self, correlation: f64, smooth: f64) -> f64 {
-        self.rough * self.rough * correlation + smooth + LEVEL
-    }
-
-    fn covariance(&self, squared: f64, smooth: f64) -> f64 {
-        self.combine(matern(squared).0, smooth)
-    }
-
-    /// Variance of the noise.
-    fn noise(&self) -> f64 {
-        self.noise * self.noise
+impl Data {
+    /// Whether there are as many targets and variances as points, on these axes, and all are numbers.
+    fn is_sound(&self, axes: usize) -> bool {
+        let count = self.points.len();
+        count == self.targets.len()
+            && count == self.variances.len()
+            && self.points.iter().all(|point| point.len() == axes && point.iter().all(|at| at.is_finite()))
+            && self.targets.iter().all(|target| target.is_finite())
+            && self.variances.iter().all(|variance| variance.is_finite() && *variance >= 0.0)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Configurations and their points are each other's, whatever the space is made of.
+
+#![expect(clippy::cast_precision_loss, reason = "small numbers")]
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+use crate::space::Condition;
+
+fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
+    Parameter { name: name.to_owned(), domain, when, help: None }
+}
+
+fn domain() -> impl Strategy<Value = Domain> {
+    (0..8_u8, 1_i64..200, 0_i64..3000, 1_i64..40).prop_map(|(kind, low, width, multiple)| {
+        let high = low + width;
+        match kind {
+            0 => Domain::Bool,
+            1 => Domain::Categorical((0..1 + width % 4).map(|index| Value::from(format!("choice {index}"))).collect()),
+            2 => Domain::Categorical(vec![Value::Bool(true), Value::Int(3), Value::Float(0.5), Value::from("auto")]),
+            3 => Domain::int(low - 100, high + multiple, Scale::Linear, multiple),
+            4 => Domain::int(low, high + multiple, Scale::Log, multiple),
+            5 => Domain::int(low, 2 * high, Scale::PowerOfTwo, 1),
+            6 => Domain::Float { low: low as f64 * 1e-3, high: high as f64, log: true },
+            _ => Domain::Float { low: -(low as f64), high: high as f64, log: false },
+        }
+    })
+}
+
+/// Spaces of up to seven parameters, of which some depend on others or on what is fixed.
+fn space() -> impl Strategy<Value = Space> {
+    let parents = proptest::collection::vec((any::<Index>(), 0.0..1.0), 0..3);
+    proptest::collection::vec((domain(), parents), 0..7).prop_map(|plans| {
+        let fixed = Config::new().with("fixed-switch", true);
+        let mut parameters: Vec<Parameter> = Vec::new();
+        for (place, (domain, parents)) in plans.into_iter().enumerate() {
+            let condition = |(parent, coordinate): &(Index, f64)| match parent.index(place + 1) {
+                0 => Condition { parameter: "fixed-switch".to_owned(), values: vec![Value::Bool(*coordinate < 0.8)] },
+                above => {
+                    let parent: &Parameter = &parameters[above - 1];
+                    let values = [*coordinate, 1.0 - coordinate].map(|at| parent.domain.decode(at));
+                    Condition { parameter: parent.name.clone(), values: values.into() }
+                }
+            };
+            let when = parents.iter().map(condition).collect();
+            parameters.push(parameter(&format!("p{place}"), domain, when));
+        }
+        Space { parameters, fixed }
+    })
+}
+
+/// Values of all parameters that a space has, also of those that are not active, as the engine has them.
+fn defaults(space: &Space, at: f64) -> Config {
+    let with = |config: Config, parameter: &Parameter| config.with(&parameter.name, parameter.domain.decode(at));
+    space.parameters.iter().fold(Config::new(), with)
+}
+
+/// Coordinates as a search makes them: places of numbers, indices of choices.
+fn searched(encoding: &Encoding<'_>, at: &[f64]) -> Vec<f64> {
+    let coordinate = |(axis, at): (&Axis, &f64)| match axis {
+        Axis::Choice { count } => (at * *count as f64).floor(),
+        Axis::Number { .. } | Axis::Trend => *at,
+    };
+    encoding.axes.iter().zip(at).map(coordinate).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_configuration_is_the_one_of_its_point(
+        space in space(), at in proptest::collection::vec(0.0..1.0, 7), default: Option<bool>,
+    ) {
+        let defaults = default.map_or_else(Config::new, |high| defaults(&space, if high { 0.9 } else { 0.0 }));
+        let encoding = Encoding::new(&space, &defaults);
+        let config = space.decode(&at);
+        let point = encoding.point(&config).unwrap();
+        prop_assert_eq!(encoding.config(&point).key(), config.key());
+        for (axis, coordinate) in encoding.axes.iter().zip(&point) {
+            let is_inside = match axis {
+                Axis::Choice { count } => *coordinate == NOT_ACTIVE || (coordinate.fract() == 0.0 && *coordinate < *count as f64),
+                Axis::Number { .. } => (0.0..=1.0).contains(coordinate),
+                Axis::Trend => false,
+            };
+            prop_assert!(is_inside, "{:?} of {:?}", coordinate, axis);
+        }
+    }
+
+    #[test]
+    fn a_point_snaps_to_that_of_its_configuration(
+        space in space(), at in proptest::collection::vec(0.0..1.0, 7), default: Option<bool>,
+    ) {
+        let defaults = default.map_or_else(Config::new, |high| defaults(&space, if high { 0.9 } else { 0.0 }));
+        let encoding = Encoding::new(&space, &defaults);
+        let mut point = searched(&encoding, &at);
+        let config = encoding.config(&point);
+        encoding.snap(&mut point);
+        prop_assert_eq!(&point, &encoding.point(&config).unwrap());
+        prop_assert_eq!(encoding.config(&point).key(), config.key());
+        let once = point.clone();
+        encoding.snap(&mut point);
+        prop_assert_eq!(point, once);
+    }
+}
+
+/// A switch, what depends on it, and what depends on that.
+fn nested() -> Space {
+    let when = |parent: &str, value: Value| vec![Condition { parameter: parent.to_owned(), values: vec![value] }];
+    let parameters = vec![
+        parameter("switch", Domain::Bool, vec![]),
+        parameter("mode", Domain::Categorical(["a", "b"].map(Value::from).into()), when("switch", true.into())),
+        parameter("size", Domain::int(1, 9, Scale::Linear, 1), when("mode", Value::from("b"))),
+    ];
+    Space { parameters, fixed: Config::new() }
+}
+
+#[test]
+fn what_is_not_active_lies_in_the_middle_and_so_does_what_depends_on_it() {
+    let (space, defaults) = (nested(), Config::new().with("switch", true).with("mode", "b").with("size", 9_i64));
+    let encoding = Encoding::new(&space, &defaults);
+    let point = |config: Config| encoding.point(&config);
+    assert_eq!(point(Config::new().with("switch", false)), Some(vec![0.0, 0.5, 0.5]));
+    assert_eq!(point(Config::new().with("mode", "a")), Some(vec![1.0, 0.0, 0.5]));
+    // All as the engine has it.
+    assert_eq!(point(Config::new()), Some(vec![1.0, 1.0, 1.0]));
+    assert_eq!(point(Config::new().with("size", 5_i64)), Some(vec![1.0, 1.0, 0.5]));
+}
+
+#[test]
+fn a_configuration_without_a_parameter_that_has_no_default_has_no_point() {
+    let (space, nothing) = (nested(), Config::new());
+    let encoding = Encoding::new(&space, &nothing);
+    assert_eq!(encoding.point(&nothing), None);
+    assert_eq!(encoding.point(&Config::new().with("switch", true).with("mode", "b")), None);
+    assert_eq!(encoding.point(&Config::new().with("switch", false)), Some(vec![0.0, 0.5, 0.5]), "nothing is missing");
+    assert_eq!(encoding.point(&Config::new().with("switch", true).with("mode", "c")), None, "no such choice");
+}
+
+#[test]
+fn a_default_outside_of_the_range_lies_at_its_end() {
+    let parameters = vec![
+        parameter("seqs", Domain::int(8, 128, Scale::Log, 8), vec![]),
+        parameter("share", Domain::Float { low: 0.5, high: 0.9, log: false }, vec![]),
+        parameter("only", Domain::int(4, 4, Scale::Linear, 1), vec![]),
+    ];
+    let space = Space { parameters, fixed: Config::new() };
+    let point = |seqs: i64, share: f64| {
+        let defaults = Config::new().with("seqs", seqs).with("share", share).with("only", 7_i64);
+        Encoding::new(&space, &defaults).point(&Config::new())
+    };
+    assert_eq!(point(1024, 0.2), Some(vec![1.0, 0.0, 0.5]));
+    assert_eq!(point(1, 0.95), Some(vec![0.0, 1.0, 0.5]));
+    assert_eq!(point(-4, f64::NAN), None);
+}

@@ -1,0 +1,134 @@
+//! Likelihoods against numbers that were computed elsewhere, gradients against differences, and what a fit finds.
+
+use proptest::prelude::*;
+
+use super::super::kernel::Kernel;
+use super::super::reference::{Case, Numbers, expected, reference};
+use super::*;
+
+fn logs(hyper: &Hyper) -> Vec<f64> {
+    let all = hyper.lengths.iter().chain(&hyper.smooth).chain([&hyper.rough, &hyper.noise]);
+    all.map(|value| libm::log(*value)).collect()
+}
+
+#[test]
+fn likelihood_and_gradient_are_those_of_dense_systems_of_fifty_digits() {
+    let expected = expected();
+    let compare = |case: &Case| {
+        let logs = logs(&case.hyper());
+        let likelihood =
+            Likelihood::new(&case.axes(), &case.data(), (case.level, case.spread), &expected, logs.clone());
+        let (cost, gradient) = likelihood.negative_log(&logs).unwrap();
+        assert!((cost - case.negative_log).abs() < 1e-10 * cost.abs().max(1.0), "{}: {cost}", case.name);
+        for (index, (found, known)) in gradient.iter().zip(case.gradient.iter().flatten()).enumerate() {
+            let miss = (found - known).abs();
+            assert!(miss < 1e-8 * known.abs().max(1.0), "{}, {index}: {found} and not {known}", case.name);
+        }
+    };
+    reference().processes.iter().for_each(compare);
+}
+
+fn axes() -> Vec<Axis> {
+    let number = Axis::Number { step: 0.0 };
+    vec![number, Axis::Choice { count: 2 }, Axis::Choice { count: 3 }, number, Axis::Choice { count: 1 }, Axis::Trend]
+}
+
+fn random_data(numbers: &mut Numbers, axes: &[Axis], count: usize) -> Data {
+    let points: Vec<_> = (0..count).map(|_| numbers.point(axes)).collect();
+    let targets = points.iter().map(|point| libm::sin(6.0 * point[0]) + point[1] + 0.2 * numbers.normal()).collect();
+    let variances = (0..count).map(|_| 0.02 * numbers.uniform()).collect();
+    Data { points, targets, variances }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_gradient_is_that_of_central_differences(seed: u64, count in 2..16_usize) {
+        let (axes, expected, mut numbers) = (axes(), expected(), Numbers::new(seed));
+        let data = random_data(&mut numbers, &axes, count);
+        let means = prior_means(&axes, &expected, &[]);
+        let likelihood = Likelihood::new(&axes, &data, (0.3, 0.8), &expected, means.clone());
+        let at: Vec<_> = means.iter().map(|mean| mean + 0.7 * numbers.normal()).collect();
+        let (_, gradient) = likelihood.evaluate(&at);
+        let step = 1e-5;
+        for (index, slope) in gradient.iter().enumerate() {
+            let cost = |by: f64| {
+                let mut moved = at.clone();
+                moved[index] += by;
+                likelihood.evaluate(&moved).0
+            };
+            let difference = (cost(step) - cost(-step)) / (2.0 * step);
+            // Rounding of the cost, and the third derivative times the squared step.
+            prop_assert!((difference - slope).abs() < 1e-5 * (1.0 + slope.abs()), "{index}: {slope}, not {difference}");
+        }
+    }
+
+    #[test]
+    fn a_fit_lowers_the_cost_wherever_it_starts_on_a_slope(seed: u64, count in 2..20_usize, moved: bool) {
+        let (axes, expected, mut numbers) = (axes(), expected(), Numbers::new(seed));
+        let data = random_data(&mut numbers, &axes, count);
+        let moved: Vec<_> = (0..2 * axes.len() + 2).map(|_| if moved { numbers.normal() } else { 0.0 }).collect();
+        let start = prior_means(&axes, &expected, &moved);
+        let likelihood = Likelihood::new(&axes, &data, (0.3, 0.8), &expected, start.clone());
+        let (before, slopes) = likelihood.evaluate(&start);
+        let found = fit(&axes, &data, (0.3, 0.8), &expected, &moved);
+        let after = likelihood.evaluate(&logs(&found)).0;
+        let steepness = dot(&slopes, &slopes).sqrt();
+        prop_assert!(after <= before + 1e-9, "{after} after {before}");
+        prop_assert!(steepness < 1.0 || after < before - 1e-3, "{after} after {before}, with a slope of {steepness}");
+    }
+}
+
+/// A draw of a process at random points, with noise.
+fn drawn(axes: &[Axis], hyper: &Hyper, count: usize, seed: u64) -> Data {
+    let mut numbers = Numbers::new(seed);
+    let points: Vec<_> = (0..count).map(|_| numbers.point(axes)).collect();
+    let kernel = Kernel::new(axes, hyper);
+    let columns: Vec<Vec<f64>> = (0..axes.len()).map(|axis| points.iter().map(|point| point[axis]).collect()).collect();
+    let normals: Vec<_> = (0..count).map(|_| numbers.normal()).collect();
+    let mut rows = vec![0.0; count * count];
+    for (i, point) in points.iter().enumerate() {
+        kernel.across(point, &columns, &mut rows[i * count..(i + 1) * count]);
+        rows[i * count + i] += hyper.noise_variance();
+    }
+    let targets = Cholesky::new(count, rows).unwrap().times(&normals);
+    Data { points, targets, variances: vec![0.0; count] }
+}
+
+#[test]
+fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
+    let axes = [Axis::Number { step: 0.0 }, Axis::Number { step: 0.0 }];
+    let truth = Hyper { lengths: vec![0.2, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1 };
+    // Little is expected, so that what is found is the data's.
+    let expected = Expected {
+        length_deviation: 2.0,
+        noise: 0.3,
+        noise_deviation: 2.0,
+        size_deviation: 1.5,
+        spread: Some(1.0),
+        ..expected()
+    };
+    for seed in 0..5 {
+        let data = drawn(&axes, &truth, 100, seed);
+        let found = fit(&axes, &data, (0.0, 1.0), &expected, &[]);
+        let within = |found: f64, truth: f64, factor: f64| found < truth * factor && found > truth / factor;
+        assert!(within(found.lengths[0], 0.2, 1.6), "{seed}: {found:?}");
+        assert!(within(found.lengths[1], 1.2, 2.5), "{seed}: {found:?}");
+        assert!(within(found.noise, 0.1, 1.5), "{seed}: {found:?}");
+    }
+}
+
+#[test]
+fn more_data_than_are_fitted_are_chosen_evenly_and_with_the_last() {
+    let axes = [Axis::Number { step: 0.0 }];
+    let count = 3 * MOST_FITTED + 7;
+    let points: Vec<_> = (0..count).map(|at| vec![f64::from(u32::try_from(at).unwrap())]).collect();
+    let data = Data { targets: points.iter().map(|point| point[0]).collect(), variances: vec![0.0; count], points };
+    let expected = expected();
+    let likelihood = Likelihood::new(&axes, &data, (0.0, 1.0), &expected, vec![0.0; 4]);
+    let chosen = &likelihood.targets;
+    assert_eq!(chosen.len(), MOST_FITTED);
+    assert_eq!((chosen[0], chosen[MOST_FITTED - 1]), (0.0, data.targets[count - 1]));
+    assert!(chosen.windows(2).all(|pair| (3.0..5.0).contains(&(pair[1] - pair[0]))));
+}

@@ -1,0 +1,161 @@
+//! Beliefs against numbers that were computed elsewhere, and data that teach little or nothing.
+
+use proptest::prelude::*;
+
+use super::super::reference::{Numbers, expected, reference};
+use super::*;
+
+#[test]
+fn beliefs_are_those_of_dense_systems_of_fifty_digits() {
+    for case in reference().processes {
+        let (axes, data) = (case.axes(), case.data());
+        let process = Process::condition(&axes, case.hyper(), (case.level, case.spread), &data).unwrap();
+        for answer in &case.asked {
+            let belief = process.at(&answer.point);
+            let place = format!("{} at {:?}", case.name, answer.point);
+            assert!((belief.mean - answer.mean).abs() < 1e-10 * case.spread, "{place}: {belief:?}");
+            assert!((belief.deviation - answer.deviation).abs() < 1e-10 * case.spread, "{place}: {belief:?}");
+            assert!((process.mean(&answer.point) - belief.mean).abs() < 1e-12 * case.spread, "{place}");
+        }
+    }
+}
+
+#[test]
+fn a_measured_point_is_as_alike_as_can_be() {
+    for case in reference().processes {
+        let data = case.data();
+        let process = Process::condition(&case.axes(), case.hyper(), (0.0, 1.0), &data).unwrap();
+        for point in &data.points {
+            assert_eq!(process.near(point).1, 1.0, "{}", case.name);
+        }
+    }
+}
+
+fn numbers_and_choices() -> Vec<Axis> {
+    let number = Axis::Number { step: 0.0 };
+    vec![number, Axis::Choice { count: 2 }, Axis::Choice { count: 3 }, number, Axis::Trend]
+}
+
+fn random_data(numbers: &mut Numbers, axes: &[Axis], count: usize) -> Data {
+    let points: Vec<_> = (0..count).map(|_| numbers.point(axes)).collect();
+    let targets = points.iter().map(|point| 2.0 * point[0] - point[1] + 0.1 * numbers.normal()).collect();
+    Data { points, targets, variances: vec![0.0; count] }
+}
+
+#[test]
+fn pending_points_leave_the_belief_and_take_the_doubt() {
+    let (axes, mut numbers) = (numbers_and_choices(), Numbers::new(3));
+    let mut data = random_data(&mut numbers, &axes, 20);
+    let process = Process::fit(&axes, &data, &expected(), &[]).unwrap();
+    let pending: Vec<_> = (0..3).map(|_| numbers.point(&axes)).collect();
+    for point in &pending {
+        data.targets.push(process.mean(point));
+        data.points.push(point.clone());
+        data.variances.push(0.0);
+    }
+    let with = process.on(&data).unwrap();
+    assert_eq!(with.len(), 23);
+    for _ in 0..20 {
+        let point = numbers.point(&axes);
+        let (before, after) = (process.at(&point), with.at(&point));
+        assert!((before.mean - after.mean).abs() < 1e-9, "{before:?} and {after:?}");
+        assert!(after.deviation <= before.deviation + 1e-9, "{before:?} and {after:?}");
+    }
+    for point in &pending {
+        assert!(with.at(point).deviation < process.at(point).deviation, "{point:?}");
+    }
+}
+
+#[test]
+fn without_data_everything_is_as_expected() {
+    let axes = numbers_and_choices();
+    let process = Process::fit(&axes, &Data::default(), &Expected { level: 2.0, spread: Some(3.0), ..expected() }, &[]);
+    let (belief, alike) = process.unwrap().near(&[0.5, 1.0, 2.0, 0.1, 0.0]);
+    assert_eq!((belief.mean, alike), (2.0, 0.0));
+    assert!(belief.deviation > 3.0);
+}
+
+#[test]
+fn what_is_no_number_does_not_get_in() {
+    let (axes, mut numbers) = (numbers_and_choices(), Numbers::new(4));
+    let data = random_data(&mut numbers, &axes, 6);
+    let process = Process::fit(&axes, &data, &expected(), &[]).unwrap();
+    for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let mut cases = vec![data.clone(), data.clone(), data.clone()];
+        cases[0].targets[2] = bad;
+        cases[1].variances[2] = bad;
+        cases[2].points[2][0] = bad;
+        for case in cases {
+            assert!(Process::fit(&axes, &case, &expected(), &[]).is_none());
+            assert!(process.on(&case).is_none());
+        }
+    }
+    let shorter = Data { variances: vec![0.0; 5], ..data.clone() };
+    assert!(Process::fit(&axes, &shorter, &expected(), &[]).is_none());
+    assert!(Process::fit(&axes[1..], &data, &expected(), &[]).is_none());
+}
+
+/// Whatever is asked, the answer is a number.
+fn is_finite(process: &Process, numbers: &mut Numbers, axes: &[Axis]) -> bool {
+    (0..5).all(|_| {
+        let (belief, alike) = process.near(&numbers.point(axes));
+        belief.mean.is_finite() && belief.deviation.is_finite() && belief.deviation > 0.0 && alike.is_finite()
+    })
+}
+
+#[test]
+fn data_that_teach_little_give_numbers_all_the_same() {
+    let (axes, mut numbers) = (numbers_and_choices(), Numbers::new(5));
+    let data = random_data(&mut numbers, &axes, 12);
+    let point = data.points[0].clone();
+    let with = |targets: &dyn Fn(f64) -> f64, variance: f64| Data {
+        points: data.points.clone(),
+        targets: data.targets.iter().map(|target| targets(*target)).collect(),
+        variances: vec![variance; 12],
+    };
+    let two = |a: f64, b: f64| Data { points: vec![point.clone(); 2], targets: vec![a, b], variances: vec![0.0; 2] };
+    let cases = [
+        ("one datum", Data { points: vec![point.clone()], targets: vec![4.0], variances: vec![0.0] }),
+        ("all points equal", Data { points: vec![point.clone(); 12], ..data.clone() }),
+        ("all targets equal", with(&|_| 7.0, 0.0)),
+        ("all targets 0", with(&|_| 0.0, 0.0)),
+        ("all equal", Data { points: vec![point.clone(); 40], targets: vec![1.0; 40], variances: vec![0.0; 40] }),
+        ("two equal points", two(1.0, 1.0)),
+        ("two equal points that differ", two(-1.0, 1.0)),
+        ("two equal points far apart", two(-1e200, 1e200)),
+        ("huge targets", with(&|target| 1e300 * target, 0.0)),
+        ("tiny targets", with(&|target| 1e-300 * target, 0.0)),
+        ("huge variances", with(&|target| target, 1e300)),
+        ("tiny variances", with(&|target| target, 1e-300)),
+        ("one far out", with(&|target| if target > 1.0 { 1e150 } else { target }, 0.0)),
+    ];
+    for spread in [None, Some(1.0)] {
+        let expected = Expected { spread, ..expected() };
+        for (name, data) in &cases {
+            let process = Process::fit(&axes, data, &expected, &[]);
+            let process = process.unwrap_or_else(|| panic!("{name}, {spread:?}: no process"));
+            assert!(is_finite(&process, &mut numbers, &axes), "{name}, {spread:?}: {process:?}");
+            assert!(process.noise().is_finite() && process.lengths().iter().all(|length| length.is_finite()));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_fit_follows_what_it_was_given(seed: u64, count in 3..25_usize, unit in -3..4_i32) {
+        let (axes, mut numbers) = (numbers_and_choices(), Numbers::new(seed));
+        let mut data = random_data(&mut numbers, &axes, count);
+        let unit = libm::pow(10.0, f64::from(unit));
+        data.targets.iter_mut().for_each(|target| *target *= unit);
+        let expected = Expected { noise: 0.05 * f64::min(unit, 1.0), ..expected() };
+        let process = Process::fit(&axes, &data, &expected, &[]).unwrap();
+        prop_assert!(is_finite(&process, &mut numbers, &axes));
+        let (_, spread) = scale(&data.targets, &expected);
+        for (point, target) in data.points.iter().zip(&data.targets) {
+            let miss = (process.mean(point) - target).abs();
+            prop_assert!(miss <= 6.0 * process.noise() + 0.05 * spread, "{miss} with noise {}", process.noise());
+        }
+    }
+}

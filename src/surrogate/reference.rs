@@ -1,0 +1,130 @@
+//! What was computed without this project's code (`tests/fixtures/record_gaussian_process.py`).
+
+use serde::Deserialize;
+
+use super::encoding::Axis;
+use super::kernel::Hyper;
+use super::process::{Data, Expected};
+
+#[derive(Deserialize)]
+pub(super) struct Reference {
+    pub(super) processes: Vec<Case>,
+    pub(super) normal: Vec<Tail>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Case {
+    pub(super) name: String,
+    axes: Vec<Kind>,
+    lengths: Vec<f64>,
+    smooth: Vec<f64>,
+    rough: f64,
+    noise: f64,
+    pub(super) level: f64,
+    pub(super) spread: f64,
+    points: Vec<Vec<f64>>,
+    targets: Vec<f64>,
+    variances: Vec<f64>,
+    pub(super) negative_log: f64,
+    /// By the logarithms of lengths, smooth, rough and noise; not for the largest.
+    pub(super) gradient: Option<Vec<f64>>,
+    pub(super) asked: Vec<Answer>,
+}
+
+/// A name, or the number of values of a choice.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Kind {
+    Name(String),
+    Choice(usize),
+}
+
+#[derive(Deserialize)]
+pub(super) struct Answer {
+    pub(super) point: Vec<f64>,
+    pub(super) mean: f64,
+    pub(super) deviation: f64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Tail {
+    pub(super) z: f64,
+    pub(super) log_cdf: f64,
+    pub(super) log_improvement: f64,
+}
+
+pub(super) fn reference() -> Reference {
+    serde_json::from_str(include_str!("../../tests/fixtures/gaussian-process.json")).unwrap()
+}
+
+impl Case {
+    pub(super) fn axes(&self) -> Vec<Axis> {
+        let axis = |kind: &Kind| match kind {
+            Kind::Name(name) if name == "number" => Axis::Number { step: 0.0 },
+            Kind::Name(_) => Axis::Trend,
+            Kind::Choice(count) => Axis::Choice { count: *count },
+        };
+        self.axes.iter().map(axis).collect()
+    }
+
+    pub(super) fn hyper(&self) -> Hyper {
+        let (lengths, smooth) = (self.lengths.clone(), self.smooth.clone());
+        Hyper { lengths, rough: self.rough, smooth, noise: self.noise }
+    }
+
+    pub(super) fn data(&self) -> Data {
+        Data { points: self.points.clone(), targets: self.targets.clone(), variances: self.variances.clone() }
+    }
+}
+
+/// What is usually expected in these tests.
+pub(super) fn expected() -> Expected {
+    Expected {
+        length: 0.5,
+        length_deviation: 0.7,
+        noise: 0.05,
+        noise_deviation: 1.0,
+        rough: 0.7,
+        smooth: 0.7,
+        size_deviation: 1.0,
+        trend: 1.0,
+        level: 0.0,
+        spread: None,
+    }
+}
+
+/// Numbers that no generator's release changes: uniform ones, and normal ones by Box and Muller.
+pub(super) struct Numbers(u64);
+
+impl Numbers {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1))
+    }
+
+    /// From 0 to 1, without 0; SplitMix64.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits")]
+    pub(super) fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (((bits ^ (bits >> 31)) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    }
+
+    pub(super) fn normal(&mut self) -> f64 {
+        let radius = libm::sqrt(-2.0 * libm::log(self.uniform()));
+        radius * libm::cos(2.0 * std::f64::consts::PI * self.uniform())
+    }
+
+    /// A point that a configuration may have.
+    #[expect(clippy::cast_precision_loss, reason = "a number of choices")]
+    pub(super) fn point(&mut self, axes: &[Axis]) -> Vec<f64> {
+        let coordinate = |axis: &Axis| match axis {
+            Axis::Number { .. } => self.uniform(),
+            Axis::Choice { count } if self.uniform() < 0.9 => (self.uniform() * *count as f64).floor(),
+            Axis::Choice { .. } => 0.5,
+            Axis::Trend => self.normal(),
+        };
+        axes.iter().map(coordinate).collect()
+    }
+}
