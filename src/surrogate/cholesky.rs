@@ -2,7 +2,7 @@
 
 /// A lower triangular matrix `L` with `L L^T` the factored one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cholesky {
+pub struct Cholesky {
     size: usize,
     /// Row `i` begins at `i * size`; what is above the diagonal is not used.
     rows: Vec<f64>,
@@ -31,6 +31,12 @@ impl Cholesky {
         &self.rows[i * self.size..=i * self.size + i]
     }
 
+    /// `L x`: numbers that covary as the factored matrix says, where those of `x` are independent with variance 1.
+    #[must_use]
+    pub fn times(&self, x: &[f64]) -> Vec<f64> {
+        (0..self.size).map(|i| dot(self.row(i), &x[..=i])).collect()
+    }
+
     /// Solves `L y = b` in place.
     pub(super) fn forward(&self, b: &mut [f64]) {
         for i in 0..self.size {
@@ -49,12 +55,6 @@ impl Cholesky {
                 *below -= value * factor;
             }
         }
-    }
-
-    /// `L x`.
-    #[cfg(test)]
-    pub(super) fn times(&self, x: &[f64]) -> Vec<f64> {
-        (0..self.size).map(|i| dot(&self.row(i)[..=i], &x[..=i])).collect()
     }
 
     /// Logarithm of the determinant of the factored matrix.

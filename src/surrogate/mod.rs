@@ -12,6 +12,7 @@ mod process;
 #[cfg(test)]
 mod reference;
 
+pub use cholesky::Cholesky;
 pub use encoding::{Axis, Encoding};
 pub use hypervolume::{front, hypervolume, log_expected_improvement_2d};
 pub use process::{Belief, Data, Expected, Process};

@@ -99,7 +99,8 @@ impl Incumbent {
             1 => best(&|means| means[0]).map_or(Self::Nothing, Self::Value),
             2 => {
                 let worst = |of: usize| probable.iter().map(|means| means[of]).fold(f64::INFINITY, f64::min);
-                let reach = |of: usize| probable.iter().map(|means| means[of]).fold(f64::NEG_INFINITY, f64::max) - worst(of);
+                let reach =
+                    |of: usize| probable.iter().map(|means| means[of]).fold(f64::NEG_INFINITY, f64::max) - worst(of);
                 let reference = [0, 1].map(|of| worst(of) - 0.1 * reach(of) - LEAST_GAIN);
                 let mut points: Vec<_> =
                     front(probable).into_iter().map(|at| [probable[at][0], probable[at][1]]).collect();
@@ -117,9 +118,7 @@ impl Incumbent {
     fn log_gain(&self, outlook: &Outlook) -> f64 {
         let Some(first) = outlook.objectives.first() else { return 0.0 };
         match self {
-            Self::Nothing => {
-                VALUE_WEIGHT * first.mean + IMPROVEMENT_WEIGHT * improvement(first.mean, first.deviation)
-            }
+            Self::Nothing => VALUE_WEIGHT * first.mean + IMPROVEMENT_WEIGHT * improvement(first.mean, first.deviation),
             Self::Value(best) => improvement(first.mean - best - LEAST_GAIN, first.deviation),
             Self::Front(points, reference) => {
                 let [one, other] = [0, 1].map(|of| outlook.objectives.get(of).copied().unwrap_or(*first));
@@ -129,7 +128,8 @@ impl Incumbent {
             Self::Weighted(weights, best) => {
                 let means: Vec<_> = outlook.objectives.iter().map(|belief| belief.mean).collect();
                 let terms = outlook.objectives.iter().zip(weights);
-                let variance: f64 = terms.map(|(belief, weight)| belief.deviation * belief.deviation * weight * weight).sum();
+                let variance: f64 =
+                    terms.map(|(belief, weight)| belief.deviation * belief.deviation * weight * weight).sum();
                 improvement(weighted(weights, &means) - best - LEAST_GAIN, variance.sqrt())
             }
         }

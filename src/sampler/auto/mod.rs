@@ -23,9 +23,9 @@ use rand_chacha::ChaCha8Rng;
 
 use self::acquisition::Acquisition;
 use self::models::Models;
-pub use self::opinion::Opinion;
+pub(super) use self::opinion::Opinion;
 use self::search::Search;
-use self::table::{Table, logarithmic};
+use self::table::Table;
 use super::{Ask, Judgement, Sampler, Suggestion, sequence, sobol};
 use crate::surrogate::Encoding;
 
@@ -59,7 +59,8 @@ impl Sampler for Auto {
         let table = Table::of(ask, &encoding);
         let opinions: Vec<_> = ask.priors.iter().map(|prior| Opinion::of(prior, ask, &encoding)).collect();
         let asked = table.len();
-        if (opinions.is_empty() && asked < SPREAD) || (asked == 0 && opinions.iter().all(|opinion| opinion.is_empty())) {
+        if (opinions.is_empty() && asked < SPREAD) || (asked == 0 && opinions.iter().all(|opinion| opinion.is_empty()))
+        {
             return spread(ask);
         }
         let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);

@@ -57,7 +57,13 @@ struct Common<'t> {
 }
 
 impl<'a> Model<'a> {
-    fn fit(common: &Common<'_>, index: usize, column: &Column, trends: Vec<&'a Trend>, expected: Expected) -> Option<Self> {
+    fn fit(
+        common: &Common<'_>,
+        index: usize,
+        column: &Column,
+        trends: Vec<&'a Trend>,
+        expected: Expected,
+    ) -> Option<Self> {
         let mut axes = common.axes.to_vec();
         axes.extend(trends.iter().map(|_| Axis::Trend));
         let mut data = Data { variances: column.data.variances.clone(), ..Data::default() };

@@ -12,7 +12,7 @@ const MOST_POINTS: usize = 300;
 
 /// A prior's surrogates.
 #[derive(Clone, Debug, Default)]
-pub struct Opinion {
+pub(in crate::sampler) struct Opinion {
     pub(super) objectives: Vec<Option<Trend>>,
     pub(super) constraints: Vec<Option<Trend>>,
     pub(super) crash: Option<Trend>,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::sampler::{Aim, Ask, Known, Prior};
 use crate::config::Config;
 use crate::objective::Goal;
+use crate::sampler::{Aim, Ask, Known, Prior};
 use crate::surrogate::{Data, Encoding};
 
 /// The history as the models see it.

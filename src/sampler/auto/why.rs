@@ -7,11 +7,18 @@ use crate::objective::Goal;
 use crate::sampler::Ask;
 
 /// Of a point that was chosen: what is expected there, and what for it is tried.
-pub(super) fn of(ask: &Ask<'_>, table: &Table, models: &Models<'_>, acquisition: &Acquisition<'_>, point: &[f64]) -> String {
+pub(super) fn of(
+    ask: &Ask<'_>,
+    table: &Table,
+    models: &Models<'_>,
+    acquisition: &Acquisition<'_>,
+    point: &[f64],
+) -> String {
     let outlook = models.at(point);
     let mut parts = Vec::new();
     for (model, belief) in models.objectives.iter().zip(&outlook.objectives) {
-        let (Some(target), Some(column)) = (ask.aim.objectives.get(model.index), table.objectives.get(model.index)) else {
+        let (Some(target), Some(column)) = (ask.aim.objectives.get(model.index), table.objectives.get(model.index))
+        else {
             continue;
         };
         let natural = |value: f64| {
