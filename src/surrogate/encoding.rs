@@ -7,7 +7,7 @@
 use std::borrow::Borrow;
 
 use crate::config::{Config, Value};
-use crate::space::{Domain, Parameter, Scale, Space, geometric, short};
+use crate::space::{Domain, Scale, Space, geometric, short};
 
 /// One coordinate's kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
