@@ -15,7 +15,7 @@ impl Cholesky {
             let (above, rest) = rows.split_at_mut(i * size);
             let row = &mut rest[..size];
             for j in 0..i {
-                let other = &above[j * size..j * size + j + 1];
+                let other = &above[j * size..=j * size + j];
                 row[j] = (row[j] - dot(&row[..j], &other[..j])) / other[j];
             }
             let pivot = row[i] - dot(&row[..i], &row[..i]);

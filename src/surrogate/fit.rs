@@ -41,9 +41,12 @@ struct Likelihood<'a> {
     columns: Vec<Column>,
     expected: &'a Expected,
     /// The last answer: a line search asks for cost and gradient of the same place.
-    last: RefCell<Option<(Vec<f64>, f64, Vec<f64>)>>,
+    last: RefCell<Option<Evaluated>>,
     evaluations: Cell<usize>,
 }
+
+/// Logarithms with their cost and gradient.
+type Evaluated = (Vec<f64>, f64, Vec<f64>);
 
 /// What one axis adds, before hyper-parameters; empty where it adds nothing.
 struct Column {
@@ -205,7 +208,7 @@ impl<'a> Likelihood<'a> {
         (cost.is_finite() && gradient.iter().all(|slope| slope.is_finite())).then_some((cost, gradient))
     }
 
-    fn remembered<T>(&self, logs: &[f64], pick: impl Fn(&(Vec<f64>, f64, Vec<f64>)) -> T) -> Result<T, Error> {
+    fn remembered<T>(&self, logs: &[f64], pick: impl Fn(&Evaluated) -> T) -> Result<T, Error> {
         let mut last = self.last.borrow_mut();
         if last.as_ref().is_none_or(|(known, ..)| known != logs) {
             self.evaluations.set(self.evaluations.get() + 1);

@@ -101,7 +101,7 @@ impl Numbers {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1))
     }
 
-    /// From 0 to 1, without 0; SplitMix64.
+    /// From 0 to 1, without 0; `SplitMix64`.
     #[expect(clippy::cast_precision_loss, reason = "53 bits")]
     pub(super) fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

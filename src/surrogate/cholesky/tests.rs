@@ -1,5 +1,7 @@
 //! Factors, solutions, inverses and determinants against what defines them.
 
+#![expect(clippy::float_cmp, reason = "exact by construction")]
+
 use proptest::prelude::*;
 
 use super::*;
@@ -29,7 +31,7 @@ fn determinant(matrix: &[Vec<f64>]) -> f64 {
         below.iter().map(|row| [&row[..column], &row[column + 1..]].concat()).collect()
     };
     let term = |column: usize| {
-        let sign = if column % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = if column.is_multiple_of(2) { 1.0 } else { -1.0 };
         sign * first[column] * determinant(&without(column))
     };
     (0..first.len()).map(term).sum()

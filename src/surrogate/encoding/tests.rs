@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::space::Condition;
+use crate::space::{Condition, Parameter};
 
 fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
     Parameter { name: name.to_owned(), domain, when, help: None }
@@ -17,7 +17,7 @@ fn domain() -> impl Strategy<Value = Domain> {
         let high = low + width;
         match kind {
             0 => Domain::Bool,
-            1 => Domain::Categorical((0..1 + width % 4).map(|index| Value::from(format!("choice {index}"))).collect()),
+            1 => Domain::Categorical((0..=width % 4).map(|index| Value::from(format!("choice {index}"))).collect()),
             2 => Domain::Categorical(vec![Value::Bool(true), Value::Int(3), Value::Float(0.5), Value::from("auto")]),
             3 => Domain::int(low - 100, high + multiple, Scale::Linear, multiple),
             4 => Domain::int(low, high + multiple, Scale::Log, multiple),

@@ -1,5 +1,7 @@
 //! The exponential function against the library's, and what every kernel must be.
 
+#![expect(clippy::float_cmp, reason = "exact by construction")]
+
 use proptest::prelude::*;
 
 use super::super::reference::Numbers;

@@ -1,5 +1,7 @@
 //! Beliefs against numbers that were computed elsewhere, and data that teach little or nothing.
 
+#![expect(clippy::float_cmp, reason = "exact by construction")]
+
 use proptest::prelude::*;
 
 use super::super::reference::{Numbers, expected, reference};
