@@ -139,7 +139,7 @@ fn run(arguments: &[&str], seed: u64, trials: usize) -> Vec<Json> {
 
 #[test]
 fn a_run_of_sixty_on_a_conditional_space_stays_in_it_and_never_repeats_itself() {
-    for sampler in ["random", "sobol"] {
+    for sampler in ["random", "sobol", "grid", "tpe"] {
         let configs = run(&["--sampler", sampler], 3, 60);
         let different: std::collections::HashSet<_> = configs.iter().map(ToString::to_string).collect();
         assert_eq!(different.len(), 60, "{sampler}");
@@ -148,8 +148,18 @@ fn a_run_of_sixty_on_a_conditional_space_stays_in_it_and_never_repeats_itself() 
 }
 
 #[test]
+fn the_default_sampler_learns_from_what_it_is_told() {
+    // It takes longer for a suggestion than the others, without optimization most of a second.
+    let configs = run(&[], 3, 12);
+    let different: std::collections::HashSet<_> = configs.iter().map(ToString::to_string).collect();
+    assert_eq!(different.len(), 12);
+    assert_eq!(run(&["--sampler", "auto"], 3, 12), configs);
+    assert_ne!(run(&["--sampler", "sobol"], 3, 12)[6..], configs[6..], "an even sequence is no learning");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_answers_and_one_on_the_command_line_goes_first() {
-    for sampler in ["random", "sobol"] {
+    for sampler in ["random", "sobol", "grid", "tpe"] {
         let first = run(&["--sampler", sampler], 3, 8);
         assert_eq!(run(&["--sampler", sampler], 3, 8), first);
         assert_ne!(run(&["--sampler", sampler], 4, 8), first);

@@ -34,7 +34,7 @@ fn domain(plan: &Plan) -> Domain {
     let multiple_high = high + plan.multiple;
     match plan.kind {
         0 => Domain::Bool,
-        1 => Domain::Categorical((0..1 + plan.width % 4).map(|index| Value::from(format!("choice {index}"))).collect()),
+        1 => Domain::Categorical((0..=plan.width % 4).map(|index| Value::from(format!("choice {index}"))).collect()),
         2 => Domain::Categorical(vec![Value::Bool(true), Value::Int(3), Value::Float(0.5), Value::from("auto")]),
         3 => Domain::int(low - 100, multiple_high, Scale::Linear, plan.multiple),
         4 => Domain::int(low, multiple_high, Scale::Log, plan.multiple),
