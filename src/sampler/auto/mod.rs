@@ -1,6 +1,7 @@
 //! Bayesian optimization for launch parameters.
 
 mod acquisition;
+mod explain;
 mod knob;
 mod models;
 mod opinion;
@@ -15,7 +16,7 @@ use self::models::Models;
 pub use self::opinion::Opinion;
 use self::search::Search;
 use self::table::{Table, logarithmic};
-use super::{Ask, Sampler, Suggestion, sequence, sobol};
+use super::{Ask, Explanation, Sampler, Suggestion, sequence, sobol};
 use crate::surrogate::Encoding;
 
 pub(super) struct Auto;
@@ -34,6 +35,10 @@ impl Sampler for Auto {
 
     fn believes(&self) -> bool {
         true
+    }
+
+    fn explain(&self, ask: &Ask<'_>) -> Option<Explanation> {
+        explain::explain(ask)
     }
 
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {

@@ -162,7 +162,7 @@ pub(super) fn of_values() -> Expected {
     }
 }
 
-fn of_crashes() -> Expected {
+pub(super) fn of_crashes() -> Expected {
     Expected {
         length: knob("clen", CRASH_LENGTH),
         length_deviation: 0.7,

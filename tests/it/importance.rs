@@ -1,0 +1,80 @@
+//! `setpoint importance` on a study of the simulated engine.
+
+use serde_json::{Value as Json, json};
+
+use crate::support::{Workplace, fast_study};
+
+/// What is measured differs from run to run; which fields there are does not.
+fn without_numbers(json: &Json) -> Json {
+    match json {
+        Json::Number(_) => json!("number"),
+        Json::Array(items) => items.iter().map(without_numbers).collect(),
+        Json::Object(fields) => fields
+            .iter()
+            .map(|(name, field)| (name.clone(), without_numbers(field)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn the_parameter_that_limits_the_batch_is_the_important_one() {
+    // Eight users: up to that many sequences at a time the throughput follows the number of sequences.
+    let text = fast_study().replace("trials = 4", "trials = 14\nconfirm = 0");
+    let workplace = Workplace::with_study(&text);
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+
+    let mut explained = workplace.json(&["importance", "study.toml", "--format", "json"]);
+    let about = &mut explained["about"][0];
+    assert_eq!((&about["measured"], about["doubts"].as_array().unwrap().len()), (&json!(14), 0), "{about:#}");
+    assert!(about["held_out_r2"].as_f64().unwrap() > 0.3, "{about:#}");
+    let parameters = about["parameters"].as_array_mut().unwrap();
+    assert_eq!(parameters[0]["parameter"], "max-num-seqs");
+    assert!(parameters[0]["total"]["share"].as_f64().unwrap() > 0.7, "{:#}", parameters[0]);
+    let means: Vec<_> =
+        parameters[0]["dependence"].as_array().unwrap().iter().map(|p| p["mean"].as_f64().unwrap()).collect();
+    assert!(means[0] < 0.5 * means[4], "one at a time is slower than many: {means:?}");
+    // Of a pair it depends on the measurements whether it is large enough to be told.
+    about["pairs"] = json!([]);
+    insta::assert_snapshot!(format!("{:#}", without_numbers(&explained)));
+
+    let told = workplace.run(&["importance", "study.toml"]);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    assert!(
+        told.stdout.starts_with("objective output_throughput: 14 measurements, R^2 of what was held out 0."),
+        "{}",
+        told.stdout
+    );
+    assert!(!told.stdout.contains("warning:"), "{}", told.stdout);
+    let csv = workplace.run(&["importance", "study.toml", "--format", "csv"]).stdout;
+    assert!(csv.lines().nth(1).is_some_and(|line| line.contains(",max-num-seqs,,")), "{csv}");
+}
+
+#[test]
+fn too_few_trials_are_said_and_none_at_all_are_refused() {
+    let workplace = Workplace::with_study(&fast_study().replace("trials = 4", "trials = 3"));
+    let none = workplace.run(&["importance", "study.toml"]);
+    assert_eq!(none.code, Some(3), "{}", none.stderr);
+    assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
+    let told = workplace.run(&["importance", "study.toml"]);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    assert!(
+        told.stdout.contains("warning: 3 measurements are few for 2 parameters: below 4 it is partly guesswork\n"),
+        "{}",
+        told.stdout
+    );
+    let csv = workplace.run(&["importance", "study.toml", "--format", "csv"]);
+    assert!(csv.stderr.contains("warning: output_throughput: 3 measurements are few"), "{}", csv.stderr);
+
+    // Another study of the same name is not explained by these trials.
+    workplace.write("study.toml", &fast_study().replace("input_len = 32", "input_len = 64"));
+    let other = workplace.run(&["importance", "study.toml"]);
+    assert_eq!(other.code, Some(3), "{}", other.stderr);
+    assert!(other.stderr.contains("workload.input_len (now 64, stored 32)"), "{}", other.stderr);
+    workplace.write("study.toml", &fast_study().replace("\"fast\"", "\"slow\""));
+    let unknown = workplace.run(&["importance", "study.toml"]);
+    assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("the database holds no study \"slow\""), "{}", unknown.stderr);
+}
