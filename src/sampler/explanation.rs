@@ -20,8 +20,8 @@ pub struct About {
     pub of: Kind,
     /// Measurements that it rests on.
     pub measured: usize,
-    /// How well the model predicts a configuration from all others: 1 is perfect, at 0 their mean is as good. `None` where the
-    /// measured values do not differ.
+    /// How well the model predicts a configuration from all others: 1 is perfect, at 0 their mean is as good. `None` of
+    /// fewer than three measurements, and where they do not differ.
     pub held_out_r2: Option<f64>,
     /// Share of the variance of a measurement anywhere that the model cannot tell from noise: that of measuring, and of what
     /// it has not learnt. The parameters' shares are of the rest.
@@ -97,6 +97,7 @@ impl About {
             ));
         }
         match held_out_r2 {
+            None if measured < 3 => doubts.push("nothing can be held out of so few measurements".to_owned()),
             None => doubts.push("the measured values do not differ, so that there is nothing to explain".to_owned()),
             Some(r2) if r2 < Self::LEAST_R2 => doubts.push(format!(
                 "the model does not predict what it has not seen (R^2 {r2:.2}, below {}): do not rely on it",

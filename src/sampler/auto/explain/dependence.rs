@@ -6,7 +6,9 @@ use super::sample::{Region, Sample};
 use crate::config::{Config, Value};
 use crate::space::Domain;
 
-/// Values of a parameter that are looked at, its ends included.
+/// A parameter of at most so many values is looked at with each.
+const FEW: usize = 12;
+/// Values of any other one, its ends included.
 const VALUES: usize = 9;
 /// Rows over which is averaged at most.
 const ROWS: usize = 96;
@@ -24,10 +26,8 @@ pub(super) fn levels(domain: &Domain) -> Vec<(f64, Value)> {
         levels.dedup_by(|later, earlier| later.1 == earlier.1);
         levels
     };
-    match domain.values(VALUES.max(FINE / 8)) {
-        Some(values) if values.len() <= VALUES || matches!(domain, Domain::Bool | Domain::Categorical(_)) => at(FINE),
-        _ => at(VALUES),
-    }
+    let all = matches!(domain, Domain::Categorical(_)) || domain.values(FEW).is_some();
+    at(if all { FINE } else { VALUES })
 }
 
 /// The mean over the sample where one parameter has a value and is active, by value; `told` turns what a function says into

@@ -225,7 +225,9 @@ fn nothing_is_said_before_anything_is_measured() {
     assert_eq!(Auto.explain(&Ask::new(&space, &aim, &[failed], 1, &|_| true)), None);
     let history = measured(&space, 3, |config| value(get(config, "x")));
     assert_eq!(Auto.explain(&Ask::new(&space, &aim, &history, 1, &|_| false)), None, "nothing is allowed");
-    assert!(Auto.explain(&Ask::new(&space, &aim, &history[..1], 1, &|_| true)).is_some());
+    let one = Auto.explain(&Ask::new(&space, &aim, &history[..1], 1, &|_| true)).unwrap();
+    assert_eq!(one.about[0].held_out_r2, None);
+    assert!(one.about[0].doubts[1].contains("so few measurements"), "{:?}", one.about[0].doubts);
 }
 
 #[test]
