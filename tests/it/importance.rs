@@ -21,14 +21,15 @@ fn without_numbers(json: &Json) -> Json {
 #[test]
 fn the_parameter_that_limits_the_batch_is_the_important_one() {
     // Eight users: up to that many sequences at a time the throughput follows the number of sequences.
-    let text = fast_study().replace("trials = 4", "trials = 14\nconfirm = 0");
+    // A batch holds all of their tokens in any case.
+    let text = fast_study().replace("trials = 4", "trials = 11\nconfirm = 0").replace("[8, 256, 2048]", "[1024, 2048]");
     let workplace = Workplace::with_study(&text);
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
 
     let mut explained = workplace.json(&["importance", "study.toml", "--format", "json"]);
     let about = &mut explained["about"][0];
-    assert_eq!((&about["measured"], about["doubts"].as_array().unwrap().len()), (&json!(14), 0), "{about:#}");
+    assert!(about["measured"].as_i64().unwrap() >= 10 && about["doubts"] == json!([]), "{about:#}");
     assert!(about["held_out_r2"].as_f64().unwrap() > 0.3, "{about:#}");
     let parameters = about["parameters"].as_array_mut().unwrap();
     assert_eq!(parameters[0]["parameter"], "max-num-seqs");
@@ -43,7 +44,8 @@ fn the_parameter_that_limits_the_batch_is_the_important_one() {
     let told = workplace.run(&["importance", "study.toml"]);
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     assert!(
-        told.stdout.starts_with("objective output_throughput: 14 measurements, R^2 of what was held out 0."),
+        told.stdout.starts_with("objective output_throughput: 1")
+            && told.stdout.contains(" of the variance not known\n"),
         "{}",
         told.stdout
     );
@@ -54,10 +56,12 @@ fn the_parameter_that_limits_the_batch_is_the_important_one() {
 
 #[test]
 fn too_few_trials_are_said_and_none_at_all_are_refused() {
-    let workplace = Workplace::with_study(&fast_study().replace("trials = 4", "trials = 3"));
+    let workplace = Workplace::with_study(&fast_study().replace("trials = 4", "trials = 4\nconfirm = 0"));
     let none = workplace.run(&["importance", "study.toml"]);
     assert_eq!(none.code, Some(3), "{}", none.stderr);
-    assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    // The defaults are among the four, and none of the choices of the batch is theirs: they say nothing of the space.
     let told = workplace.run(&["importance", "study.toml"]);
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     assert!(

@@ -59,7 +59,7 @@ pub(super) fn effects(region: &Region<'_, '_>, sample: &Sample, functions: &Func
         });
         effects.alone.push(alone);
         effects.total.push(total);
-        let opposite = both().filter(|(exchange, _)| exchange.from == sample.opposite(exchange.row));
+        let opposite = both().filter(|(exchange, _)| exchange.from == exchange.row);
         exchanges.push(opposite.map(|(exchange, values)| (exchange.row, values.clone())).collect::<HashMap<_, _>>());
     }
     let open = |i: &usize| effects.total[*i][0] - effects.alone[*i][0];
@@ -74,7 +74,7 @@ pub(super) fn effects(region: &Region<'_, '_>, sample: &Sample, functions: &Func
             let mut met = 0.0;
             for (row, place) in sample.rows.iter().enumerate() {
                 let singles = exchanges[*i].get(&row).zip(exchanges[*j].get(&row));
-                let other = &sample.others[sample.opposite(row)];
+                let other = &sample.others[row];
                 if let Some((one, two)) = singles
                     && let Some(point) = exchanged(region, place, other, &[*i, *j])
                 {

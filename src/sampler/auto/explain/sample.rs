@@ -1,18 +1,20 @@
 //! Configurations by which effects are measured: an even sample of those that are allowed and probably serve, and the same
 //! with one value exchanged.
 
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
 use super::super::super::{Ask, sobol};
 use crate::config::Config;
 use crate::surrogate::{Encoding, Process};
 
 /// Rows of a sample.
 const ROWS: usize = 512;
-/// Points drawn for that at most.
+/// Points drawn for that at most, twice.
 const MOST_DRAWN: usize = 16 * ROWS;
-/// Rows that a value is taken from, one after the other, until the exchange is allowed.
+/// Rows that a value is taken from, the opposite one first, until the exchange is allowed.
 const TRIES: usize = 8;
-/// How far those rows are apart; odd, so that it meets all.
-const STRIDE: usize = 97;
 
 /// Where effects are measured.
 pub(super) struct Region<'a, 's> {
@@ -39,7 +41,7 @@ pub(super) struct Exchange {
     pub(super) point: Vec<f64>,
 }
 
-/// Two even samples that do not depend on each other, and for each coordinate the rows of the first with that of the second.
+/// Two even samples of as many rows, which do not depend on each other, and for each coordinate the rows of the first with that of the second.
 pub(super) struct Sample {
     pub(super) rows: Vec<Place>,
     pub(super) others: Vec<Place>,
@@ -68,40 +70,47 @@ impl Sample {
     pub(super) fn new(region: &Region<'_, '_>) -> Option<Self> {
         let dimensions = region.ask.space.dimensions();
         let (mut rows, mut others) = (Vec::new(), Vec::new());
+        let (mut alone, mut others_alone) = (Vec::new(), Vec::new());
         for index in 0..MOST_DRAWN {
             let both = sobol::point(index, 2 * dimensions, 0);
             let (one, other) = both.split_at(dimensions);
-            for (unit, list) in [(one, &mut rows), (other, &mut others)] {
-                if list.len() < ROWS
-                    && let Some((_, point)) = region.place(unit)
-                {
-                    list.push(Place { unit: unit.to_vec(), point });
+            let place = |unit: &[f64]| region.place(unit).map(|(_, point)| Place { unit: unit.to_vec(), point });
+            match (place(one), place(other)) {
+                (Some(one), Some(other)) => {
+                    rows.push(one);
+                    others.push(other);
+                }
+                (one, other) => {
+                    alone.extend(one);
+                    others_alone.extend(other);
                 }
             }
-            if rows.len() == ROWS && others.len() == ROWS {
+            if rows.len() == ROWS {
                 break;
             }
         }
-        if rows.len() < 2 || others.len() < 2 {
+        // Points of a sequence at a fixed distance depend on each other: what is not one point goes together by chance.
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        others_alone.shuffle(&mut rng);
+        for (one, other) in alone.into_iter().zip(others_alone).take(ROWS - rows.len()) {
+            rows.push(one);
+            others.push(other);
+        }
+        if rows.len() < 2 {
             return None;
         }
-        let exchange = |coordinate: usize| {
+        let mut exchange = |coordinate: usize| {
             let of_row = |(row, place): (usize, &Place)| {
                 (0..TRIES).find_map(|attempt| {
-                    let from = (row + attempt * STRIDE) % others.len();
+                    let from = if attempt == 0 { row } else { rng.random_range(0..others.len()) };
                     let point = exchanged(region, place, &others[from], &[coordinate])?;
                     Some(Exchange { row, from, point })
                 })
             };
             rows.iter().enumerate().filter_map(of_row).collect()
         };
-        let exchanges = (0..dimensions).map(exchange).collect();
+        let exchanges = (0..dimensions).map(&mut exchange).collect();
         Some(Self { rows, others, exchanges })
-    }
-
-    /// The row in its own place of `others`.
-    pub(super) fn opposite(&self, row: usize) -> usize {
-        row % self.others.len()
     }
 }
 

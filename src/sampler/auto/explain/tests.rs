@@ -107,6 +107,20 @@ fn what_is_refused_is_not_looked_at_and_what_has_no_effect_stays_without() {
 }
 
 #[test]
+fn effects_are_right_where_half_is_refused() {
+    // What is refused has to do with neither x nor y.
+    let space = space(vec![unit("x"), unit("y"), unit("other")]);
+    for limit in [0.5, 0.05] {
+        let allowed = |config: &Config| get(config, "other") < limit;
+        let effects = shares(&space, &allowed, |p| 2.0 * p[0] + p[1]);
+        for (index, expected) in [0.8, 0.2, 0.0].into_iter().enumerate() {
+            assert!((effects.total[index][0] - expected).abs() < 0.06, "{limit} {index}: {:?}", effects.total);
+            assert!((effects.alone[index][0] - expected).abs() < 0.08, "{limit} {index}: {:?}", effects.alone);
+        }
+    }
+}
+
+#[test]
 fn the_parameters_of_a_measured_sum_have_their_known_shares() {
     let space = space(vec![unit("x"), unit("y"), unit("idle")]);
     let history = measured(&space, 40, |config| value(3.0 * get(config, "x") - 4.0 * get(config, "y") - 1.0));
