@@ -263,7 +263,7 @@ fn a_judgement_has_the_pick_by_name() {
     let judgement = judge(&mut session);
     assert_eq!((&judgement["pick"], &judgement["remaining"]), (&pick, &json!([0.0, 0.125, null])));
     // A sampler without a model has none.
-    let mut session = Session::new(crate::sampler::find("random").unwrap(), None);
+    let mut session = Session::new(sampler::find("random").unwrap(), None);
     send(&mut session, &space(11)).unwrap();
     let none = json!({"type": "judgement", "id": "j", "pick": null, "remaining": null, "next_gain": null, "notes": []});
     assert_eq!(judge(&mut session), none);
@@ -271,7 +271,7 @@ fn a_judgement_has_the_pick_by_name() {
 
 #[test]
 fn an_explanation_names_the_parameter_that_matters_whatever_the_sampler() {
-    let mut session = Session::new(crate::sampler::find("random").unwrap(), None);
+    let mut session = Session::new(sampler::find("random").unwrap(), None);
     let message = json!({
         "type": "space", "seed": 13,
         "params": [{"name": "x", "type": "int", "low": 1, "high": 8}, {"name": "y", "type": "bool"}],

@@ -164,12 +164,15 @@ mod tests {
     const AXES: [Axis; 3] = [Axis::Number { step: 0.0 }, Axis::Number { step: 0.0 }, Axis::Choice { count: 3 }];
 
     /// Points spread over the axes, with a value that differs from place to place.
-    fn data(count: usize) -> Data {
-        let point = |i: usize| vec![(i as f64 * 0.618).fract(), (i as f64 * 0.414).fract(), (i % 3) as f64];
+    fn data(count: u32) -> Data {
+        let point = |i: u32| {
+            let place = f64::from(i);
+            vec![(place * 0.618).fract(), (place * 0.414).fract(), f64::from(i % 3)]
+        };
         let points: Vec<_> = (0..count).map(point).collect();
         let value = |p: &Vec<f64>| libm::sin(5.0 * p[0]) + p[1] * p[2] + 0.1 * libm::sin(99.0 * p[1]);
         let targets = points.iter().map(value).collect();
-        Data { points, targets, variances: vec![0.0; count] }
+        Data { points, targets, variances: vec![0.0; count as usize] }
     }
 
     #[test]

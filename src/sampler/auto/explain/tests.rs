@@ -190,7 +190,7 @@ fn a_conditional_parameter_acts_only_where_it_is_active() {
     depth.when.push(Condition { parameter: "on".to_owned(), values: vec![Value::Bool(true)] });
     let space = space(vec![parameter("on", Domain::Bool), depth]);
     // Off 0; on 20 + depth: mean 25 and variance 20/3. In all 1/2 20/3 + 25^2 / 4.
-    let speed = |config: &Config| config.get_i64("depth").map_or(0.5, |depth| 20.0 + depth as f64);
+    let speed = |config: &Config| config.get("depth").map_or(0.5, |depth| 20.0 + depth.as_f64().unwrap());
     let history = measured(&space, 40, |config| value(-speed(config)));
     let about = explained(&space, &history);
     let all = 10.0 / 3.0 + 24.5 * 24.5 / 4.0;
