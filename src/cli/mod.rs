@@ -5,6 +5,7 @@ mod check;
 mod doctor;
 mod export;
 mod failure;
+mod importance;
 mod optimize;
 mod output;
 mod predict;
@@ -99,6 +100,8 @@ enum Command {
     Show(query::Show),
     /// Show the best configurations of a study.
     Best(query::Best),
+    /// Say which parameters of a study matter, and what is expected by their values.
+    Importance(importance::Importance),
     /// Write the winning configuration as something to run.
     Export(export::Export),
     /// Say what is here and what would get in the way of a study; starts no server.
@@ -140,6 +143,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Trials(trials) => trials.run(&cli.global).await,
         Command::Show(show) => show.run(&cli.global).await,
         Command::Best(best) => best.run(&cli.global).await,
+        Command::Importance(importance) => importance.run(&cli.global).await,
         Command::Export(export) => export.run(&cli.global).await,
         Command::Doctor(doctor) => doctor.run(&cli.global).await,
         Command::Reap(reap) => reap.run(&cli.global).await,

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::Learned;
 use crate::rule::{self, Facts};
-use crate::sampler::{self, Aim, Ask, Judgement, Past, Prior, Sampler, Suggestion, Target};
+use crate::sampler::{self, Aim, Ask, Explanation, Judgement, Past, Prior, Sampler, Suggestion, Target};
 use crate::space::Space;
 
 /// A question to a sampler. Equal questions have equal answers.
@@ -104,6 +104,12 @@ impl Question {
     #[must_use]
     pub fn judge(&self) -> Option<Judgement> {
         self.ask(|ask| self.sampler.judge(ask))
+    }
+
+    /// Which parameters matter by the measurements so far; `None` where nothing can be said of that.
+    #[must_use]
+    pub fn explain(&self) -> Option<Explanation> {
+        self.ask(|ask| sampler::explain(self.sampler, ask))
     }
 
     /// The name of who is asked.

@@ -6,6 +6,7 @@
 //! | `{"type":"ask","id":1}` | `{"type":"config","id":1,"config":{...},"why":"..."}`, or an error where nothing is left |
 //! | `{"type":"tell","id":1,"config":{...},"status":"ok","values":{...},"constraints":{...}}` | nothing |
 //! | `{"type":"judge","id":2}` | `{"type":"judgement","id":2,"pick":...,"remaining":...,"next_gain":...,"notes":[...]}` |
+//! | `{"type":"explain","id":3}` | `{"type":"explanation","id":3,"about":[...]}` |
 //! | `{"type":"end"}` | nothing; the run is over |
 //!
 //! - **space** has parameters (`int` with `low`, `high` and perhaps `log` or `"grid":"pow2"`; `float` with `low`, `high` and
@@ -24,6 +25,10 @@
 //!   probability that it keeps every limit (`feasible`). `remaining` is by which share of that the best one of the space is
 //!   better (5th, 50th and 95th percentile), `next_gain` what the next trial is expected to gain of it. All are null where
 //!   nothing is probably within the limits, and of a sampler that has no model.
+//! - **explain**, an extension: which parameters matter, by the measurements alone, whatever the sampler. `about` has an entry
+//!   for each objective and constraint that was measured, none where nothing can be said: what it rests on (`measured`,
+//!   `held_out_r2`), why not to rely on it (`doubts`), `parameters` with their shares of the variance and what is expected by
+//!   value (`dependence`), and `pairs` that act together. The fields are those of [`About`](crate::sampler::About).
 //!
 //! A line that cannot be followed is an error that names the field and its value, and the end of the run. Fields that are
 //! unknown are ignored. Nothing here reads or writes: [`Session`] gets a line and gives at most one.
@@ -40,7 +45,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::config::Config;
 use crate::prior;
-use crate::sampler::{Ask, Judgement, Pick, Prior, Sampler};
+use crate::sampler::{self, Ask, Judgement, Pick, Prior, Sampler};
 
 pub use crate::prior::{Context, DeviceContext, LoadContext, ModelContext};
 pub use error::ProtocolError;
@@ -112,8 +117,9 @@ impl Session {
             "ask" => self.ask(&message),
             "tell" => self.tell(&message),
             "judge" => self.judge(&message),
+            "explain" => self.explain(&message),
             "end" => Ok(Reply::End),
-            _ => Err(message.unfit("type", "one of space, ask, tell, judge, end")),
+            _ => Err(message.unfit("type", "one of space, ask, tell, judge, explain, end")),
         }
     }
 
@@ -173,6 +179,13 @@ impl Session {
             "type": "judgement", "id": message.raw("id"), "pick": pick, "remaining": remaining, "next_gain": next_gain,
             "notes": notes,
         })))
+    }
+
+    fn explain(&self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
+        let run = self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "explain", when: "before a space" })?;
+        let explanation = run.question(|ask| sampler::explain(self.sampler, ask));
+        let about = explanation.map_or_else(Vec::new, |explanation| explanation.about);
+        Ok(line(&json!({"type": "explanation", "id": message.raw("id"), "about": about})))
     }
 }
 

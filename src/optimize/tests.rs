@@ -216,7 +216,7 @@ fn a_wrong_line_is_refused_by_what_is_wrong_and_leaves_the_session_as_it_was() {
         ("{".to_owned(), "the line is not JSON (EOF while parsing an object at line 1 column 1): {"),
         ("[1]".to_owned(), "the line is [1], and not an object"),
         ("{}".to_owned(), "type is missing"),
-        (r#"{"type":"tel"}"#.to_owned(), "type is \"tel\", and not one of space, ask, tell, judge, end"),
+        (r#"{"type":"tel"}"#.to_owned(), "type is \"tel\", and not one of space, ask, tell, judge, explain, end"),
         (space(9).to_string(), "space came for the second time"),
         (told(json!({"status": null})), "status is missing"),
         (told(json!({"status": "done"})), "status is \"done\", and not one of ok, infeasible, failed"),
@@ -234,7 +234,7 @@ fn a_wrong_line_is_refused_by_what_is_wrong_and_leaves_the_session_as_it_was() {
     }
     assert_eq!(session.feed(b" \r\n"), Ok(Reply::Nothing));
     assert_eq!(session.costs(), []);
-    for kind in ["ask", "tell", "judge"] {
+    for kind in ["ask", "tell", "judge", "explain"] {
         let error = Session::new(&InOrder, None).feed(json!({"type": kind}).to_string().as_bytes()).unwrap_err();
         assert_eq!(error.to_string(), format!("{kind} came before a space"));
     }
@@ -263,10 +263,40 @@ fn a_judgement_has_the_pick_by_name() {
     let judgement = judge(&mut session);
     assert_eq!((&judgement["pick"], &judgement["remaining"]), (&pick, &json!([0.0, 0.125, null])));
     // A sampler without a model has none.
-    let mut session = Session::new(crate::sampler::find("random").unwrap(), None);
+    let mut session = Session::new(sampler::find("random").unwrap(), None);
     send(&mut session, &space(11)).unwrap();
     let none = json!({"type": "judgement", "id": "j", "pick": null, "remaining": null, "next_gain": null, "notes": []});
     assert_eq!(judge(&mut session), none);
+}
+
+#[test]
+fn an_explanation_names_the_parameter_that_matters_whatever_the_sampler() {
+    let mut session = Session::new(sampler::find("random").unwrap(), None);
+    let message = json!({
+        "type": "space", "seed": 13,
+        "params": [{"name": "x", "type": "int", "low": 1, "high": 8}, {"name": "y", "type": "bool"}],
+        "objectives": [{"name": "speed", "direction": "minimize"}], "constraints": [{"name": "late"}],
+    });
+    send(&mut session, &message).unwrap();
+    let explain = |session: &mut Session| send(session, &json!({"type": "explain", "id": 7})).unwrap().unwrap();
+    assert_eq!(explain(&mut session), json!({"type": "explanation", "id": 7, "about": []}));
+    for id in 0..12_i64 {
+        let (x, y) = (1 + (5 * id) % 8, id % 3 == 0);
+        let tell = json!({
+            "type": "tell", "id": id, "config": {"x": x, "y": y}, "status": "ok",
+            "values": {"speed": 100 + 10 * x}, "constraints": {"late": if y { 0.2 } else { -0.2 }},
+        });
+        send(&mut session, &tell).unwrap();
+    }
+    let answer = explain(&mut session);
+    let leading = |about: usize| &answer["about"][about]["parameters"][0];
+    assert_eq!((&answer["about"][0]["of"], &answer["about"][1]["name"]), (&json!("objective"), &json!("late")));
+    assert_eq!((&leading(0)["parameter"], &leading(1)["parameter"]), (&json!("x"), &json!("y")));
+    assert!(leading(0)["alone"]["share"].as_f64().unwrap() > 0.9, "{answer:#}");
+    let last = &leading(0)["dependence"][7];
+    assert!(last["value"] == 8 && (last["mean"].as_f64().unwrap() - 180.0).abs() < 5.0, "{last}");
+    assert!(last["low"].as_f64() < last["mean"].as_f64() && last["mean"].as_f64() < last["high"].as_f64(), "{last}");
+    assert_eq!(answer["about"][0]["doubts"], json!([]));
 }
 
 #[test]

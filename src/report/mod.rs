@@ -2,6 +2,7 @@
 
 mod bench;
 mod csv;
+mod explanation;
 mod json;
 mod startup;
 mod leftover;
@@ -12,6 +13,7 @@ mod telemetry;
 
 pub use bench::{BENCH_FORMATS, BenchFormat, Benchmark, Runs, benchmark_json};
 pub use csv::trials_csv;
+pub use explanation::{explanation_csv, explanation_text};
 pub use json::{incident_json, ranked_json, study_json, trial_json, verdict_json};
 pub use leftover::{leftovers_json, leftovers_table};
 pub use placement::placement_text;

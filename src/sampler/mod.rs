@@ -5,6 +5,7 @@
 
 mod ask;
 mod auto;
+mod explanation;
 mod grid;
 mod judgement;
 mod random;
@@ -13,6 +14,7 @@ mod sobol;
 mod tpe;
 
 pub use ask::{Aim, Ask, Known, Measured, Past, Prior, Reading, Suggestion, Target};
+pub use explanation::{About, Expectation, Explanation, Importance, Interaction, Kind, Share};
 pub use judgement::{Judgement, Pick};
 pub use sobol::point as sobol_point;
 
@@ -33,6 +35,12 @@ pub trait Sampler: Sync {
 
     /// What the measurements say so far; `None` of a sampler that has no model of them.
     fn judge(&self, _ask: &Ask<'_>) -> Option<Judgement> {
+        None
+    }
+
+    /// Which parameters matter, by the measurements so far; `None` of a sampler that has no model of them, and where nothing
+    /// can be said.
+    fn explain(&self, _ask: &Ask<'_>) -> Option<Explanation> {
         None
     }
 }
@@ -56,6 +64,13 @@ pub fn next(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<(&'static str, Sugge
         return Some((BASELINE, Suggestion { config: ask.space.fixed.clone(), why }));
     }
     sampler.ask(ask).map(|suggestion| (sampler.name(), suggestion))
+}
+
+/// Which parameters matter: by `sampler`'s model, or where it has none by that of the default sampler, which looks at nothing
+/// but the measurements, whoever proposed them.
+#[must_use]
+pub fn explain(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<Explanation> {
+    sampler.explain(ask).or_else(|| SAMPLERS[0].explain(ask))
 }
 
 #[cfg(test)]

@@ -27,7 +27,8 @@ impl Cholesky {
         Some(Self { size, rows })
     }
 
-    fn row(&self, i: usize) -> &[f64] {
+    /// A row up to its diagonal.
+    pub(super) fn row(&self, i: usize) -> &[f64] {
         &self.rows[i * self.size..=i * self.size + i]
     }
 

@@ -103,6 +103,35 @@ impl Kernel {
         let smooth: f64 = parts.map(|((axis, x), weight)| weight * compare(*axis, *x, *x).1).sum();
         self.rough + smooth + LEVEL
     }
+
+    /// Features of a point: those whose squared differences add up to `r^2`, and those whose inner product is the smooth part.
+    #[expect(clippy::cast_precision_loss, reason = "an index")]
+    pub(super) fn features(&self, point: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let (mut rough, mut smooth) = (Vec::new(), Vec::new());
+        for (index, (axis, x)) in self.axes.iter().zip(point).enumerate() {
+            let (narrow, weight) = (self.narrowness[index].sqrt(), self.smooth[index].sqrt());
+            let centred = 2.0 * x - 1.0;
+            match axis {
+                Axis::Number { .. } => {
+                    rough.push(narrow * x);
+                    smooth.extend([weight * centred, weight * (1.5 * centred * centred - 0.5)]);
+                }
+                Axis::Choice { count: 0 | 1 } => {}
+                Axis::Choice { count: 2 } => {
+                    rough.push(narrow * x);
+                    smooth.push(weight * centred);
+                }
+                Axis::Choice { count } => {
+                    let is =
+                        |choice: usize| if (x - choice as f64).abs() < 0.5 && *x != NOT_ACTIVE { 1.0 } else { 0.0 };
+                    rough.extend((0..*count).map(|choice| narrow * std::f64::consts::FRAC_1_SQRT_2 * is(choice)));
+                    smooth.extend((0..*count).map(|choice| weight * is(choice)));
+                }
+                Axis::Trend => smooth.push(weight * x),
+            }
+        }
+        (rough, smooth)
+    }
 }
 
 /// `w` of each axis.

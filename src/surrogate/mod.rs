@@ -15,4 +15,4 @@ mod reference;
 pub use cholesky::Cholesky;
 pub use encoding::{Axis, Encoding};
 pub use hypervolume::{front, hypervolume, log_expected_improvement_2d};
-pub use process::{Belief, Data, Expected, Process};
+pub use process::{Belief, Data, Draws, Expected, Process};

@@ -3,10 +3,13 @@
 //! Targets are in units of their own spread. Source: C. Rasmussen and C. Williams, "Gaussian processes for machine
 //! learning", 2006, algorithm 2.1.
 
+mod draws;
+
 use super::cholesky::{Cholesky, dot};
 use super::encoding::Axis;
 use super::fit;
 use super::kernel::{Hyper, Kernel};
+pub use draws::Draws;
 
 /// What a process learns from.
 #[derive(Clone, Debug, Default)]

@@ -49,7 +49,7 @@ pub use memory::learned;
 pub use prepare::{Installed, detect};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use retry::Pause;
-pub use slots::{Interference, Slots};
+pub use slots::{CROWD, Interference, Slots};
 use trial::{Told, asked};
 
 /// Whether to go on, asked by signals.

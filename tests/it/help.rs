@@ -6,8 +6,22 @@ use crate::support::Workplace;
 fn help_texts_are_as_reviewed() {
     let workplace = Workplace::new();
     for command in [
-        "", "tune", "check", "bench", "predict", "optimize", "spaces", "studies", "trials", "show", "best", "export",
-        "doctor", "reap", "sim",
+        "",
+        "tune",
+        "check",
+        "bench",
+        "predict",
+        "optimize",
+        "spaces",
+        "studies",
+        "trials",
+        "show",
+        "best",
+        "importance",
+        "export",
+        "doctor",
+        "reap",
+        "sim",
     ] {
         let arguments: Vec<_> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
         let ended = workplace.run(&arguments);

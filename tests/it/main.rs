@@ -12,6 +12,7 @@ mod exercise;
 mod faults;
 mod hardware;
 mod help;
+mod importance;
 mod incidents;
 mod killed;
 mod late_starts;

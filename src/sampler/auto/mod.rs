@@ -9,6 +9,7 @@
 //! 4. [`search`]: the allowed configuration that promises most.
 
 mod acquisition;
+mod explain;
 mod judge;
 mod models;
 mod opinion;
@@ -26,7 +27,7 @@ use self::models::Models;
 pub(super) use self::opinion::Opinion;
 use self::search::Search;
 use self::table::Table;
-use super::{Ask, Judgement, Sampler, Suggestion, sequence, sobol};
+use super::{Ask, Explanation, Judgement, Sampler, Suggestion, sequence, sobol};
 use crate::surrogate::Encoding;
 
 pub(super) struct Auto;
@@ -52,6 +53,10 @@ impl Sampler for Auto {
 
     fn believes(&self) -> bool {
         true
+    }
+
+    fn explain(&self, ask: &Ask<'_>) -> Option<Explanation> {
+        explain::explain(ask)
     }
 
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {

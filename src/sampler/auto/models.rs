@@ -196,7 +196,7 @@ pub(super) fn of_values() -> Expected {
 }
 
 /// Of labels: 1 where it did not serve, -1 where it did. The border between the two is sharp, and most serves.
-fn of_crashes() -> Expected {
+pub(super) fn of_crashes() -> Expected {
     Expected {
         length: 0.5,
         length_deviation: 0.7,

@@ -5,7 +5,7 @@ use crate::objective::Goal;
 use crate::store::Scored;
 
 /// The name under which the defaults are measured on all slots at once.
-pub(in crate::tuner) const CROWD: &str = "interference";
+pub const CROWD: &str = "interference";
 
 /// The defaults alone, and next to themselves.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,7 +10,7 @@ use crate::job::{Job, SlotsJob};
 
 use super::prepare::Installed;
 use super::vitals::computes_elsewhere;
-pub(super) use interference::CROWD;
+pub use interference::CROWD;
 pub use interference::Interference;
 pub(super) use pool::{Place, Pool};
 

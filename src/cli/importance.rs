@@ -1,0 +1,81 @@
+//! `importance`: which parameters of a study matter, and what is expected by their values.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::failure::{Failure, INVALID, NOTHING_FEASIBLE};
+use super::output::{note, print, print_json};
+use super::{Global, ListFormat};
+use crate::job::{Job, differences, known};
+use crate::report::{explanation_csv, explanation_text};
+use crate::sampler::Past;
+use crate::store::{Store, Study};
+use crate::tuner::{CROWD, Slots, TuneError, detect, learned};
+
+#[derive(Debug, Args)]
+pub(super) struct Importance {
+    /// The study file: what was searched, and what the rules allow of it. Its trials are taken from the database.
+    study: PathBuf,
+    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+    format: ListFormat,
+}
+
+impl Importance {
+    pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
+        let job = Job::read(&self.study)?;
+        let store = Store::open(&global.db, false).await?;
+        let Some(study) = store.study(&job.name).await? else {
+            let message = format!("the database holds no study {:?}", job.name);
+            return Err(
+                Failure::new(INVALID, message).with_hint("`setpoint studies` lists them; --db names another one")
+            );
+        };
+        let differences = differences(&job.definition(), &study.definition);
+        if !differences.is_empty() {
+            return Err(TuneError::Differs { name: study.name, differences }.into());
+        }
+        let mut installed = detect(&job).await;
+        Slots::resolve(&job, &mut installed)?;
+        job.check_release(installed.version)?;
+        let memory = learned(&job, &installed, &store).await?;
+        let history = history(&store, &study, &job).await?;
+        store.close().await;
+        let search = job.search(installed.version, installed.device, installed.host);
+        let explanation = search.knowing(&memory, None).question(history, Vec::new()).explain();
+        let Some(explanation) = explanation.filter(|explanation| !explanation.about.is_empty()) else {
+            let message = format!("study {:?} has no measurements of its space that could be explained", job.name);
+            return Err(Failure::new(NOTHING_FEASIBLE, message).with_hint(
+                "`setpoint trials` shows what happened to each trial, `setpoint check` what the rules leave",
+            ));
+        };
+        match self.format {
+            ListFormat::Table => print(&explanation_text(&explanation)),
+            ListFormat::Json => {
+                let about = serde_json::to_value(&explanation.about);
+                let about = about.map_err(|error| Failure::unexpected(error.to_string()))?;
+                print_json(&serde_json::json!({"study": job.name, "about": about}))
+            }
+            ListFormat::Csv => {
+                // A table has no place for them.
+                for about in &explanation.about {
+                    about.doubts.iter().for_each(|doubt| note(global, &format!("warning: {}: {doubt}", about.name)));
+                }
+                print(&explanation_csv(&explanation).map_err(|error| Failure::unexpected(error.to_string()))?)
+            }
+        }
+    }
+}
+
+/// What the study's trials tell of its space, whoever proposed them.
+async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<Past>, Failure> {
+    let trials = store.trials(study).await?.into_iter().map(|scored| scored.trial);
+    // What the defaults reach beside themselves, they do not reach alone.
+    let alone = trials.filter(|trial| trial.proposed_by != CROWD);
+    let past = alone.map(|trial| Past {
+        known: known(&job.objective, &trial.outcome),
+        proposed_by: trial.proposed_by,
+        config: trial.config,
+    });
+    Ok(past.collect())
+}

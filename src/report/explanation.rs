@@ -1,0 +1,191 @@
+//! Which parameters matter, as text and CSV.
+
+use std::fmt::Write;
+
+use super::table::{number, table};
+use crate::sampler::{About, Explanation, Importance, Kind, Share};
+
+/// Parameters of which the text shows what is expected by value.
+const LEADING: usize = 3;
+/// Of the variance: what explains less is not among them.
+const LEAST: f64 = 0.05;
+/// Pairs that the text names at most.
+const MOST_PAIRS: usize = 5;
+
+/// A part for each objective and limit: what it rests on, doubts, the parameters by importance, pairs, and what is expected by
+/// the values of the leading ones.
+#[must_use]
+pub fn explanation_text(explanation: &Explanation) -> String {
+    explanation.about.iter().map(|about| about_text(about).trim_end().to_owned()).collect::<Vec<_>>().join("\n\n")
+}
+
+fn about_text(about: &About) -> String {
+    let r2 = about.held_out_r2.map_or_else(|| "none".to_owned(), |r2| format!("{r2:.2}"));
+    let kind = match about.of {
+        Kind::Objective => "objective",
+        Kind::Limit => "limit",
+    };
+    let mut text = format!(
+        "{kind} {}: {} measurements, R^2 of what was held out {r2}, {} of the variance not known\n",
+        about.name,
+        about.measured,
+        percent(about.unknown)
+    );
+    for doubt in &about.doubts {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "warning: {doubt}");
+    }
+    let mut importances = table(["parameter", "alone", "total", "at the best"], &[1, 2, 3]);
+    for importance in &about.parameters {
+        importances.add_row([
+            importance.parameter.clone(),
+            share(importance.alone),
+            share(importance.total),
+            importance.at_best.map(percent).unwrap_or_default(),
+        ]);
+    }
+    let _ = writeln!(text, "{importances}");
+    for pair in about.pairs.iter().take(MOST_PAIRS) {
+        let _ = writeln!(text, "together: {} and {} {}", pair.parameters[0], pair.parameters[1], share(pair.share));
+    }
+    let leading = about.parameters.iter().filter(|importance| importance.total.share >= LEAST).take(LEADING);
+    for importance in leading {
+        let _ = write!(text, "\n{}", dependence(about, importance));
+    }
+    text
+}
+
+/// What is expected by value.
+fn dependence(about: &About, importance: &Importance) -> String {
+    let header = match about.of {
+        Kind::Objective => about.name.clone(),
+        Kind::Limit => "over the limit, ln".to_owned(),
+    };
+    let mut expectations = table([importance.parameter.as_str(), &header, "5 % to 95 %"], &[0, 1, 2]);
+    for point in &importance.dependence {
+        let interval = format!("{} to {}", number(point.low), number(point.high));
+        expectations.add_row([point.value.to_string(), number(point.mean), interval]);
+    }
+    format!("{expectations}\n")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+fn share(share: Share) -> String {
+    format!("{} ({:.0} to {:.0})", percent(share.share), 100.0 * share.low, 100.0 * share.high)
+}
+
+/// One line for each parameter and each pair of each objective and limit; shares of a pair stand under `total`.
+///
+/// # Errors
+/// Never in practice: the writer is a buffer in memory.
+pub fn explanation_csv(explanation: &Explanation) -> Result<String, csv::Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record([
+        "about",
+        "of",
+        "measured",
+        "held_out_r2",
+        "unknown",
+        "parameter",
+        "with",
+        "alone",
+        "alone_low",
+        "alone_high",
+        "total",
+        "total_low",
+        "total_high",
+        "at_best",
+    ])?;
+    let optional = |number: Option<f64>| number.map(|number| number.to_string()).unwrap_or_default();
+    let shares = |share: Option<Share>| {
+        let [share, low, high] = [share.map(|s| s.share), share.map(|s| s.low), share.map(|s| s.high)].map(optional);
+        [share, low, high]
+    };
+    for about in &explanation.about {
+        let of = match about.of {
+            Kind::Objective => "objective",
+            Kind::Limit => "limit",
+        };
+        let r2 = optional(about.held_out_r2);
+        let mut line = |names: [&str; 2], alone, total, at_best| {
+            let head = [about.name.clone(), of.to_owned(), about.measured.to_string(), r2.clone()];
+            let cells = head.into_iter().chain([about.unknown.to_string()]).chain(names.map(str::to_owned));
+            writer.write_record(cells.chain(shares(alone)).chain(shares(total)).chain([optional(at_best)]))
+        };
+        for one in &about.parameters {
+            line([&one.parameter, ""], Some(one.alone), Some(one.total), one.at_best)?;
+        }
+        for pair in &about.pairs {
+            line([&pair.parameters[0], &pair.parameters[1]], None, Some(pair.share), None)?;
+        }
+    }
+    let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Value;
+    use crate::sampler::{Expectation, Interaction};
+
+    fn explanation() -> Explanation {
+        let share = |share: f64| Share { share, low: share - 0.05, high: share + 0.1 };
+        let one = |name: &str, total: f64| Importance {
+            parameter: name.to_owned(),
+            alone: share(total / 2.0),
+            total: share(total),
+            at_best: Some(0.5),
+            dependence: vec![Expectation { value: Value::Int(8), mean: 1234.5, low: 1000.0, high: 1500.0 }],
+        };
+        let about = About {
+            name: "output_throughput".to_owned(),
+            of: Kind::Objective,
+            measured: 9,
+            held_out_r2: Some(0.875),
+            unknown: 0.12,
+            doubts: vec!["few".to_owned()],
+            parameters: vec![one("max-num-seqs", 0.8), one("block-size", 0.04)],
+            pairs: vec![Interaction {
+                parameters: ["block-size".to_owned(), "max-num-seqs".to_owned()],
+                share: share(0.3),
+            }],
+        };
+        Explanation { about: vec![about] }
+    }
+
+    #[test]
+    fn the_text_says_what_it_rests_on_and_what_is_doubted_before_anything_else() {
+        let expected = "\
+objective output_throughput: 9 measurements, R^2 of what was held out 0.88, 12 % of the variance not known
+warning: few
+ parameter              alone           total  at the best 
+ max-num-seqs  40 % (35 to 50)  80 % (75 to 90)         50 % 
+ block-size    2 % (-3 to 12)   4 % (-1 to 14)         50 % 
+together: block-size and max-num-seqs 30 % (25 to 40)
+
+ max-num-seqs  output_throughput   5 % to 95 % 
+            8               1234  1000 to 1500 
+";
+        let squeeze = |text: &str| {
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            text.lines().map(words).collect::<Vec<_>>().join("\n")
+        };
+        let text = explanation_text(&explanation());
+        assert_eq!(squeeze(&text), squeeze(expected), "{text}");
+    }
+
+    #[test]
+    fn the_csv_has_a_line_for_each_parameter_and_each_pair() {
+        let csv = explanation_csv(&explanation()).unwrap();
+        let lines: Vec<_> = csv.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>()).collect();
+        assert!(csv.lines().all(|line| line.split(',').count() == 14), "{csv}");
+        assert_eq!(lines[0][..7], ["output_throughput", "objective", "9", "0.875", "0.12", "max-num-seqs", ""]);
+        assert_eq!((lines[0][7], lines[0][10], lines[0][13]), ("0.4", "0.8", "0.5"));
+        assert_eq!(lines[2][5..8], ["block-size", "max-num-seqs", ""]);
+        assert_eq!((lines[2][10], lines.len()), ("0.3", 3));
+    }
+}

@@ -1,0 +1,179 @@
+//! Which parameters matter, by processes of what was measured alone: what priors say explains nothing here, so that a wrong
+//! one cannot look like a finding.
+//!
+//! Sobol' indices of the process's mean over the configurations that are allowed and probably serve, with the spread of
+//! draws from the process, which fit the measurements as well.
+
+mod dependence;
+mod effects;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use self::dependence::{around, dependence};
+use self::effects::effects;
+use self::sample::{Region, Sample};
+use super::models::{of_crashes, of_values};
+use super::table::{Column, Table, logarithmic};
+use crate::config::Config;
+use crate::objective::Goal;
+use crate::sampler::explanation::{About, Explanation, Importance, Interaction, Kind, Share};
+use crate::sampler::{Ask, Measured};
+use crate::surrogate::{Data, Encoding, Process};
+
+/// Functions that fit the measurements as well as the mean does.
+const DRAWS: usize = 32;
+/// Measurements that are looked at most, evenly chosen.
+const MOST_DATA: usize = 300;
+/// What the mean varies by less than this share of what is not known is rounding.
+const ROUNDING: f64 = 1e-9;
+/// Pairs below this share are not told.
+const LEAST_PAIR: f64 = 0.005;
+
+/// `None` before anything is measured, where nothing varies, and where nothing is allowed.
+pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
+    let encoding = Encoding::new(ask.space, ask.defaults);
+    let log = logarithmic(ask);
+    let known = ask.history.iter().enumerate().map(|(place, past)| (place, &past.config, &past.known));
+    let table = Table::new(ask.aim, &encoding, &log, known);
+    if table.measured.is_empty() || ask.space.dimensions() == 0 {
+        return None;
+    }
+    let has_crashed = table.crashes.data.targets.iter().any(|label| *label > 0.0);
+    let crash =
+        has_crashed.then(|| Process::fit(&encoding.axes, &evenly(&table.crashes.data), &of_crashes(), &[])).flatten();
+    let mut region = Region { ask, encoding: &encoding, crash: crash.as_ref() };
+    let sample = Sample::new(&region).or_else(|| {
+        // A model that expects nothing to serve is of no use here.
+        region.crash = None;
+        Sample::new(&region)
+    })?;
+    let objectives = ask.aim.objectives.iter().zip(&table.objectives).map(|(target, column)| {
+        let (sign, log) = (if target.goal == Goal::Maximize { 1.0 } else { -1.0 }, column.log);
+        let told = move |value: f64| if log { libm::exp(sign * value) } else { sign * value };
+        (&target.name, Kind::Objective, column, Box::new(told) as Box<dyn Fn(f64) -> f64>)
+    });
+    let limits = ask.aim.constraints.iter().zip(&table.constraints);
+    let limits = limits.map(|(name, column)| (name, Kind::Limit, column, Box::new(harden) as Box<dyn Fn(f64) -> f64>));
+    let mut best = None;
+    let about = objectives.chain(limits).filter_map(|(name, of, column, told)| {
+        let data = evenly(&column.data);
+        let process = Process::fit(&encoding.axes, &data, &of_values(), &[]).filter(|process| !process.is_empty())?;
+        // The first one is the first objective.
+        let best = best.get_or_insert_with(|| best_of(ask, &table, &process));
+        Some(about(&region, &sample, (name, of, column), &process, &told, best.as_ref()))
+    });
+    Some(Explanation { about: about.collect() })
+}
+
+/// Everything about one number.
+fn about(
+    region: &Region<'_, '_>,
+    sample: &Sample,
+    (name, of, column): (&str, Kind, &Column),
+    process: &Process,
+    told: &dyn Fn(f64) -> f64,
+    best: Option<&Config>,
+) -> About {
+    let draws = process.draws(DRAWS, 0);
+    let functions = |point: &[f64]| draws.at(point);
+    let unlearnt = {
+        let rows = sample.rows.iter().step_by(4);
+        let variances: Vec<_> = rows.map(|place| process.at(&place.point).deviation).map(|d| d * d).collect();
+        mean(&variances) + process.noise() * process.noise()
+    };
+    let least = ROUNDING * unlearnt;
+    let effects = effects(region, sample, &functions, least);
+    let near = best.and_then(|best| around(region, best, &|point| process.mean(point), least));
+    let parameters = region.ask.space.parameters.iter().enumerate().map(|(index, parameter)| Importance {
+        parameter: parameter.name.clone(),
+        alone: share(&effects.alone[index]),
+        total: share(&effects.total[index]),
+        at_best: near.as_ref().map(|near| near[index]),
+        dependence: dependence(region, sample, &functions, index, told),
+    });
+    let mut parameters: Vec<_> = parameters.collect();
+    parameters.sort_by(|a, b| b.total.share.total_cmp(&a.total.share));
+    let name_of = |index: usize| region.ask.space.parameters[index].name.clone();
+    let pairs = effects
+        .pairs
+        .iter()
+        .map(|(one, other, shares)| Interaction { parameters: [name_of(*one), name_of(*other)], share: share(shares) });
+    let mut pairs: Vec<_> = pairs.filter(|pair| pair.share.share >= LEAST_PAIR).collect();
+    pairs.sort_by(|a, b| b.share.share.total_cmp(&a.share.share));
+    let measured = column.data.targets.len();
+    let held_out_r2 = held_out_r2(&evenly(&column.data).targets, process);
+    let explained = effects.variance.first().copied().filter(|variance| *variance > least).unwrap_or(0.0);
+    About {
+        name: name.to_owned(),
+        of,
+        measured,
+        held_out_r2,
+        unknown: unlearnt / (explained + unlearnt),
+        doubts: About::doubts(measured, region.ask.space.dimensions(), held_out_r2),
+        parameters,
+        pairs,
+    }
+}
+
+/// By how much less the model misses what it has not seen than the mean of the others does.
+#[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+fn held_out_r2(targets: &[f64], process: &Process) -> Option<f64> {
+    let n = targets.len() as f64;
+    let level = mean(targets);
+    let open: f64 = targets.iter().map(|target| (target - level) * n / (n - 1.0)).map(|d| d * d).sum();
+    let missed: f64 = process.held_out().iter().map(|difference| difference * difference).sum();
+    // Equal numbers differ from their mean by rounding.
+    let least = ROUNDING * level.abs();
+    (n > 2.0 && open > n * least * least).then(|| 1.0 - missed / open)
+}
+
+/// The measured configuration within the limits, as measured, of which most is expected.
+fn best_of(ask: &Ask<'_>, table: &Table, process: &Process) -> Option<Config> {
+    let feasible = table.measured.iter().filter_map(|(place, point)| {
+        let past = &ask.history[*place];
+        past.measured().is_some_and(Measured::is_feasible).then(|| (process.mean(point), past))
+    });
+    let (_, past) = feasible.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    // What a configuration leaves to the engine has the value of its default.
+    let with_defaults = ask.defaults.merged(&past.config);
+    Some(ask.space.assemble(|index| with_defaults.get(&ask.space.parameters[index].name).cloned()))
+}
+
+/// The share of the mean, and between which those of nine of ten draws lie.
+fn share(shares: &[f64]) -> Share {
+    let Some((share, draws)) = shares.split_first() else { return Share::default() };
+    let mut sorted = draws.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let tail = sorted.len() / 20;
+    let end = |place: Option<&f64>| place.copied().unwrap_or(*share);
+    // The mean is one of the functions that fit.
+    let low = end(sorted.get(tail)).min(*share);
+    Share { share: *share, low, high: end(sorted.iter().rev().nth(tail)).max(*share) }
+}
+
+/// What `table::soften` has made of an excess, undone as far as it can be.
+fn harden(softened: f64) -> f64 {
+    let size = softened.abs();
+    let hard = if size <= 1.0 { size } else { libm::exp(size - 1.0) };
+    hard.copysign(softened)
+}
+
+/// As much of the data as a process of them can be fitted to in time.
+fn evenly(data: &Data) -> Data {
+    let count = data.targets.len();
+    if count <= MOST_DATA {
+        return data.clone();
+    }
+    let chosen: Vec<_> = (0..MOST_DATA).map(|at| at * (count - 1) / (MOST_DATA - 1)).collect();
+    Data {
+        points: chosen.iter().map(|at| data.points[*at].clone()).collect(),
+        targets: chosen.iter().map(|at| data.targets[*at]).collect(),
+        variances: chosen.iter().map(|at| data.variances[*at]).collect(),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number of values")]
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}

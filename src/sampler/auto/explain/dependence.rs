@@ -1,0 +1,98 @@
+//! What is expected by the value of one parameter.
+
+use super::super::super::explanation::Expectation;
+use super::effects::Functions;
+use super::sample::{Region, Sample};
+use crate::config::{Config, Value};
+use crate::space::Domain;
+
+/// A parameter of at most so many values is looked at with each.
+const FEW: usize = 12;
+/// Values of any other one, its ends included.
+const VALUES: usize = 9;
+/// Rows over which is averaged at most.
+const ROWS: usize = 96;
+/// Fine enough to meet every value of a range that has so few.
+const FINE: usize = 512;
+/// Of a normal distribution, in deviations: the 95th percentile.
+const PERCENTILE_95: f64 = 1.644_853_626_951_472;
+
+/// Some values of a parameter, in order, and coordinates that stand for them.
+#[expect(clippy::cast_precision_loss, reason = "counts of some hundred")]
+pub(super) fn levels(domain: &Domain) -> Vec<(f64, Value)> {
+    let at = |steps: usize| {
+        let unit = move |step: usize| (step as f64 / (steps - 1) as f64).min(1.0 - f64::EPSILON);
+        let mut levels: Vec<_> = (0..steps).map(|step| (unit(step), domain.decode(unit(step)))).collect();
+        levels.dedup_by(|later, earlier| later.1 == earlier.1);
+        levels
+    };
+    let all = matches!(domain, Domain::Categorical(_)) || domain.values(FEW).is_some();
+    at(if all { FINE } else { VALUES })
+}
+
+/// The mean over the sample where one parameter has a value and is active, by value; `told` turns what a function says into
+/// the units that people know. Values with which nothing is allowed are left out.
+pub(super) fn dependence(
+    region: &Region<'_, '_>,
+    sample: &Sample,
+    functions: &Functions<'_>,
+    parameter: usize,
+    told: &dyn Fn(f64) -> f64,
+) -> Vec<Expectation> {
+    let parameter_of = &region.ask.space.parameters[parameter];
+    let expected = |(unit, value): (f64, Value)| {
+        let mut sums: Vec<f64> = Vec::new();
+        let mut met = 0.0;
+        for row in sample.rows.iter().take(ROWS) {
+            let mut exchanged = row.unit.clone();
+            exchanged[parameter] = unit;
+            let Some((config, point)) = region.place(&exchanged) else { continue };
+            if config.get(&parameter_of.name).is_none() {
+                continue;
+            }
+            let values = functions(&point);
+            sums.resize(values.len(), 0.0);
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            met += 1.0;
+        }
+        let (mean, draws) = sums.split_first()?;
+        let mean = mean / met;
+        // The mean of normal numbers is normal: its deviation is enough.
+        let squares = draws.iter().map(|draw| (draw / met - mean) * (draw / met - mean));
+        #[expect(clippy::cast_precision_loss, reason = "a number of draws")]
+        let deviation = (squares.sum::<f64>() / draws.len().max(1) as f64).sqrt();
+        let ends = [told(mean - PERCENTILE_95 * deviation), told(mean + PERCENTILE_95 * deviation)];
+        Some(Expectation { value, mean: told(mean), low: ends[0].min(ends[1]), high: ends[0].max(ends[1]) })
+    };
+    levels(&parameter_of.domain).into_iter().filter_map(expected).collect()
+}
+
+/// For each parameter its share of the variance when one parameter at a time of this configuration takes another value;
+/// `None` where they vary by less than `least` in all.
+#[expect(clippy::cast_precision_loss, reason = "counts of some values")]
+pub(super) fn around(
+    region: &Region<'_, '_>,
+    best: &Config,
+    mean: &dyn Fn(&[f64]) -> f64,
+    least: f64,
+) -> Option<Vec<f64>> {
+    let space = region.ask.space;
+    let variance = |index: usize| {
+        let parameter = &space.parameters[index];
+        if best.get(&parameter.name).is_none() {
+            return 0.0;
+        }
+        let changed = |(_, value): (f64, Value)| {
+            let choose = |at: usize| {
+                if at == index { Some(value.clone()) } else { best.get(&space.parameters[at].name).cloned() }
+            };
+            region.of(space.assemble(choose)).map(|(_, point)| mean(&point))
+        };
+        let values: Vec<_> = levels(&parameter.domain).into_iter().filter_map(changed).collect();
+        let middle = values.iter().sum::<f64>() / values.len().max(1) as f64;
+        values.iter().map(|value| (value - middle) * (value - middle)).sum::<f64>() / values.len().max(1) as f64
+    };
+    let variances: Vec<_> = (0..space.dimensions()).map(variance).collect();
+    let sum: f64 = variances.iter().sum();
+    (sum > least).then(|| variances.into_iter().map(|variance| variance / sum).collect())
+}
