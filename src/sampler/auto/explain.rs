@@ -13,12 +13,12 @@ mod tests;
 use self::dependence::{around, dependence};
 use self::effects::effects;
 use self::sample::{Region, Sample};
-use super::super::explanation::{About, Explanation, Importance, Interaction, Kind, Share};
-use super::super::{Ask, Measured};
 use super::models::{of_crashes, of_values};
 use super::table::{Column, Table, logarithmic};
 use crate::config::Config;
 use crate::objective::Goal;
+use crate::sampler::explanation::{About, Explanation, Importance, Interaction, Kind, Share};
+use crate::sampler::{Ask, Measured};
 use crate::surrogate::{Data, Encoding, Process};
 
 /// Functions that fit the measurements as well as the mean does.
