@@ -8,9 +8,9 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::cholesky::dot;
-use super::super::kernel::LEVEL;
 use super::Process;
+use crate::surrogate::cholesky::dot;
+use crate::surrogate::kernel::LEVEL;
 
 /// Waves that the rough part is summed up from: its covariance is then right within some 5 % of its variance.
 const WAVES: usize = 256;
@@ -138,7 +138,7 @@ fn normal(rng: &mut ChaCha8Rng) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Axis, Data, Expected, Process};
+    use crate::surrogate::{Axis, Data, Expected, Process};
 
     const EXPECTED: Expected = Expected {
         length: 0.5,

@@ -1,9 +1,9 @@
 //! What is expected by the value of one parameter.
 
-use super::super::super::explanation::Expectation;
 use super::effects::Functions;
 use super::sample::{Region, Sample};
 use crate::config::{Config, Value};
+use crate::sampler::explanation::Expectation;
 use crate::space::Domain;
 
 /// A parameter of at most so many values is looked at with each.

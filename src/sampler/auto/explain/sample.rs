@@ -5,8 +5,8 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::super::{Ask, sobol};
 use crate::config::Config;
+use crate::sampler::{Ask, sobol};
 use crate::surrogate::{Encoding, Process};
 
 /// Rows of a sample.

@@ -1,8 +1,8 @@
 //! Effects of functions whose shares are known.
 
-use super::super::Auto;
 use super::*;
 use crate::config::Value;
+use crate::sampler::auto::Auto;
 use crate::sampler::{Aim, Known, Past, Reading, Sampler, Target};
 use crate::space::{Condition, Domain, Parameter, Scale, Space};
 
