@@ -3,7 +3,7 @@
 //!
 //! Source: S. Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023; the product
 //! with probabilities: M. Schonlau, W. Welch and D. Jones, "Global versus local search in constrained optimization", 1998; of
-//! two objectives the expected hypervolume improvement, of more a random weighting (J. Knowles, "ParEGO", 2006).
+//! two objectives the expected hypervolume improvement, of more a random weighting (J. Knowles, "`ParEGO`", 2006).
 
 use super::models::{Models, Outlook};
 use super::table::Table;
@@ -52,8 +52,10 @@ impl<'a> Acquisition<'a> {
     /// `weights` are those of the objectives, where they are three or more.
     pub(super) fn new(models: &'a Models<'a>, table: &Table, weights: &[f64]) -> Self {
         let outlooks = table.measured.iter().map(|(_, point)| models.at(point));
-        let probable: Vec<_> =
-            outlooks.filter(|outlook| outlook.log_feasible >= libm::log(PROBABLY)).map(means).collect();
+        let probable: Vec<_> = outlooks
+            .filter(|outlook| outlook.log_feasible >= libm::log(PROBABLY))
+            .map(|outlook| means(&outlook))
+            .collect();
         let incumbent = Incumbent::of(&probable, weights);
         let each = if matches!(incumbent, Incumbent::Nothing) { DOUBT_EACH_BEFORE } else { DOUBT_EACH };
         let known = table.crashes.data.targets.len() + table.pending.len();
@@ -87,7 +89,7 @@ impl<'a> Acquisition<'a> {
     }
 }
 
-fn means(outlook: Outlook) -> Vec<f64> {
+fn means(outlook: &Outlook) -> Vec<f64> {
     outlook.objectives.iter().map(|belief| belief.mean).collect()
 }
 
@@ -126,7 +128,7 @@ impl Incumbent {
                 log_expected_improvement_2d(points, *reference, means, deviations)
             }
             Self::Weighted(weights, best) => {
-                let means: Vec<_> = outlook.objectives.iter().map(|belief| belief.mean).collect();
+                let means = means(outlook);
                 let terms = outlook.objectives.iter().zip(weights);
                 let variance: f64 =
                     terms.map(|(belief, weight)| belief.deviation * belief.deviation * weight * weight).sum();

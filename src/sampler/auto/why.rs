@@ -57,7 +57,7 @@ fn percent(probability: f64) -> String {
 fn short(value: f64) -> String {
     let size = value.abs();
     match size {
-        _ if size >= 100.0 && size < 1e7 => format!("{value:.0}"),
+        _ if (100.0..1e7).contains(&size) => format!("{value:.0}"),
         _ if (10.0..100.0).contains(&size) => format!("{value:.1}"),
         _ if (0.1..10.0).contains(&size) => format!("{value:.2}"),
         _ => format!("{value:.2e}"),

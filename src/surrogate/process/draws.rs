@@ -83,7 +83,7 @@ impl Process {
             if !differences[i].is_nan() {
                 continue;
             }
-            let is_same = |j: &usize| self.columns.iter().all(|column| column[i] == column[*j]);
+            let is_same = |j: &usize| self.columns.iter().all(|column| column[i].total_cmp(&column[*j]).is_eq());
             let block: Vec<_> = (i..n).filter(is_same).collect();
             let rows = block.iter().flat_map(|a| block.iter().map(move |b| inverse[a * n + b])).collect();
             let mut missed: Vec<_> = block.iter().map(|j| self.weights[*j]).collect();
