@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::kernel::Kernel;
-use super::super::reference::{Case, Numbers, expected, reference};
 use super::*;
+use crate::surrogate::kernel::Kernel;
+use crate::surrogate::reference::{Case, Numbers, expected, reference};
 
 fn logs(hyper: &Hyper) -> Vec<f64> {
     let all = hyper.lengths.iter().chain(&hyper.smooth).chain([&hyper.rough, &hyper.noise]);

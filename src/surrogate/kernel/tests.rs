@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 
-use super::super::reference::Numbers;
 use super::*;
+use crate::surrogate::reference::Numbers;
 
 /// Of every kind.
 fn axes() -> Vec<Axis> {

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::reference::{Numbers, reference};
 use super::*;
+use crate::surrogate::reference::{Numbers, reference};
 
 #[test]
 fn tails_and_improvements_are_those_of_numbers_of_fifty_digits() {

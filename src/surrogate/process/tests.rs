@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 
-use super::super::reference::{Numbers, expected, reference};
 use super::*;
+use crate::surrogate::reference::{Numbers, expected, reference};
 
 #[test]
 fn beliefs_are_those_of_dense_systems_of_fifty_digits() {
