@@ -2,7 +2,7 @@
 //!
 //! The twin is asked as `predict` asks it, with one run for each configuration. Which configurations are put to it decides
 //! what the prior is worth, because a sampler begins with the best of them: the space is covered evenly first, then the
-//! neighbourhood of the best ones closely ([`explore`]). How much is computed is counted in steps and not in seconds, so that
+//! neighbourhood of the best ones closely (`explore`). How much is computed is counted in steps and not in seconds, so that
 //! equal questions have equal answers; numbers are rounded to five significant digits, of which all machines agree.
 //!
 //! What the twin does not know (a metric, a parameter without effect in it) is left out and said in [`Belief::notes`].

@@ -74,11 +74,11 @@ impl Store {
 /// Another program's database gets neither our tables nor our journal mode, and an empty file no tables where nothing is
 /// to be created. The outer error is the database's.
 pub(super) async fn refuse_foreign(path: &Path, create: bool) -> Result<Result<(), StoreError>, sqlx::Error> {
-    let options = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY);
-    let mut connection = options.connect().await?;
-    let query = "SELECT count(*), coalesce(sum(name = '_sqlx_migrations'), 0) FROM sqlite_master WHERE type = 'table'";
-    let (tables, ours): (i64, i64) = sqlx::query_as(query).fetch_one(&mut connection).await?;
-    connection.close().await?;
+    let (tables, ours) = match count_tables(path, true).await {
+        // Its writer was killed in the middle of a transaction. Whoever comes next takes that back, and only then can it be read.
+        Err(error) if code_of(&error) == Some(SQLITE_READONLY_ROLLBACK) => count_tables(path, false).await?,
+        counted => counted?,
+    };
     let reason = match (tables, ours) {
         (0, _) if !create => "it holds nothing",
         (1.., 0) => "it holds the tables of another program",
@@ -87,15 +87,30 @@ pub(super) async fn refuse_foreign(path: &Path, create: bool) -> Result<Result<(
     Ok(Err(StoreError::NotADatabase { path: path.to_owned(), reason: reason.to_owned() }))
 }
 
-/// <https://www.sqlite.org/rescode.html>, the primary codes.
+/// How many tables there are, and how many of them are the list of our migrations.
+async fn count_tables(path: &Path, read_only: bool) -> Result<(i64, i64), sqlx::Error> {
+    let options = SqliteConnectOptions::new().filename(path).read_only(read_only).busy_timeout(BUSY);
+    let mut connection = options.connect().await?;
+    let query = "SELECT count(*), coalesce(sum(name = '_sqlx_migrations'), 0) FROM sqlite_master WHERE type = 'table'";
+    let counted = sqlx::query_as(query).fetch_one(&mut connection).await;
+    connection.close().await?;
+    counted
+}
+
+fn code_of(error: &sqlx::Error) -> Option<i64> {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code)?.parse().ok()
+}
+
+/// <https://www.sqlite.org/rescode.html>: an extended code.
+const SQLITE_READONLY_ROLLBACK: i64 = 776;
+/// The primary codes.
 const SQLITE_FULL: i64 = 13;
 const SQLITE_CANTOPEN: i64 = 14;
 const SQLITE_NOTADB: i64 = 26;
 
 pub(super) fn database_error(path: &Path, error: sqlx::Error) -> StoreError {
     let path = path.to_owned();
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    match code.and_then(|code| code.parse::<i64>().ok()).map(|code| code & 0xff) {
+    match code_of(&error).map(|code| code & 0xff) {
         Some(SQLITE_FULL) => StoreError::Full(path),
         Some(SQLITE_CANTOPEN) => StoreError::CannotOpen(path),
         Some(SQLITE_NOTADB) => StoreError::NotADatabase { path, reason: "it is another kind of file".to_owned() },
@@ -106,6 +121,29 @@ pub(super) fn database_error(path: &Path, error: sqlx::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A tuner that is killed while it creates its tables leaves this: pages of the database and a journal that undoes them.
+    #[tokio::test]
+    async fn a_database_whose_writer_was_killed_in_a_transaction_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, copy) = (directory.path().join("a.db"), directory.path().join("b.db"));
+        let store = Store::open(path.to_str().unwrap(), true).await.unwrap();
+        store.close().await;
+        let options = SqliteConnectOptions::new().filename(&path).journal_mode(SqliteJournalMode::Delete);
+        let mut writer = options.connect().await.unwrap();
+        // With one page in memory, changes are written before they are committed.
+        for statement in ["PRAGMA cache_size = 1", "CREATE TABLE t (x)", "BEGIN"] {
+            sqlx::query(statement).execute(&mut writer).await.unwrap();
+        }
+        let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) \
+                    INSERT INTO t SELECT hex(randomblob(50)) FROM n";
+        sqlx::query(many).execute(&mut writer).await.unwrap();
+        std::fs::copy(&path, &copy).unwrap();
+        std::fs::copy(directory.path().join("a.db-journal"), directory.path().join("b.db-journal")).unwrap();
+        let reopened = Store::open(copy.to_str().unwrap(), true).await.unwrap();
+        let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM t").fetch_one(&reopened.pool).await.unwrap();
+        assert_eq!(rows, 0, "what was not committed is undone");
+    }
 
     #[test]
     fn urls_and_paths_name_the_same_file() {
