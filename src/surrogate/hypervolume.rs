@@ -1,5 +1,5 @@
-//! Several objectives at once: the front of what nothing beats, the volume that it dominates, and what a new point is
-//! expected to add to that. Every objective is to be maximised.
+//! Several objectives at once: the front of what nothing beats, and what a new point is expected to add to the volume that it
+//! dominates. Every objective is to be maximised.
 
 use super::normal::{log_cdf, log_improvement};
 
@@ -66,45 +66,6 @@ fn descending(a: &[f64], b: &[f64]) -> std::cmp::Ordering {
 /// Whether `a` is at least as good as `b` in every objective.
 fn covers(a: &[f64], b: &[f64]) -> bool {
     a.iter().zip(b).all(|(a, b)| a >= b)
-}
-
-/// The volume between a reference and what the points dominate, in the product of the objectives' units. Exact.
-///
-/// Points that are not better than the reference in every objective add nothing; nor do points with a number that is not
-/// finite. With two objectives a sweep; with more the recursion of L. While, L. Bradstreet and L. Barone, "A fast way of
-/// calculating exact hypervolumes", 2012, which is exponential in the worst case: for fronts of some dozens of points.
-#[must_use]
-pub fn hypervolume(points: &[Vec<f64>], reference: &[f64]) -> f64 {
-    let counts = |point: &&Vec<f64>| point.iter().zip(reference).all(|(value, at)| value > at && value.is_finite());
-    let mut better: Vec<_> = points.iter().filter(counts).cloned().collect();
-    better = front(&better).into_iter().map(|place| better[place].clone()).collect();
-    better.sort_by(|a, b| descending(a, b));
-    if reference.len() == 2 { sweep(&better, reference) } else { exclusive_volumes(&better, reference) }
-}
-
-/// Two objectives: the front from its right end to its left, strip by strip.
-fn sweep(front: &[Vec<f64>], reference: &[f64]) -> f64 {
-    let mut height = reference[1];
-    let mut volume = 0.0;
-    for point in front {
-        volume += (point[0] - reference[0]) * (point[1] - height);
-        height = point[1];
-    }
-    volume
-}
-
-/// The sum of what each point dominates and no later one does.
-fn exclusive_volumes(front: &[Vec<f64>], reference: &[f64]) -> f64 {
-    let exclusive = |(place, point): (usize, &Vec<f64>)| {
-        let own: f64 = point.iter().zip(reference).map(|(value, at)| value - at).product();
-        let shared: Vec<Vec<f64>> = front[place + 1..].iter().map(|other| lower(point, other)).collect();
-        own - hypervolume(&shared, reference)
-    };
-    front.iter().enumerate().map(exclusive).sum()
-}
-
-fn lower(a: &[f64], b: &[f64]) -> Vec<f64> {
-    a.iter().zip(b).map(|(a, b)| a.min(*b)).collect()
 }
 
 /// Logarithm of the expected growth of the hypervolume by a point whose two objectives are independent and normal: `mean`

@@ -6,6 +6,44 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
+/// The volume between a reference and what the points dominate, in the product of the objectives' units. Exact.
+///
+/// Points that are not better than the reference in every objective add nothing; nor do points with a number that is not
+/// finite. With two objectives a sweep; with more the recursion of L. While, L. Bradstreet and L. Barone, "A fast way of
+/// calculating exact hypervolumes", 2012, which is exponential in the worst case: for fronts of some dozens of points.
+fn hypervolume(points: &[Vec<f64>], reference: &[f64]) -> f64 {
+    let counts = |point: &&Vec<f64>| point.iter().zip(reference).all(|(value, at)| value > at && value.is_finite());
+    let mut better: Vec<_> = points.iter().filter(counts).cloned().collect();
+    better = front(&better).into_iter().map(|place| better[place].clone()).collect();
+    better.sort_by(|a, b| descending(a, b));
+    if reference.len() == 2 { sweep(&better, reference) } else { exclusive_volumes(&better, reference) }
+}
+
+/// Two objectives: the front from its right end to its left, strip by strip.
+fn sweep(front: &[Vec<f64>], reference: &[f64]) -> f64 {
+    let mut height = reference[1];
+    let mut volume = 0.0;
+    for point in front {
+        volume += (point[0] - reference[0]) * (point[1] - height);
+        height = point[1];
+    }
+    volume
+}
+
+/// The sum of what each point dominates and no later one does.
+fn exclusive_volumes(front: &[Vec<f64>], reference: &[f64]) -> f64 {
+    let exclusive = |(place, point): (usize, &Vec<f64>)| {
+        let own: f64 = point.iter().zip(reference).map(|(value, at)| value - at).product();
+        let shared: Vec<Vec<f64>> = front[place + 1..].iter().map(|other| lower(point, other)).collect();
+        own - hypervolume(&shared, reference)
+    };
+    front.iter().enumerate().map(exclusive).sum()
+}
+
+fn lower(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a.min(*b)).collect()
+}
+
 /// Points on a small lattice, so that ties and equal points are common.
 fn lattice(objectives: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
     let point = proptest::collection::vec((0..6_i32).prop_map(f64::from), objectives);
