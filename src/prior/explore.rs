@@ -172,7 +172,7 @@ fn rank(aim: &Aim, assumption: &Assumption, measured: &Measured) -> (f64, f64) {
     let excess = shifted.map(|(excess, shift)| finite(excess.value + shift).max(0.0)).sum();
     let gain = |index: usize| {
         let value = measured.values.get(index).map_or(0.0, |reading| reading.value);
-        let log = finite(value.max(f64::MIN_POSITIVE).ln());
+        let log = finite(libm::log(value.max(f64::MIN_POSITIVE)));
         if aim.objectives[index].goal == Goal::Maximize { log } else { -log }
     };
     (excess, assumption.objectives.clone().map(gain).sum())

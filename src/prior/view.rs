@@ -128,7 +128,7 @@ impl<'a> View<'a> {
                 reading.deviation = deviation.map(|deviation| round(deviation.hypot(more)));
             };
             for (index, reading) in measured.values.iter_mut().enumerate() {
-                set(reading, spread(&|draw| draw.values.get(index).map(|reading| reading.value.ln())));
+                set(reading, spread(&|draw| draw.values.get(index).map(|reading| libm::log(reading.value))));
             }
             for (index, reading) in measured.excesses.iter_mut().enumerate() {
                 set(reading, spread(&|draw| draw.excesses.get(index).map(|reading| reading.value)));
@@ -216,7 +216,7 @@ fn excess(constraint: &Constraint, measurement: &Measurement) -> Option<f64> {
         Limit::AtLeast(limit) => (limit, -1.0),
     };
     let ratio = if value > 0.0 && limit > 0.0 {
-        (value / limit).ln()
+        libm::log(value / limit)
     } else {
         (value - limit) / limit.abs().max(f64::MIN_POSITIVE)
     };
