@@ -14,9 +14,9 @@ pub mod trial;
 pub mod objective;
 
 // Predict and decide: pure functions.
+pub mod surrogate;
 pub mod memory;
 pub mod twin;
-pub mod surrogate;
 pub mod sampler;
 pub mod rule;
 

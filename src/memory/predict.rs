@@ -1,9 +1,10 @@
 //! What a launch will find: the parts of the memory, what is left for the cache, and how likely that is too little.
 
-use super::gaussian::{Gaussian, SIZE, Vector, normal_cdf};
+use super::gaussian::{Gaussian, SIZE, Vector};
 use super::learn::Learned;
 use super::{Launch, Layout, activation, bytes, graph, weights};
 use crate::facts::ModelShape;
+use crate::surrogate::normal;
 
 /// The corrections, by their place in a [`Vector`].
 pub(super) const WEIGHTS: usize = 0;
@@ -57,7 +58,7 @@ impl Prediction {
     fn too_small(&self, length: u64) -> f64 {
         let needed = super::gib(self.layout.bytes_needed(length).max(1));
         if self.cache_deviation_gib > 0.0 {
-            normal_cdf((needed - self.cache_gib) / self.cache_deviation_gib)
+            normal::cdf((needed - self.cache_gib) / self.cache_deviation_gib)
         } else {
             certain(!self.layout.holds(self.blocks(), length))
         }
@@ -227,7 +228,7 @@ pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option
     };
     // A cache of a set size must fit beside the rest into the whole device; a CPU's memory is not known here.
     let total = launch.resolved.device_memory.filter(|_| set.is_some() && !launch.resolved.cpu).map(super::gib);
-    let crowded = total.map_or(0.0, |total| normal_cdf((cache_gib + corrected.used - total) / deviation));
+    let crowded = total.map_or(0.0, |total| normal::cdf((cache_gib + corrected.used - total) / deviation));
     Some(Prediction {
         weights_gib: corrected.weights,
         activations_gib: corrected.activations,

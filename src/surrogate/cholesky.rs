@@ -2,7 +2,7 @@
 
 /// A lower triangular matrix `L` with `L L^T` the factored one.
 #[derive(Clone, Debug, Default)]
-pub struct Cholesky {
+pub(super) struct Cholesky {
     size: usize,
     /// Row `i` begins at `i * size`; what is above the diagonal is not used.
     rows: Vec<f64>,
@@ -32,9 +32,9 @@ impl Cholesky {
         &self.rows[i * self.size..=i * self.size + i]
     }
 
-    /// `L x`: numbers that covary as the factored matrix says, where those of `x` are independent with variance 1.
-    #[must_use]
-    pub fn times(&self, x: &[f64]) -> Vec<f64> {
+    /// `L x`.
+    #[cfg(test)]
+    pub(super) fn times(&self, x: &[f64]) -> Vec<f64> {
         (0..self.size).map(|i| dot(self.row(i), &x[..=i])).collect()
     }
 

@@ -12,7 +12,6 @@ mod process;
 #[cfg(test)]
 mod reference;
 
-pub use cholesky::Cholesky;
 pub use encoding::{Axis, Encoding};
-pub use hypervolume::{front, hypervolume, log_expected_improvement_2d};
+pub use hypervolume::{front, log_expected_improvement_2d};
 pub use process::{Belief, Data, Draws, Expected, Process};

@@ -2,7 +2,16 @@
 //!
 //! `libm` and not the standard library: the same question has the same answer on every machine.
 
-use std::f64::consts::{PI, SQRT_2};
+use std::f64::consts::{PI, SQRT_2, TAU};
+
+use rand::RngExt;
+
+/// A standard normal number (G. Box and M. Muller, "A note on the generation of random normal deviates", 1958).
+#[must_use]
+pub fn draw(rng: &mut impl RngExt) -> f64 {
+    let (radius, angle): (f64, f64) = (rng.random(), rng.random());
+    libm::sqrt(-2.0 * libm::log(1.0 - radius)) * libm::cos(TAU * angle)
+}
 
 /// Density of the standard normal distribution.
 #[must_use]

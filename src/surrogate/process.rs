@@ -148,31 +148,6 @@ impl Process {
         let variance = (own - dot(&cross, &cross)).max(1e-12 * own);
         (Belief { mean: self.level + self.spread * mean, deviation: self.spread * variance.sqrt() }, alike)
     }
-
-    /// Means of some points, and the factor of the covariance of their values: what the ones turn out to be says something of
-    /// the others. `None` where the covariance cannot be factored.
-    #[must_use]
-    pub fn joint(&self, points: &[Vec<f64>]) -> Option<(Vec<f64>, Cholesky)> {
-        let count = points.len();
-        let among = columns(self.kernel.axes().len(), points);
-        let mut rows = vec![0.0; count * count];
-        let mut solved: Vec<Vec<f64>> = Vec::with_capacity(count);
-        for (i, point) in points.iter().enumerate() {
-            let mut cross = vec![0.0; self.len()];
-            self.kernel.across(point, &self.columns, &mut cross);
-            self.factor.forward(&mut cross);
-            solved.push(cross);
-            let row = &mut rows[i * count..=i * count + i];
-            self.kernel.across(point, &among, row);
-            for (covariance, other) in row.iter_mut().zip(&solved) {
-                *covariance = (*covariance - dot(&solved[i], other)) * self.spread * self.spread;
-            }
-            // Points that are nearly the same would make it singular.
-            row[i] += 1e-6 * self.kernel.own(point) * self.spread * self.spread;
-        }
-        let means = points.iter().map(|point| self.mean(point)).collect();
-        Some((means, Cholesky::new(count, rows)?))
-    }
 }
 
 /// One column for each axis.

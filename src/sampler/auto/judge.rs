@@ -11,16 +11,16 @@ use super::models::{Models, Outlook};
 use super::opinion::Opinion;
 use super::search::Search;
 use super::table::Table;
-use super::{around, assume, normal, weights};
+use super::{around, assume, weights};
 use crate::objective::Goal;
 use crate::sampler::{Ask, Judgement, Pick};
 use crate::surrogate::Encoding;
 
 /// A configuration is picked only if it keeps every limit with this probability.
 const PROBABLY: f64 = 0.75;
-/// Configurations among which the best one of the space is looked for, and draws of what they are worth.
+/// Configurations among which the best one of the space is looked for, and draws of what they are worth, of all assumptions.
 const RIVALS: usize = 60;
-const DRAWS: usize = 200;
+const DRAWS: usize = 300;
 /// Measurements from which on a prior can be judged, and the rank correlation below which it is of no use.
 const ENOUGH: usize = 8;
 const OF_USE: f64 = 0.3;
@@ -103,16 +103,14 @@ fn ranking(ask: &Ask<'_>, table: &Table, models: &Models<'_>) -> Vec<Pick> {
 /// By how much the best of some points is better than the first of them: the 5th, 50th and 95th percentile over draws of all of
 /// them together, each under one of the assumptions. A point counts in a draw as often as it is feasible.
 fn remaining(rng: &mut ChaCha8Rng, models: &[Models<'_>], points: &[Vec<f64>]) -> Option<[f64; 3]> {
+    let draws = DRAWS / models.len();
     let mut gains = Vec::with_capacity(DRAWS);
     for models in models {
-        let (means, factor) = models.objectives.first()?.joint(points)?;
+        let drawn = models.objectives.first()?.draws(points, draws, rng.random());
         let feasible: Vec<_> = points.iter().map(|point| models.at(point).feasible()).collect();
-        for _ in 0..DRAWS / 3 {
-            let draw: Vec<_> = points.iter().map(|_| normal(rng)).collect();
-            let values = factor.times(&draw);
-            let own = means[0] + values[0];
+        for (draw, own) in drawn[0].iter().enumerate() {
             let others = (1..points.len()).filter(|at| rng.random::<f64>() < feasible[*at]);
-            gains.push(others.map(|at| means[at] + values[at] - own).fold(0.0, f64::max));
+            gains.push(others.map(|at| drawn[at][draw] - own).fold(0.0, f64::max));
         }
     }
     gains.sort_by(f64::total_cmp);

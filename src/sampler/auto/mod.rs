@@ -28,7 +28,7 @@ pub(super) use self::opinion::Opinion;
 use self::search::Search;
 use self::table::Table;
 use super::{Ask, Explanation, Judgement, Sampler, Suggestion, sequence, sobol};
-use crate::surrogate::Encoding;
+use crate::surrogate::{Encoding, normal};
 
 pub(super) struct Auto;
 
@@ -121,16 +121,10 @@ fn assume<'a>(
     let hyper_parameters = 2 * (encoding.axes.len() + opinions.len()) + 2;
     let mut models = vec![Models::fit(&encoding.axes, table, opinions, &[])];
     models.extend((1..count).map(|_| {
-        let moved: Vec<f64> = (0..hyper_parameters).map(|_| normal(rng)).collect();
+        let moved: Vec<f64> = (0..hyper_parameters).map(|_| normal::draw(rng)).collect();
         Models::fit(&encoding.axes, table, opinions, &moved)
     }));
     models
-}
-
-/// A standard normal number, the same on every machine (G. Box and M. Muller, 1958).
-fn normal(rng: &mut ChaCha8Rng) -> f64 {
-    let (radius, angle): (f64, f64) = (rng.random(), rng.random());
-    libm::sqrt(-2.0 * libm::log(1.0 - radius)) * libm::cos(2.0 * std::f64::consts::PI * angle)
 }
 
 /// Weights of the objectives that add up to 1.

@@ -6,7 +6,7 @@
 
 use super::opinion::{Opinion, Trend};
 use super::table::{Column, Table};
-use crate::surrogate::{Axis, Belief, Cholesky, Data, Expected, Process, normal};
+use crate::surrogate::{Axis, Belief, Data, Expected, Process, normal};
 
 /// A limit that every measurement keeps by so much does not decide anything.
 const FAR_WITHIN: f64 = -0.7;
@@ -96,13 +96,15 @@ impl<'a> Model<'a> {
 }
 
 impl Model<'_> {
-    /// Means of some points together, and the factor of their covariance.
-    pub(super) fn joint(&self, points: &[Vec<f64>]) -> Option<(Vec<f64>, Cholesky)> {
-        let all: Vec<_> = points.iter().map(|point| extended(&self.trends, point)).collect();
-        let said: Vec<_> = all.iter().map(|(_, said)| *said).collect();
-        let points: Vec<_> = all.into_iter().map(|(point, _)| point).collect();
-        let (means, factor) = self.process.joint(&points)?;
-        Some((means.iter().zip(said).map(|(mean, said)| mean + said).collect(), factor))
+    /// For each point what so many draws of the process give: what the one turns out to be says something of the others.
+    pub(super) fn draws(&self, points: &[Vec<f64>], count: usize, seed: u64) -> Vec<Vec<f64>> {
+        let draws = self.process.draws(count, seed);
+        let drawn = |point: &Vec<f64>| {
+            let (point, said) = extended(&self.trends, point);
+            // The first is the mean.
+            draws.at(&point).into_iter().skip(1).map(|value| value + said).collect()
+        };
+        points.iter().map(drawn).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::axis::{Axis, Kind, Position};
+use crate::surrogate::normal;
 
 /// Each kernel is a product over the parameters: normal and cut off at the ends for numbers, for choices its own value with
 /// some weight on all others. Where a trial lacks a parameter its kernel is flat.
@@ -134,19 +135,13 @@ impl<'a> Parzen<'a> {
             }
             // At least a third of the draws lies between the ends, wherever the place is between them.
             Kind::Number { .. } => loop {
-                let drawn = place + self.width * normal(rng);
+                let drawn = place + self.width * normal::draw(rng);
                 if (0.0..1.0).contains(&drawn) {
                     return drawn;
                 }
             },
         }
     }
-}
-
-/// A standard normal number (Box and Muller), by functions that are the same on every machine.
-fn normal(rng: &mut ChaCha8Rng) -> f64 {
-    let radius = (-2.0 * libm::log(1.0 - rng.random::<f64>())).sqrt();
-    radius * libm::cos(std::f64::consts::TAU * rng.random::<f64>())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of values")]

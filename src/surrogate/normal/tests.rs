@@ -18,6 +18,13 @@ fn tails_and_improvements_are_those_of_numbers_of_fifty_digits() {
 }
 
 #[test]
+fn probabilities_are_those_of_the_tables() {
+    for (x, expected) in [(0.0, 0.5), (1.0, 0.841_344_7), (-2.326_347_9, 0.01), (9.0, 1.0)] {
+        assert!((cdf(x) - expected).abs() < 1e-7, "{x}");
+    }
+}
+
+#[test]
 fn the_cases_meet_at_their_seams() {
     for seam in [-1e5, -FAR, -5.0, -1.0, 0.0, 5.0] {
         let width = 1e-12 * f64::max(seam.abs(), 1.0);

@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use super::Process;
 use crate::surrogate::cholesky::dot;
 use crate::surrogate::kernel::LEVEL;
+use crate::surrogate::normal::draw;
 
 /// Waves that the rough part is summed up from: its covariance is then right within some 5 % of its variance.
 const WAVES: usize = 256;
@@ -36,9 +37,9 @@ impl Process {
         let (features, smooth) = (rough.len(), smooth.len());
         let mut waves = Vec::with_capacity(WAVES * features);
         for _ in 0..WAVES {
-            let squares: f64 = (0..5).map(|_| normal(&mut rng)).map(|z| z * z).sum();
+            let squares: f64 = (0..5).map(|_| draw(&mut rng)).map(|z| z * z).sum();
             let scale = 1.0 / libm::sqrt((squares / 5.0).max(1e-12));
-            waves.extend((0..features).map(|_| scale * normal(&mut rng)));
+            waves.extend((0..features).map(|_| scale * draw(&mut rng)));
         }
         let phases = (0..WAVES).map(|_| 2.0 * std::f64::consts::PI * rng.random::<f64>()).collect();
         let mut draws = Draws { process: self, waves, phases, weights: Vec::new() };
@@ -48,10 +49,10 @@ impl Process {
         let before: Vec<_> = (0..n).map(|i| draws.before(&self.point_at(i))).collect();
         let noise: Vec<_> = (0..n).map(|i| self.noise_of(i)).collect();
         for _ in 0..count {
-            let mut weights: Vec<_> = (0..=WAVES + smooth).map(|_| normal(&mut rng)).collect();
+            let mut weights: Vec<_> = (0..=WAVES + smooth).map(|_| draw(&mut rng)).collect();
             let drawn = before.iter().zip(&noise);
             let mut missed: Vec<_> =
-                drawn.map(|(features, noise)| dot(features, &weights) + noise * normal(&mut rng)).collect();
+                drawn.map(|(features, noise)| dot(features, &weights) + noise * draw(&mut rng)).collect();
             self.factor.forward(&mut missed);
             self.factor.backward(&mut missed);
             weights.extend(self.weights.iter().zip(&missed).map(|(mean, missed)| mean - missed));
@@ -128,12 +129,6 @@ impl Draws<'_> {
         features.push(libm::sqrt(LEVEL));
         features
     }
-}
-
-/// A standard normal number, by Box and Muller: the same on every machine.
-fn normal(rng: &mut ChaCha8Rng) -> f64 {
-    let radius = libm::sqrt(-2.0 * libm::log(1.0 - rng.random::<f64>()));
-    radius * libm::cos(2.0 * std::f64::consts::PI * rng.random::<f64>())
 }
 
 #[cfg(test)]
