@@ -24,11 +24,10 @@ const VALUE_WEIGHT: f64 = 0.5;
 const IMPROVEMENT_WEIGHT: f64 = 0.05;
 /// Gains below this, as a logarithm, are not worth a trial.
 const LEAST_GAIN: f64 = 0.01;
-/// From time to time uncertainties are taken for so much larger: models can be sure and wrong. While nothing is known to be
-/// within the limits more often, because the probability of that alone looks near to what just missed them.
+/// A suggestion that doubts the models takes uncertainties for so much larger; only where so many of the models' own deviations
+/// would reach the best value, for else it finds the corners of the space.
 const DOUBT: f64 = 3.0;
-const DOUBT_EACH: usize = 6;
-const DOUBT_EACH_BEFORE: usize = 3;
+const HOPE: f64 = 2.0;
 
 /// What is to be improved on.
 enum Incumbent {
@@ -49,22 +48,16 @@ pub(super) struct Acquisition<'a> {
 }
 
 impl<'a> Acquisition<'a> {
-    /// `weights` are those of the objectives, where they are three or more.
-    pub(super) fn new(models: &'a Models<'a>, table: &Table, weights: &[f64]) -> Self {
+    /// `weights` are those of the objectives, where they are three or more; with `doubts` the models are taken for less sure
+    /// than they are.
+    pub(super) fn new(models: &'a Models<'a>, table: &Table, weights: &[f64], doubts: bool) -> Self {
         let outlooks = table.measured.iter().map(|(_, point)| models.at(point));
         let probable: Vec<_> = outlooks
             .filter(|outlook| outlook.log_feasible >= libm::log(PROBABLY))
             .map(|outlook| means(&outlook))
             .collect();
         let incumbent = Incumbent::of(&probable, weights);
-        let each = if matches!(incumbent, Incumbent::Nothing) { DOUBT_EACH_BEFORE } else { DOUBT_EACH };
-        let known = table.crashes.data.targets.len() + table.pending.len();
-        Self { models, incumbent, doubt: if known % each == each - 1 { DOUBT } else { 1.0 } }
-    }
-
-    /// Whether this suggestion is one that doubts the models.
-    pub(super) fn doubts(&self) -> bool {
-        self.doubt > 1.0
+        Self { models, incumbent, doubt: if doubts { DOUBT } else { 1.0 } }
     }
 
     pub(super) fn score(&self, point: &[f64]) -> f64 {
@@ -73,6 +66,14 @@ impl<'a> Acquisition<'a> {
         score += self.incumbent.log_gain(&outlook);
         if outlook.serves < LEAST_SERVING {
             score -= PENALTY * (1.0 + LEAST_SERVING - outlook.serves);
+        }
+        if self.doubt > 1.0
+            && let (Incumbent::Value(best), Some(first)) = (&self.incumbent, outlook.objectives.first())
+        {
+            let missing = best - first.mean - HOPE * first.deviation / self.doubt;
+            if missing > 0.0 {
+                score -= PENALTY * (1.0 + missing);
+            }
         }
         if outlook.alike > MOST_ALIKE {
             score -= PENALTY;

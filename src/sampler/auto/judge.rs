@@ -1,6 +1,5 @@
 //! What the measurements say so far: the best measured configuration by all that is known, and what is left to gain.
 
-use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use rand::{RngExt, SeedableRng};
@@ -44,7 +43,7 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     let (Some((_, best)), [model]) = (best, likely.objectives.as_slice()) else {
         return Some(Judgement { pick, ranking, remaining: None, next_gain: None, notes });
     };
-    let search = Search { ask, encoding: &encoding, seen: ask.seen(), finite: OnceCell::new() };
+    let search = Search::new(ask, &encoding);
     let mut rivals: Vec<(f64, Vec<f64>)> = Vec::new();
     let hopes = |outlook: &Outlook| {
         let belief = outlook.objectives[0];
@@ -53,7 +52,7 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     for point in search.points(&mut rng, &around(ask, &encoding, &table, likely)) {
         rivals.push((hopes(&likely.at(&point)), point));
     }
-    let acquisition = Acquisition::new(likely, &table, &weights);
+    let acquisition = Acquisition::new(likely, &table, &weights, false);
     let gain = |point: &[f64]| libm::log(acquisition.gain(point).max(1e-300));
     let next = search.best(&mut rng, std::slice::from_ref(best), &gain, &gain);
     rivals.sort_by(|a, b| b.0.total_cmp(&a.0));

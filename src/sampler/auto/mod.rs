@@ -1,23 +1,24 @@
 //! Bayesian optimization for launch parameters: few trials, mixed parameters, noise, limits, and configurations that do not
 //! serve.
 //!
-//! 1. The first few points are spread over the inner part of the space, or, with a [`Prior`](super::Prior), those that it
-//!    finds best.
+//! 1. [`first`]: the first few points are spread over the inner part of the space, or, with a [`Prior`](super::Prior), some of
+//!    those that it finds best.
 //! 2. [`models`]: a Gaussian process for each objective, each limit and for whether it serves, under a few assumptions of
 //!    their hyper-parameters, each as likely as the data and the priors of the hyper-parameters allow.
 //! 3. [`acquisition`]: what a trial promises, averaged over the assumptions.
-//! 4. [`search`]: the allowed configuration that promises most.
+//! 4. [`search`]: the allowed configuration that promises most. From time to time it is one for which the models are doubted, or
+//!    one with a value of a parameter that was [`neglected`]: models can be sure and wrong.
 
 mod acquisition;
 mod explain;
+mod first;
 mod judge;
 mod models;
+mod neglected;
 mod opinion;
 mod search;
 mod table;
 mod why;
-
-use std::cell::OnceCell;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -27,20 +28,32 @@ use self::models::Models;
 pub(super) use self::opinion::Opinion;
 use self::search::Search;
 use self::table::Table;
-use super::{Ask, Explanation, Judgement, Sampler, Suggestion, sequence, sobol};
+use super::{Ask, Explanation, Judgement, Sampler, Suggestion};
+use crate::config::Value;
 use crate::surrogate::{Encoding, normal};
 
 pub(super) struct Auto;
 
-/// Points that are spread over the space before models are asked.
-const SPREAD: usize = 5;
-/// They lie in so much of each range: what is extreme serves least.
-const INNER: f64 = 0.8;
 /// Known points around which is searched.
 const AROUND: usize = 6;
 /// Assumptions of the hyper-parameters, and the number of trials from which on one is enough.
 const ASSUMPTIONS: usize = 3;
 const MANY_TRIALS: usize = 100;
+
+/// What a suggestion is for.
+enum Turn {
+    /// What promises most.
+    Promise,
+    /// What would promise most if the models were less sure.
+    Doubt,
+    /// What promises most with a value of a parameter that was tried least: its name and the value.
+    Neglected(String, Value),
+}
+
+/// Turns other than the usual one come once in so many suggestions, at these places.
+const TURNS: usize = 6;
+const NEGLECTED_AT: usize = 2;
+const DOUBT_AT: usize = 5;
 
 impl Sampler for Auto {
     fn name(&self) -> &'static str {
@@ -62,49 +75,56 @@ impl Sampler for Auto {
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
         let encoding = Encoding::new(ask.space, ask.defaults);
         let table = Table::of(ask, &encoding);
-        let opinions: Vec<_> = ask.priors.iter().map(|prior| Opinion::of(prior, ask, &encoding)).collect();
-        let asked = table.len();
-        if (opinions.is_empty() && asked < SPREAD) || (asked == 0 && opinions.iter().all(|opinion| opinion.is_empty()))
-        {
-            return spread(ask);
+        let asked = table.points().count();
+        if asked < first::SPREAD {
+            let believed = first::believed(ask, &encoding);
+            if asked < first::BELIEVED
+                && let Some(suggestion) = first::unlike(ask, &encoding, &table, &believed)
+            {
+                return Some(suggestion);
+            }
+            if believed.is_empty() || asked == 0 {
+                return first::spread(ask);
+            }
         }
+        let opinions: Vec<_> = ask.priors.iter().map(|prior| Opinion::of(prior, ask, &encoding)).collect();
         let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
         rng.set_stream(ask.history.len() as u64);
         let weights: Vec<f64> = weights(&mut rng, ask.aim.objectives.len());
         let models = assume(&mut rng, &encoding, &table, &opinions);
-        let acquisitions: Vec<_> = models.iter().map(|models| Acquisition::new(models, &table, &weights)).collect();
-        let search = Search { ask, encoding: &encoding, seen: ask.seen(), finite: OnceCell::new() };
+        let place = ask.history.len() % TURNS;
+        let acquisitions: Vec<_> =
+            models.iter().map(|models| Acquisition::new(models, &table, &weights, place == DOUBT_AT)).collect();
+        let mut search = Search::new(ask, &encoding);
+        let around = around(ask, &encoding, &table, &models[0]);
+        if place == NEGLECTED_AT {
+            let points = search.points(&mut rng, &around);
+            search.held = neglected::least_tried(&encoding, &table, &models[0], &acquisitions[0], &points);
+        }
         let first = |point: &[f64]| acquisitions[0].score(point);
         let all = |point: &[f64]| {
             let scores: Vec<_> = acquisitions.iter().map(|acquisition| acquisition.score(point)).collect();
             let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             most + libm::log(scores.iter().map(|score| libm::exp(score - most)).sum::<f64>())
         };
-        match search.best(&mut rng, &around(ask, &encoding, &table, &models[0]), &first, &all) {
-            Some((point, config)) => {
-                let why = why::of(ask, &table, &models[0], &acquisitions[0], &point);
-                Some(Suggestion { config, why })
-            }
+        let Some((point, config)) = search.best(&mut rng, &around, &first, &all) else {
             // Nearly everything is refused or known: what is left is found in order.
-            None => spread(ask),
-        }
+            return first::spread(ask);
+        };
+        let held = search.held.and_then(|(axis, _)| ask.space.parameters.get(axis));
+        let value = held.and_then(|parameter| Some((parameter.name.clone(), config.get(&parameter.name)?.clone())));
+        let turn = match value {
+            Some((name, value)) => Turn::Neglected(name, value),
+            None if place == DOUBT_AT => Turn::Doubt,
+            None => Turn::Promise,
+        };
+        let why = why::of(ask, &table, &models[0], &point, &turn);
+        Some(Suggestion { config, why })
     }
 
     fn judge(&self, ask: &Ask<'_>) -> Option<Judgement> {
         judge::judge(ask)
     }
-}
-
-/// A point of an even sequence over the inner part of the space.
-fn spread(ask: &Ask<'_>) -> Option<Suggestion> {
-    let dimensions = ask.space.dimensions();
-    let inner = |index: usize| {
-        let point = sobol::point(index, dimensions, ask.seed);
-        let few = index < SPREAD;
-        point.into_iter().map(|at| if few { 0.5 + INNER * (at - 0.5) } else { at }).collect()
-    };
-    let config = sequence::first_unseen(ask, "auto", inner)?;
-    Some(Suggestion { config, why: "spread over the space, because too little is known for a model".to_owned() })
 }
 
 /// The most likely models first, then others that the priors of the hyper-parameters allow: with few data the most likely ones
@@ -117,7 +137,7 @@ fn assume<'a>(
     table: &Table,
     opinions: &[&'a Opinion],
 ) -> Vec<Models<'a>> {
-    let count = if table.len() < MANY_TRIALS { ASSUMPTIONS } else { 1 };
+    let count = if table.points().count() < MANY_TRIALS { ASSUMPTIONS } else { 1 };
     let hyper_parameters = 2 * (encoding.axes.len() + opinions.len()) + 2;
     let mut models = vec![Models::fit(&encoding.axes, table, opinions, &[])];
     models.extend((1..count).map(|_| {
@@ -146,3 +166,6 @@ fn around(ask: &Ask<'_>, encoding: &Encoding<'_>, table: &Table, models: &Models
     let measured = ranked.into_iter().take(AROUND).map(|(_, point)| point);
     measured.chain(ask.priors.iter().flat_map(|prior| opinion::best(prior, ask, encoding, AROUND))).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,8 +10,10 @@ use crate::surrogate::{Axis, Belief, Data, Expected, Process, normal};
 
 /// A limit that every measurement keeps by so much does not decide anything.
 const FAR_WITHIN: f64 = -0.7;
-/// By how much a prior is wrong in one place and not in another, as a logarithm, and how many measurements that counts for.
-const PRIOR_DEVIATION: f64 = 0.5;
+/// By how much a prior is wrong in one place and not in another, as a logarithm: of values, of limits (mostly tail latencies),
+/// and how many measurements that counts for.
+const WRONG_VALUES: f64 = 0.2;
+const WRONG_LIMITS: f64 = 0.35;
 const PRIOR_WEIGHT: f64 = 8.0;
 
 /// The models under one assumption of their hyper-parameters.
@@ -63,6 +65,7 @@ impl<'a> Model<'a> {
         column: &Column,
         trends: Vec<&'a Trend>,
         expected: Expected,
+        wrong: Option<f64>,
     ) -> Option<Self> {
         let mut axes = common.axes.to_vec();
         axes.extend(trends.iter().map(|_| Axis::Trend));
@@ -72,7 +75,8 @@ impl<'a> Model<'a> {
             data.points.push(point);
             data.targets.push(target - said);
         }
-        let expected = if trends.is_empty() || expected.spread.is_some() { expected } else { doubted(expected, &data) };
+        let wrong = wrong.filter(|_| !trends.is_empty());
+        let expected = wrong.map_or(expected, |wrong| doubted(expected, &data, wrong));
         let mut process = Process::fit(&axes, &data, &expected, common.moved)?;
         if !common.pending.is_empty() {
             // What is under way is taken for measured as expected: it is not proposed again.
@@ -110,11 +114,11 @@ impl Model<'_> {
 
 /// The residuals of a few measurements near to each other look smaller than those of the whole space will be.
 #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
-fn doubted(expected: Expected, data: &Data) -> Expected {
+fn doubted(expected: Expected, data: &Data, wrong: f64) -> Expected {
     let count = data.targets.len() as f64;
     let mean = data.targets.iter().sum::<f64>() / count.max(1.0);
     let squares: f64 = data.targets.iter().map(|target| (target - mean) * (target - mean)).sum();
-    let variance = (squares + PRIOR_WEIGHT * PRIOR_DEVIATION * PRIOR_DEVIATION) / (count + PRIOR_WEIGHT);
+    let variance = (squares + PRIOR_WEIGHT * wrong * wrong) / (count + PRIOR_WEIGHT);
     Expected { spread: Some(variance.sqrt()), level: mean * count / (count + 0.5), ..expected }
 }
 
@@ -136,14 +140,16 @@ impl<'a> Models<'a> {
         let objective = |(index, column): (usize, &Column)| {
             let trends = trends(&|opinion| opinion.objectives.get(index)?.as_ref());
             let is_known = !column.data.targets.is_empty() || !trends.is_empty();
-            is_known.then(|| Model::fit(&common, index, column, trends, of_values())).flatten()
+            is_known.then(|| Model::fit(&common, index, column, trends, of_values(), Some(WRONG_VALUES))).flatten()
         };
         let constraint = |(index, column): (usize, &Column)| {
             let trends = trends(&|opinion| opinion.constraints.get(index)?.as_ref());
             let excesses = &column.data.targets;
             let decides = excesses.iter().any(|excess| *excess > FAR_WITHIN);
             let may_decide = excesses.len() < 3 && !trends.is_empty();
-            (decides || may_decide).then(|| Model::fit(&common, index, column, trends, of_values())).flatten()
+            (decides || may_decide)
+                .then(|| Model::fit(&common, index, column, trends, of_values(), Some(WRONG_LIMITS)))
+                .flatten()
         };
         let has_crashed = table.crashes.data.targets.iter().any(|label| *label > 0.0);
         let said = trends(&|opinion| opinion.crash.as_ref());
@@ -151,7 +157,7 @@ impl<'a> Models<'a> {
         Self {
             objectives: table.objectives.iter().enumerate().filter_map(objective).collect(),
             constraints: table.constraints.iter().enumerate().filter_map(constraint).collect(),
-            crash: may_crash.then(|| Model::fit(&common, 0, &table.crashes, said, of_crashes())).flatten(),
+            crash: may_crash.then(|| Model::fit(&common, 0, &table.crashes, said, of_crashes(), None)).flatten(),
         }
     }
 

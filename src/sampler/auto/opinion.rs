@@ -59,11 +59,6 @@ impl Trend {
 }
 
 impl Opinion {
-    /// Whether it says nothing of any number.
-    pub(super) fn is_empty(&self) -> bool {
-        self.objectives.iter().chain(&self.constraints).all(Option::is_none)
-    }
-
     /// Of a prior, as far as its points lie in the space.
     pub(super) fn of<'p>(prior: &'p Prior, ask: &Ask<'_>, encoding: &Encoding<'_>) -> &'p Self {
         prior.opinion.get_or_init(|| {

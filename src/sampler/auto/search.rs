@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
+use super::neglected::is_same;
 use crate::config::Config;
 use crate::sampler::Ask;
 use crate::surrogate::{Axis, Encoding};
@@ -27,9 +28,11 @@ const REACHES: [f64; 3] = [0.02, 0.08, 0.25];
 pub(super) struct Search<'a, 's> {
     pub(super) ask: &'a Ask<'a>,
     pub(super) encoding: &'a Encoding<'s>,
-    pub(super) seen: HashSet<String>,
+    seen: HashSet<String>,
+    /// An axis and the coordinate there that is to be kept.
+    pub(super) held: Option<(usize, f64)>,
     /// All configurations, where they are few.
-    pub(super) finite: OnceCell<Option<Vec<Config>>>,
+    finite: OnceCell<Option<Vec<Config>>>,
 }
 
 /// A usable configuration.
@@ -40,7 +43,15 @@ struct Candidate {
     config: Config,
 }
 
-impl Search<'_, '_> {
+impl<'a, 's> Search<'a, 's> {
+    pub(super) fn new(ask: &'a Ask<'a>, encoding: &'a Encoding<'s>) -> Self {
+        Self { ask, encoding, seen: ask.seen(), held: None, finite: OnceCell::new() }
+    }
+
+    fn holds(&self, point: &[f64]) -> bool {
+        self.held.is_none_or(|(axis, coordinate)| is_same(point[axis], coordinate))
+    }
+
     /// The allowed and unseen configuration with the highest score that is found, and its point. Of many candidates only those
     /// with the highest `quick` score get a whole one.
     pub(super) fn best(
@@ -79,6 +90,7 @@ impl Search<'_, '_> {
         if let Some(all) = self.finite.get_or_init(|| self.ask.space.enumerate(FEW)) {
             for config in all {
                 if let Some(point) = self.encoding.point(config)
+                    && self.holds(&point)
                     && self.is_usable(config)
                 {
                     consider(point, config.clone());
@@ -90,6 +102,9 @@ impl Search<'_, '_> {
         for at in 0..RANDOM + near {
             let mut point =
                 if at < RANDOM { self.random(rng) } else { self.perturbed(rng, &around[at % around.len()]) };
+            if let Some((axis, coordinate)) = self.held {
+                point[axis] = coordinate;
+            }
             self.encoding.snap(&mut point);
             if let Some(config) = self.usable(&point) {
                 consider(point, config);
@@ -110,7 +125,7 @@ impl Search<'_, '_> {
 
     fn usable(&self, point: &[f64]) -> Option<Config> {
         let config = self.encoding.config(point);
-        self.is_usable(&config).then_some(config)
+        (self.holds(point) && self.is_usable(&config)).then_some(config)
     }
 
     fn random(&self, rng: &mut ChaCha8Rng) -> Vec<f64> {
@@ -151,7 +166,7 @@ impl Search<'_, '_> {
             for mut point in self.neighbours(&at.point) {
                 self.encoding.snap(&mut point);
                 let most = better.as_ref().map_or(at.score, |better| better.score);
-                if point == at.point {
+                if point == at.point || !self.holds(&point) {
                     continue;
                 }
                 let gain = score(&point);

@@ -65,9 +65,9 @@ impl Table {
         Self::new(ask.aim, encoding, &logarithmic(ask), known)
     }
 
-    /// Trials that have a point, those under way included.
-    pub(super) fn len(&self) -> usize {
-        self.crashes.data.targets.len() + self.pending.len()
+    /// The points of all trials, those under way included.
+    pub(super) fn points(&self) -> impl Iterator<Item = &Vec<f64>> {
+        self.crashes.data.points.iter().chain(&self.pending)
     }
 
     /// What is known of some configurations, each with its place; those that have no point are left out.

@@ -1,19 +1,13 @@
 //! Why a configuration is suggested, in one line.
 
-use super::acquisition::Acquisition;
+use super::Turn;
 use super::models::Models;
 use super::table::Table;
 use crate::objective::Goal;
 use crate::sampler::Ask;
 
 /// Of a point that was chosen: what is expected there, and what for it is tried.
-pub(super) fn of(
-    ask: &Ask<'_>,
-    table: &Table,
-    models: &Models<'_>,
-    acquisition: &Acquisition<'_>,
-    point: &[f64],
-) -> String {
+pub(super) fn of(ask: &Ask<'_>, table: &Table, models: &Models<'_>, point: &[f64], turn: &Turn) -> String {
     let outlook = models.at(point);
     let mut parts = Vec::new();
     for (model, belief) in models.objectives.iter().zip(&outlook.objectives) {
@@ -38,14 +32,13 @@ pub(super) fn of(
     if outlook.serves < 0.95 {
         parts.push(format!("serves with {}", percent(outlook.serves)));
     }
-    let what_for = if acquisition.doubts() {
-        "tried where the models may be wrong"
-    } else if outlook.alike < 0.3 {
-        "tried because little is known near it"
-    } else {
-        "tried as what promises most"
+    let what_for = match turn {
+        Turn::Doubt => "tried where the models may be wrong".to_owned(),
+        Turn::Neglected(parameter, value) => format!("tried because {parameter} = {value} was tried least"),
+        Turn::Promise if outlook.alike < 0.3 => "tried because little is known near it".to_owned(),
+        Turn::Promise => "tried as what promises most".to_owned(),
     };
-    parts.insert(0, what_for.to_owned());
+    parts.insert(0, what_for);
     parts.join("; ")
 }
 
@@ -54,7 +47,7 @@ fn percent(probability: f64) -> String {
 }
 
 /// Three significant digits.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     let size = value.abs();
     match size {
         _ if (100.0..1e7).contains(&size) => format!("{value:.0}"),

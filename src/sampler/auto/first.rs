@@ -1,0 +1,116 @@
+//! What is tried before models are asked: what priors find best, each unlike the ones before, or else an even spread.
+//!
+//! A prior that is nearly right has one of the best configurations among its own best ones, but which one depends on what it
+//! has wrong: so they are to differ.
+
+use super::neglected::is_same;
+use super::table::{Table, logarithmic};
+use super::why::short;
+use crate::config::Config;
+use crate::objective::Goal;
+use crate::sampler::{Ask, Known, Prior, Suggestion, sequence, sobol};
+use crate::surrogate::{Axis, Encoding, front};
+
+/// Points that are spread over the space where no prior knows any that keep the limits.
+pub(super) const SPREAD: usize = 5;
+/// They lie in so much of each range: what is extreme serves least.
+const INNER: f64 = 0.8;
+/// Points that priors find best.
+pub(super) const BELIEVED: usize = 4;
+/// By how much less than the best they may promise, as a share.
+const NEARLY: f64 = 0.05;
+
+/// A configuration that a prior finds among the best.
+pub(super) struct Believed<'a> {
+    prior: &'a Prior,
+    config: &'a Config,
+    point: Vec<f64>,
+    /// What the prior says of the first objective.
+    value: f64,
+}
+
+/// What the priors find best within the limits: nearly as good as the best one, or, of several objectives, what nothing beats.
+/// The best one of the first prior comes first.
+pub(super) fn believed<'a>(ask: &'a Ask<'_>, encoding: &Encoding<'_>) -> Vec<Believed<'a>> {
+    let log = logarithmic(ask);
+    let of_prior = |prior: &'a Prior| {
+        let found = prior.points().iter().filter_map(|(config, known)| {
+            let gains = gains(ask, &log, known)?;
+            let value = known.measured()?.values.first()?.value;
+            Some((gains, Believed { prior, config, point: encoding.point(config)?, value }))
+        });
+        let mut found: Vec<_> = found.collect();
+        found.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]));
+        let gains: Vec<_> = found.iter().map(|(gains, _)| gains.clone()).collect();
+        let kept = match (gains.first().map(Vec::as_slice), log.first()) {
+            (Some([best]), Some(log)) => {
+                let least = best - NEARLY * if *log { 1.0 } else { best.abs() };
+                (0..gains.len()).filter(|at| gains[*at][0] >= least).collect()
+            }
+            _ => front(&gains),
+        };
+        let kept: Vec<_> = found.into_iter().enumerate().filter(|(at, _)| kept.contains(at)).collect();
+        kept.into_iter().map(|(_, (_, believed))| believed)
+    };
+    ask.priors.iter().flat_map(of_prior).collect()
+}
+
+/// The objectives, larger is better, in the models' units; `None` for what misses a limit or is no number.
+fn gains(ask: &Ask<'_>, log: &[bool], known: &Known) -> Option<Vec<f64>> {
+    let measured = known.measured()?;
+    let readings = measured.values.iter().zip(&ask.aim.objectives).zip(log);
+    let gain = readings.map(|((reading, target), log)| {
+        let value = if *log { libm::log(reading.value) } else { reading.value };
+        if target.goal == Goal::Maximize { value } else { -value }
+    });
+    let gains: Vec<_> = gain.collect();
+    (measured.is_feasible() && !gains.is_empty() && gains.iter().all(|gain| gain.is_finite())).then_some(gains)
+}
+
+/// Of these the one that is least like anything known; the first where nothing is.
+pub(super) fn unlike(
+    ask: &Ask<'_>,
+    encoding: &Encoding<'_>,
+    table: &Table,
+    believed: &[Believed<'_>],
+) -> Option<Suggestion> {
+    let seen = ask.seen();
+    let nearest = |point: &[f64]| {
+        let known = table.points().map(|known| apart(&encoding.axes, known, point));
+        known.fold(f64::INFINITY, f64::min)
+    };
+    let usable = believed.iter().filter(|one| !seen.contains(&one.config.key()) && (ask.allowed)(one.config));
+    let ranked = usable.map(|one| (nearest(&one.point), one));
+    // The first one of several that are equally far.
+    let (_, one) = ranked.reduce(|best, next| if next.0 > best.0 { next } else { best })?;
+    let target = ask.aim.objectives.first()?;
+    let why = format!(
+        "tried because {} finds it among the best, unlike what was tried before; it says {} of {}",
+        one.prior.name,
+        short(one.value),
+        target.name
+    );
+    Some(Suggestion { config: one.config.clone(), why })
+}
+
+/// How much two points differ: the sum over the parameters, each at most 1.
+fn apart(axes: &[Axis], a: &[f64], b: &[f64]) -> f64 {
+    let coordinates = axes.iter().zip(a.iter().zip(b));
+    let differences = coordinates.map(|(axis, (a, b))| match axis {
+        Axis::Choice { .. } => f64::from(!is_same(*a, *b)),
+        Axis::Number { .. } | Axis::Trend => (a - b).abs(),
+    });
+    differences.sum()
+}
+
+/// A point of an even sequence over the inner part of the space.
+pub(super) fn spread(ask: &Ask<'_>) -> Option<Suggestion> {
+    let dimensions = ask.space.dimensions();
+    let inner = |index: usize| {
+        let point = sobol::point(index, dimensions, ask.seed);
+        let few = index < SPREAD;
+        point.into_iter().map(|at| if few { 0.5 + INNER * (at - 0.5) } else { at }).collect()
+    };
+    let config = sequence::first_unseen(ask, "auto", inner)?;
+    Some(Suggestion { config, why: "spread over the space, because too little is known for a model".to_owned() })
+}

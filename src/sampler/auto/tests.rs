@@ -1,0 +1,162 @@
+//! The turns of the search that are not the usual one.
+
+use super::*;
+use crate::config::Config;
+use crate::objective::Goal;
+use crate::sampler::{Aim, Known, Measured, Past, Prior, Reading, Target};
+use crate::space::{Domain, Parameter, Scale, Space};
+
+/// Two switches of four and seven values, and a number.
+fn space() -> Space {
+    let parameter = |name: &str, domain| Parameter { name: name.to_owned(), domain, when: Vec::new(), help: None };
+    let backends = ["a", "b", "c", "d"].map(Value::from);
+    let parameters = vec![
+        parameter("backend", Domain::Categorical(backends.into())),
+        parameter("tokens", Domain::int(512, 32_768, Scale::PowerOfTwo, 1)),
+        parameter("share", Domain::Float { low: 0.0, high: 1.0, log: false }),
+    ];
+    Space { parameters, fixed: Config::new() }
+}
+
+fn aim(goals: &[Goal]) -> Aim {
+    let target = |(at, goal): (usize, &Goal)| Target { name: format!("objective {at}"), goal: *goal };
+    Aim { objectives: goals.iter().enumerate().map(target).collect(), constraints: vec!["ttft_p99".to_owned()] }
+}
+
+fn config(backend: &str, tokens: i64, share: f64) -> Config {
+    Config::new().with("backend", backend).with("tokens", tokens).with("share", share)
+}
+
+fn measured(values: &[f64], excess: f64) -> Known {
+    let values = values.iter().map(|value| Reading::exact(*value)).collect();
+    Known::Measured(Measured { values, excesses: vec![Reading::exact(excess)] })
+}
+
+/// What is suggested one after the other when everything is told to be in the middle.
+fn suggested(priors: &[Prior], goals: &[Goal], count: usize) -> Vec<Suggestion> {
+    let (space, aim) = (space(), aim(goals));
+    let mut history = Vec::new();
+    let mut suggestions = Vec::new();
+    for _ in 0..count {
+        let ask = Ask { priors, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
+        let suggestion = Auto.ask(&ask).unwrap();
+        let known = measured(&vec![50.0; goals.len()], -0.1);
+        history.push(Past { proposed_by: "auto".to_owned(), config: suggestion.config.clone(), known });
+        suggestions.push(suggestion);
+    }
+    suggestions
+}
+
+#[test]
+fn the_first_points_are_nearly_the_best_of_a_prior_and_differ() {
+    let mut points = vec![
+        (config("a", 1024, 0.5), measured(&[100.0], -0.5)),
+        (config("a", 1024, 0.52), measured(&[99.5], -0.5)),
+        (config("a", 1024, 0.48), measured(&[99.0], -0.5)),
+        (config("b", 1024, 0.5), measured(&[98.0], -0.5)),
+        (config("b", 32_768, 0.5), measured(&[97.0], -0.5)),
+        // Better and beyond the limit; worse; nothing.
+        (config("c", 2048, 0.1), measured(&[120.0], 0.1)),
+        (config("d", 2048, 0.9), measured(&[90.0], -0.5)),
+        (config("d", 4096, 0.9), Known::Failed),
+    ];
+    points.rotate_left(3);
+    let suggestions = suggested(&[Prior::new("the twin", points)], &[Goal::Maximize], 4);
+    let configs: Vec<_> = suggestions.iter().map(|suggestion| suggestion.config.clone()).collect();
+    assert_eq!(configs[..3], [config("a", 1024, 0.5), config("b", 32_768, 0.5), config("b", 1024, 0.5)]);
+    assert_eq!(configs[3].get("backend"), Some(&Value::from("a")));
+    let why =
+        "tried because the twin finds it among the best, unlike what was tried before; it says 97.0 of objective 0";
+    assert_eq!(suggestions[1].why, why);
+}
+
+#[test]
+fn of_two_objectives_the_first_points_are_what_nothing_beats() {
+    let points = vec![
+        (config("a", 512, 0.5), measured(&[100.0, 9.0], -0.5)),
+        (config("b", 1024, 0.5), measured(&[60.0, 3.0], -0.5)),
+        (config("c", 2048, 0.5), measured(&[50.0, 4.0], -0.5)),
+        (config("d", 4096, 0.5), measured(&[20.0, 1.0], -0.5)),
+    ];
+    let suggestions = suggested(&[Prior::new("a study", points)], &[Goal::Maximize, Goal::Minimize], 3);
+    let mut backends: Vec<_> =
+        suggestions.iter().map(|suggestion| suggestion.config.get("backend").unwrap().to_string()).collect();
+    assert_eq!(backends[0], "a");
+    backends.sort();
+    assert_eq!(backends, ["a", "b", "d"]);
+}
+
+#[test]
+fn a_prior_that_knows_nothing_within_the_limits_does_not_choose_the_first_points() {
+    let beyond = vec![
+        (config("a", 512, 0.5), measured(&[100.0], 0.5)),
+        (config("b", 1024, 0.5), measured(&[60.0], 0.3)),
+        (config("c", 1024, 0.5), measured(&[60.0], f64::NAN)),
+        (config("d", 1024, 0.5), measured(&[f64::NAN], -1.0)),
+    ];
+    let alone = suggested(&[], &[Goal::Maximize], 5);
+    assert!(alone.iter().all(|suggestion| suggestion.why.starts_with("spread over the space")));
+    assert_eq!(suggested(&[Prior::new("the twin", beyond)], &[Goal::Maximize], 5), alone);
+}
+
+/// Twenty trials of two of the backends and two numbers of tokens, and a failed one of another backend.
+fn narrow_history() -> Vec<Past> {
+    let past = |config, known| Past { proposed_by: "auto".to_owned(), config, known };
+    let mut history: Vec<_> = (0..19_u8)
+        .map(|at| {
+            let share = f64::from(at) / 19.0;
+            let config = config(if at % 2 == 0 { "a" } else { "b" }, if at % 3 == 0 { 1024 } else { 2048 }, share);
+            past(config, measured(&[100.0 - 20.0 * (share - 0.5).abs()], -0.5))
+        })
+        .collect();
+    history.push(past(config("c", 2048, 0.5), Known::Failed));
+    history
+}
+
+#[test]
+fn a_value_that_was_tried_least_has_its_turn() {
+    let (space, aim, history) = (space(), aim(&[Goal::Maximize]), narrow_history());
+    assert_eq!(history.len() % TURNS, NEGLECTED_AT);
+    let suggestion = Auto.ask(&Ask::new(&space, &aim, &history, 7, &|_| true)).unwrap();
+    let tried = |name: &str| {
+        let value = suggestion.config.get(name);
+        history.iter().filter(|past| past.config.get(name) == value).count()
+    };
+    // Backend `d` and five numbers of tokens are new.
+    let (name, value) = if tried("backend") == 0 { ("backend", "d") } else { ("tokens", "") };
+    assert_eq!(tried(name), 0, "{}", suggestion.config);
+    let said = suggestion.config.get(name).unwrap().to_string();
+    assert!(value.is_empty() || said == value, "{said}");
+    let why = format!("tried because {name} = {said} was tried least; ");
+    assert!(suggestion.why.starts_with(&why), "{} does not begin with {why}", suggestion.why);
+}
+
+#[test]
+fn what_is_refused_is_not_held_on_to() {
+    let (space, aim, history) = (space(), aim(&[Goal::Maximize]), narrow_history());
+    let allowed = |config: &Config| {
+        config.get("backend").is_some_and(|backend| *backend == Value::from("a"))
+            && config.get_i64("tokens") == Some(1024)
+    };
+    let suggestion = Auto.ask(&Ask::new(&space, &aim, &history, 7, &allowed)).unwrap();
+    assert!(allowed(&suggestion.config), "{}", suggestion.config);
+}
+
+#[test]
+fn a_turn_of_doubt_is_named_and_the_usual_one_is_not() {
+    let (space, aim, mut history) = (space(), aim(&[Goal::Maximize]), narrow_history());
+    let mut whys = Vec::new();
+    while history.len() < 20 + TURNS {
+        let suggestion = Auto.ask(&Ask::new(&space, &aim, &history, 7, &|_| true)).unwrap();
+        whys.push((history.len() % TURNS, suggestion.why));
+        history.push(Past {
+            proposed_by: "auto".to_owned(),
+            config: suggestion.config,
+            known: measured(&[70.0], -0.5),
+        });
+    }
+    for (place, why) in whys {
+        assert_eq!(why.starts_with("tried where the models may be wrong"), place == DOUBT_AT, "{why}");
+        assert_eq!(why.contains("was tried least"), place == NEGLECTED_AT, "{why}");
+    }
+}
