@@ -94,7 +94,7 @@ pub(super) fn unlike(
 }
 
 /// How much two points differ: the sum over the parameters, each at most 1.
-fn apart(axes: &[Axis], a: &[f64], b: &[f64]) -> f64 {
+pub(super) fn apart(axes: &[Axis], a: &[f64], b: &[f64]) -> f64 {
     let coordinates = axes.iter().zip(a.iter().zip(b));
     let differences = coordinates.map(|(axis, (a, b))| match axis {
         Axis::Choice { .. } => f64::from(!is_same(*a, *b)),

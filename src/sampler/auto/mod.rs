@@ -7,7 +7,7 @@
 //!    their hyper-parameters, each as likely as the data and the priors of the hyper-parameters allow.
 //! 3. [`acquisition`]: what a trial promises, averaged over the assumptions.
 //! 4. [`search`]: the allowed configuration that promises most. From time to time it is one for which the models are doubted, or
-//!    one with a value of a parameter that was [`neglected`]: models can be sure and wrong.
+//!    the best one with a value of a parameter that was [`neglected`]: models can be sure and wrong.
 
 mod acquisition;
 mod explain;
@@ -25,11 +25,11 @@ use rand_chacha::ChaCha8Rng;
 
 use self::acquisition::Acquisition;
 use self::models::Models;
+use self::neglected::neglected;
 pub(super) use self::opinion::Opinion;
 use self::search::Search;
 use self::table::Table;
 use super::{Ask, Explanation, Judgement, Sampler, Suggestion};
-use crate::config::Value;
 use crate::surrogate::{Encoding, normal};
 
 pub(super) struct Auto;
@@ -41,13 +41,13 @@ const ASSUMPTIONS: usize = 3;
 const MANY_TRIALS: usize = 100;
 
 /// What a suggestion is for.
-enum Turn {
+enum Turn<'a> {
     /// What promises most.
     Promise,
     /// What would promise most if the models were less sure.
     Doubt,
-    /// What promises most with a value of a parameter that was tried least: its name and the value.
-    Neglected(String, Value),
+    /// The best so far with another value of this parameter.
+    Neglected(&'a str),
 }
 
 /// Turns other than the usual one come once in so many suggestions, at these places.
@@ -95,11 +95,15 @@ impl Sampler for Auto {
         let place = ask.history.len() % TURNS;
         let acquisitions: Vec<_> =
             models.iter().map(|models| Acquisition::new(models, &table, &weights, place == DOUBT_AT)).collect();
-        let mut search = Search::new(ask, &encoding);
+        let search = Search::new(ask, &encoding);
         let around = around(ask, &encoding, &table, &models[0]);
-        if place == NEGLECTED_AT {
-            let points = search.points(&mut rng, &around);
-            search.held = neglected::least_tried(&encoding, &table, &models[0], &acquisitions[0], &points);
+        if place == NEGLECTED_AT
+            && let Some(best) = around.first()
+            && let Some(found) = neglected(&search, &encoding, &table, &models[0], &acquisitions[0], best)
+        {
+            let turn = Turn::Neglected(&ask.space.parameters[found.axis].name);
+            let why = why::of(ask, &table, &models[0], &found.point, &turn);
+            return Some(Suggestion { config: found.config, why });
         }
         let first = |point: &[f64]| acquisitions[0].score(point);
         let all = |point: &[f64]| {
@@ -111,13 +115,7 @@ impl Sampler for Auto {
             // Nearly everything is refused or known: what is left is found in order.
             return first::spread(ask);
         };
-        let held = search.held.and_then(|(axis, _)| ask.space.parameters.get(axis));
-        let value = held.and_then(|parameter| Some((parameter.name.clone(), config.get(&parameter.name)?.clone())));
-        let turn = match value {
-            Some((name, value)) => Turn::Neglected(name, value),
-            None if place == DOUBT_AT => Turn::Doubt,
-            None => Turn::Promise,
-        };
+        let turn = if place == DOUBT_AT { Turn::Doubt } else { Turn::Promise };
         let why = why::of(ask, &table, &models[0], &point, &turn);
         Some(Suggestion { config, why })
     }

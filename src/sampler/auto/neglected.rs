@@ -1,61 +1,74 @@
-//! Which value of a parameter was tried least.
+//! The best so far with one parameter changed, to the value that was tried least near it.
 //!
-//! Models that are sure of a plateau leave whatever lies elsewhere, and little that was measured there is by anything near to
-//! the best settings of the other parameters. So, from time to time, the value that was tried least is taken, with the others as
-//! the models would have them.
+//! Models that are sure of a plateau leave whatever lies elsewhere, and what was measured of another value was mostly not with
+//! good settings of the other parameters. So, from time to time, the others are left as they are.
 
 use super::acquisition::Acquisition;
+use super::first::apart;
 use super::models::Models;
+use super::search::Search;
 use super::table::Table;
+use crate::config::Config;
 use crate::surrogate::{Axis, Encoding};
 
 /// Numbers with at most so many values are looked at value by value, as choices are.
-const FEW_VALUES: f64 = 12.0;
-/// A value is passed over where no configuration that has it serves with this probability.
+const FEW_VALUES: u8 = 12;
+/// What serves with less probability is passed over.
 const SERVING: f64 = 0.5;
 /// Coordinates that differ by less are the same value.
 const SAME: f64 = 1e-6;
 
-struct Level {
-    axis: usize,
-    coordinate: f64,
-    tried: usize,
-    /// The highest score of a point that has it.
+/// The best point with another coordinate on one axis.
+pub(super) struct Neglected {
+    pub(super) axis: usize,
+    pub(super) point: Vec<f64>,
+    pub(super) config: Config,
+    /// How much it was tried: the trials with this coordinate, each for less the more it differs elsewhere.
+    tried: f64,
+    /// What the models expect.
     promise: f64,
 }
 
-/// The axis and its coordinate that fewest trials have; of several the one that promises most. Looked for among `points`.
-pub(super) fn least_tried(
+/// Of all values of all parameters that have few the one that was tried least near `best`; of several the one that promises
+/// most.
+pub(super) fn neglected(
+    search: &Search<'_, '_>,
     encoding: &Encoding<'_>,
     table: &Table,
     models: &Models<'_>,
     acquisition: &Acquisition<'_>,
-    points: &[Vec<f64>],
-) -> Option<(usize, f64)> {
-    let few: Vec<_> = (0..encoding.axes.len()).filter(|axis| has_few_values(encoding.axes[*axis])).collect();
-    let mut levels: Vec<Level> = Vec::new();
-    for point in points.iter().filter(|point| models.at(point).serves > SERVING) {
-        let promise = acquisition.score(point);
-        for &axis in &few {
-            let coordinate = point[axis];
-            let known = levels.iter_mut().find(|level| level.axis == axis && is_same(level.coordinate, coordinate));
-            if let Some(level) = known {
-                level.promise = level.promise.max(promise);
-                continue;
-            }
-            let tried = table.points().filter(|known| is_same(known[axis], coordinate)).count();
-            levels.push(Level { axis, coordinate, tried, promise });
+    best: &[f64],
+) -> Option<Neglected> {
+    let changed = |(axis, coordinate): (usize, f64)| {
+        let mut point = best.to_vec();
+        point[axis] = coordinate;
+        encoding.snap(&mut point);
+        // A parameter that is not active here has no value.
+        let is_changed = is_same(point[axis], coordinate) && !is_same(best[axis], coordinate);
+        let config = if is_changed { search.usable(&point)? } else { return None };
+        if models.at(&point).serves < SERVING {
+            return None;
         }
-    }
-    let least = levels.into_iter().min_by(|a, b| a.tried.cmp(&b.tried).then(b.promise.total_cmp(&a.promise)))?;
-    Some((least.axis, least.coordinate))
+        let same = table.points().filter(|known| is_same(known[axis], coordinate));
+        let tried = same.map(|known| libm::exp(-apart(&encoding.axes, known, &point))).sum();
+        let promise = acquisition.score(&point);
+        Some(Neglected { axis, point, config, tried, promise })
+    };
+    let axes = encoding.axes.iter().enumerate();
+    let all = axes.flat_map(|(axis, kind)| coordinates(*kind).into_iter().map(move |coordinate| (axis, coordinate)));
+    let order = |a: &Neglected, b: &Neglected| a.tried.total_cmp(&b.tried).then(b.promise.total_cmp(&a.promise));
+    all.filter_map(changed).min_by(order)
 }
 
-fn has_few_values(axis: Axis) -> bool {
+/// All coordinates of an axis, where they are few.
+#[expect(clippy::cast_precision_loss, reason = "an index")]
+fn coordinates(axis: Axis) -> Vec<f64> {
     match axis {
-        Axis::Choice { count } => count > 1,
-        Axis::Number { step } => step * FEW_VALUES > 1.0,
-        Axis::Trend => false,
+        Axis::Choice { count } => (0..count).map(|choice| choice as f64).collect(),
+        Axis::Number { step } if step * f64::from(FEW_VALUES) > 1.0 => {
+            (0..FEW_VALUES).map(|index| f64::from(index) * step).take_while(|at| *at < 1.0 + SAME).collect()
+        }
+        Axis::Number { .. } | Axis::Trend => Vec::new(),
     }
 }
 

@@ -8,7 +8,6 @@ use std::collections::HashSet;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::neglected::is_same;
 use crate::config::Config;
 use crate::sampler::Ask;
 use crate::surrogate::{Axis, Encoding};
@@ -29,8 +28,6 @@ pub(super) struct Search<'a, 's> {
     pub(super) ask: &'a Ask<'a>,
     pub(super) encoding: &'a Encoding<'s>,
     seen: HashSet<String>,
-    /// An axis and the coordinate there that is to be kept.
-    pub(super) held: Option<(usize, f64)>,
     /// All configurations, where they are few.
     finite: OnceCell<Option<Vec<Config>>>,
 }
@@ -45,11 +42,7 @@ struct Candidate {
 
 impl<'a, 's> Search<'a, 's> {
     pub(super) fn new(ask: &'a Ask<'a>, encoding: &'a Encoding<'s>) -> Self {
-        Self { ask, encoding, seen: ask.seen(), held: None, finite: OnceCell::new() }
-    }
-
-    fn holds(&self, point: &[f64]) -> bool {
-        self.held.is_none_or(|(axis, coordinate)| is_same(point[axis], coordinate))
+        Self { ask, encoding, seen: ask.seen(), finite: OnceCell::new() }
     }
 
     /// The allowed and unseen configuration with the highest score that is found, and its point. Of many candidates only those
@@ -90,7 +83,6 @@ impl<'a, 's> Search<'a, 's> {
         if let Some(all) = self.finite.get_or_init(|| self.ask.space.enumerate(FEW)) {
             for config in all {
                 if let Some(point) = self.encoding.point(config)
-                    && self.holds(&point)
                     && self.is_usable(config)
                 {
                     consider(point, config.clone());
@@ -102,9 +94,6 @@ impl<'a, 's> Search<'a, 's> {
         for at in 0..RANDOM + near {
             let mut point =
                 if at < RANDOM { self.random(rng) } else { self.perturbed(rng, &around[at % around.len()]) };
-            if let Some((axis, coordinate)) = self.held {
-                point[axis] = coordinate;
-            }
             self.encoding.snap(&mut point);
             if let Some(config) = self.usable(&point) {
                 consider(point, config);
@@ -123,9 +112,10 @@ impl<'a, 's> Search<'a, 's> {
         !self.seen.contains(&config.key()) && (self.ask.allowed)(config)
     }
 
-    fn usable(&self, point: &[f64]) -> Option<Config> {
+    /// The configuration of a point, where it is allowed and not known.
+    pub(super) fn usable(&self, point: &[f64]) -> Option<Config> {
         let config = self.encoding.config(point);
-        (self.holds(point) && self.is_usable(&config)).then_some(config)
+        self.is_usable(&config).then_some(config)
     }
 
     fn random(&self, rng: &mut ChaCha8Rng) -> Vec<f64> {
@@ -166,7 +156,7 @@ impl<'a, 's> Search<'a, 's> {
             for mut point in self.neighbours(&at.point) {
                 self.encoding.snap(&mut point);
                 let most = better.as_ref().map_or(at.score, |better| better.score);
-                if point == at.point || !self.holds(&point) {
+                if point == at.point {
                     continue;
                 }
                 let gain = score(&point);

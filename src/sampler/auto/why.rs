@@ -34,7 +34,9 @@ pub(super) fn of(ask: &Ask<'_>, table: &Table, models: &Models<'_>, point: &[f64
     }
     let what_for = match turn {
         Turn::Doubt => "tried where the models may be wrong".to_owned(),
-        Turn::Neglected(parameter, value) => format!("tried because {parameter} = {value} was tried least"),
+        Turn::Neglected(parameter) => {
+            format!("the best so far with another {parameter}, which was tried least near it")
+        }
         Turn::Promise if outlook.alike < 0.3 => "tried because little is known near it".to_owned(),
         Turn::Promise => "tried as what promises most".to_owned(),
     };
