@@ -24,7 +24,7 @@ pub fn known(objective: &Objective, outcome: &Outcome) -> Known {
     match outcome {
         Outcome::Rejected(_) => Known::Rejected,
         Outcome::Failed(failure) if failure.kind.is_own() => Known::Failed,
-        Outcome::Failed(_) => Known::Pending,
+        Outcome::Failed(_) => Known::Lost,
         Outcome::Measured(measurement) => Known::Measured(measured(objective, measurement)),
     }
 }
@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(failed(kind), Known::Failed, "{kind}");
         }
         for kind in [FailureKind::PortInUse, FailureKind::Killed, FailureKind::ClientBound, FailureKind::DeviceBusy] {
-            assert_eq!(failed(kind), Known::Pending, "{kind}");
+            assert_eq!(failed(kind), Known::Lost, "{kind}");
         }
         let rejection = Rejection { rule: "R1".to_owned(), message: String::new() };
         assert_eq!(known(&objective, &Outcome::Rejected(rejection)), Known::Rejected);

@@ -41,7 +41,7 @@ fn doubted(known: &Known, unstated: usize) -> Option<Known> {
     let mut measured = match known {
         Known::Measured(measured) => measured.clone(),
         Known::Failed => return Some(Known::Failed),
-        Known::Pending | Known::Rejected => return None,
+        Known::Pending | Known::Lost | Known::Rejected => return None,
     };
     let more: f64 = (0..unstated).map(|_| UNSTATED * UNSTATED).sum::<f64>().sqrt();
     let doubt = |reading: &mut Reading| {

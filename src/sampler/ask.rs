@@ -62,9 +62,11 @@ pub struct Past {
 /// What is known of a proposal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Known {
-    /// Nothing: it is under way, or what happened was not its own doing.
+    /// Nothing yet: it is under way.
     #[default]
     Pending,
+    /// Nothing: it has ended, and what happened was not its own doing.
+    Lost,
     /// Never launched: the rules or the engine's own check refused it.
     Rejected,
     /// Launched, and it did not serve.
@@ -156,7 +158,7 @@ impl Known {
     pub fn measured(&self) -> Option<&Measured> {
         match self {
             Self::Measured(measured) => Some(measured),
-            Self::Pending | Self::Rejected | Self::Failed => None,
+            Self::Pending | Self::Lost | Self::Rejected | Self::Failed => None,
         }
     }
 }

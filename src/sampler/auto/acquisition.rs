@@ -17,7 +17,7 @@ const SERVING_WEIGHT: f64 = 2.0;
 const MOST_ALIKE: f64 = 0.98;
 /// Logarithms taken from what is not to be tried.
 const PENALTY: f64 = 20.0;
-/// A measured point counts as a possible winner from this probability on.
+/// A point counts as a possible winner from this probability of keeping the limits on.
 const PROBABLY: f64 = 0.5;
 /// While nothing is known to be within the limits: how much a value counts, and an improvement over nothing.
 const VALUE_WEIGHT: f64 = 0.5;
@@ -51,8 +51,10 @@ impl<'a> Acquisition<'a> {
     /// `weights` are those of the objectives, where they are three or more; with `doubts` the models are taken for less sure
     /// than they are.
     pub(super) fn new(models: &'a Models<'a>, table: &Table, weights: &[f64], doubts: bool) -> Self {
-        let outlooks = table.measured.iter().map(|(_, point)| models.at(point));
-        let probable: Vec<_> = outlooks
+        // What is under way counts as what it is expected to be, or its neighbours would promise the same gain once more.
+        let points = table.measured.iter().map(|(_, point)| point).chain(&table.pending);
+        let probable: Vec<_> = points
+            .map(|point| models.at(point))
             .filter(|outlook| outlook.log_feasible >= libm::log(PROBABLY))
             .map(|outlook| means(&outlook))
             .collect();

@@ -16,7 +16,7 @@ pub(super) struct Table {
     pub(super) constraints: Vec<Column>,
     /// 1 where it did not serve, -1 where it did.
     pub(super) crashes: Column,
-    /// Points whose outcome is not known yet.
+    /// Points of what is under way.
     pub(super) pending: Vec<Vec<f64>>,
     /// Measured ones and their places in the history.
     pub(super) measured: Vec<(usize, Vec<f64>)>,
@@ -88,6 +88,7 @@ impl Table {
             let Some(point) = encoding.point(config) else { continue };
             match known {
                 Known::Pending => table.pending.push(point),
+                Known::Lost => {}
                 Known::Rejected | Known::Failed => table.crashes.push(&point, 1.0, None),
                 Known::Measured(measured) => {
                     table.crashes.push(&point, -1.0, None);

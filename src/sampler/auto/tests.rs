@@ -163,3 +163,27 @@ fn a_turn_of_doubt_is_named_and_the_usual_one_is_not() {
         assert_eq!(why.starts_with("the best so far with another "), place == NEGLECTED_AT, "{why}");
     }
 }
+
+#[test]
+fn what_is_under_way_is_to_be_improved_on_as_well() {
+    let (space, aim) = (space(), aim(&[Goal::Maximize]));
+    let past = |share: f64, known| Past { proposed_by: "auto".to_owned(), config: config("a", 1024, share), known };
+    let measured = |share: f64| past(share, measured(&[100.0 * (1.0 + share)], -1.0));
+    let mut history: Vec<_> = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5].into_iter().map(measured).collect();
+    history.push(past(0.8, Known::Pending));
+    let gain = |history: &[Past], share: f64| {
+        let ask = Ask::new(&space, &aim, history, 7, &|_| true);
+        let encoding = Encoding::new(&space, ask.defaults);
+        let table = Table::of(&ask, &encoding);
+        let models = Models::fit(&encoding.axes, &table, &[], &[]);
+        let acquisition = Acquisition::new(&models, &table, &[1.0], false);
+        acquisition.gain(&encoding.point(&config("a", 1024, share)).unwrap())
+    };
+    let alone = gain(&history[..6], 0.75);
+    assert!(alone > 0.1, "promises {alone} where nothing is under way");
+    let beside = gain(&history, 0.75);
+    assert!(beside < 0.2 * alone, "promises {beside} beside what is expected to be better, {alone} without");
+    history[6].known = Known::Lost;
+    let lost = gain(&history, 0.75);
+    assert!((lost - alone).abs() < 1e-9, "what says nothing is not to be improved on: {lost} and {alone}");
+}

@@ -59,10 +59,12 @@ fn trials_without_numbers_are_survived() {
     survives("all failed", &aim, |_| Known::Failed);
     survives("all rejected", &aim, |_| Known::Rejected);
     survives("all under way", &aim, |_| Known::Pending);
-    survives("of every kind", &aim, |index| match index % 4 {
+    survives("all lost", &aim, |_| Known::Lost);
+    survives("of every kind", &aim, |index| match index % 5 {
         0 => Known::Failed,
         1 => Known::Rejected,
         2 => Known::Pending,
+        3 => Known::Lost,
         _ => measured(&[1.0], &[-0.1, 0.1]),
     });
 }

@@ -71,6 +71,7 @@ fn trial() -> impl Strategy<Value = (Vec<f64>, Known)> {
     let numbers = proptest::collection::vec(number.prop_map(Reading::exact), 0..4);
     let known = prop_oneof![
         1 => Just(Known::Pending),
+        1 => Just(Known::Lost),
         1 => Just(Known::Rejected),
         2 => Just(Known::Failed),
         8 => (numbers.clone(), numbers).prop_map(|(values, excesses)| Known::Measured(Measured { values, excesses })),

@@ -22,7 +22,7 @@ impl Parts {
     /// Within the limits by the objectives, then beyond them by the sum of the excesses. What has no numbers is never good,
     /// so without any there are no parts.
     pub(super) fn of(aim: &Aim, history: &[Past]) -> Option<Self> {
-        let known = history.iter().filter(|past| past.known != Known::Pending).count();
+        let known = history.iter().filter(|past| !matches!(past.known, Known::Pending | Known::Lost)).count();
         let (mut within, mut beyond) = (Vec::new(), Vec::new());
         for (place, past) in history.iter().enumerate() {
             if let Some((excess, gains)) = past.measured().and_then(|measured| standing(aim, measured)) {
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn what_is_under_way_is_not_good_whatever_else_there_is() {
         let aim = aim(&[Goal::Maximize], 0);
-        let history = [past(Known::Pending), measured(&[1.0], &[]), past(Known::Pending)];
+        let history = [past(Known::Pending), measured(&[1.0], &[]), past(Known::Lost)];
         assert_eq!(Parts::of(&aim, &history), Some(Parts { good: vec![1], rest: vec![0, 2], known: 1 }));
     }
 

@@ -42,6 +42,7 @@ impl Sampler for Learner {
                 Known::Failed => 1,
                 Known::Rejected => 2,
                 Known::Pending => 3,
+                Known::Lost => 4,
             };
             sum = sum.wrapping_mul(31).wrapping_add(told).wrapping_add(place as u64);
         }
