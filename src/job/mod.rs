@@ -34,7 +34,7 @@ use crate::space::Space;
 pub use definition::differences;
 pub use described::Description;
 pub use engine::EngineJob;
-pub use known::{known, measured};
+pub use known::{known, measured, past};
 pub use load::{LoadJob, follow, repeated};
 pub use model::ModelJob;
 pub use profile::{Profile, ProfileRun};

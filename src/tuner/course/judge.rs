@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_search_ends_after_some_expectations_in_a_row_that_are_all_small() {
         let enough = Enough { gain: 0.01, trials: 3 };
-        let past = |by: &str, known| Past { proposed_by: by.to_owned(), config: Config::new(), known };
+        let past = |by: &str, known| Past::new(by, Config::new(), known);
         let ends = |trials: &[(&str, Known, Option<f64>)], next| {
             let history: Vec<_> = trials.iter().map(|(by, known, _)| past(by, known.clone())).collect();
             let gains: Vec<_> = trials.iter().map(|(.., gain)| *gain).collect();

@@ -14,7 +14,7 @@ use super::slots::{CROWD, Place, Pool};
 use super::trial::{Launched, Settled};
 use super::{CONFIRMATION, Ending, Event, Pause, Phase, Stop, TuneError, Tuner, learned, unless_asked};
 use crate::config::Config;
-use crate::job::{Search, known};
+use crate::job::{Search, past};
 use crate::memory::Learned;
 use crate::rule::{Finding, Removal};
 use crate::sampler::{BASELINE, Past, Prior};
@@ -109,7 +109,7 @@ impl<'r> Course<'r> {
         let launched = u32::try_from(proposed.iter().filter(was).count()).unwrap_or(u32::MAX);
         let measured_any = proposed.iter().any(|row| row.state == "measured");
         let outcomes = tuner.store.trials(study).await?;
-        let (history, gains, waiting) = propose::read(proposed, &outcomes, &job.objective);
+        let (history, gains, waiting) = propose::read(proposed, outcomes, &job.objective);
         let best = tuner.store.best(study, job.objective.goal, 1).await?.pop();
         let best = best.map(|best| best.value);
         (tuner.observer)(Event::Begin { study: job.name.clone(), stored, launched, best });
@@ -328,8 +328,8 @@ impl<'r> Course<'r> {
         tuner.keep(self.study, &trial, score, &told).await?;
         // As a later run reads it, so that the history is the only state.
         let stored = tuner.store.trial(self.study, trial.number).await?;
-        if let (Some(stored), Some(past)) = (stored, self.history.get_mut(trial.number as usize)) {
-            past.known = known(&tuner.job.objective, &stored.trial.outcome);
+        if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.number as usize)) {
+            *known = past(&tuner.job.objective, stored.trial);
         }
         if trial.log.is_some() {
             self.known = learned(tuner.job, &tuner.installed, tuner.store).await?;
