@@ -1,5 +1,6 @@
 //! The study file, resolved and validated: what `setpoint tune STUDY.toml` is to do.
 
+mod compiled;
 mod defaults;
 mod definition;
 mod described;
@@ -31,6 +32,7 @@ use crate::rule::Facts;
 use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
 
+pub use compiled::compile_key;
 pub use definition::differences;
 pub use described::Description;
 pub use engine::EngineJob;
