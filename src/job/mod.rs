@@ -17,6 +17,7 @@ mod question;
 mod search;
 mod slots;
 mod space;
+mod starts;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -44,6 +45,7 @@ pub use question::Question;
 pub use search::Search;
 pub use slots::SlotsJob;
 pub use space::SpaceJob;
+pub use starts::{Started, Starts, Surroundings};
 pub use workload::WorkloadJob;
 
 /// Everything that a study file says, with defaults filled in.
