@@ -45,7 +45,7 @@ pub use question::Question;
 pub use search::Search;
 pub use slots::SlotsJob;
 pub use space::SpaceJob;
-pub use starts::{Started, Starts, Surroundings};
+pub use starts::{Launches, Started, Starts, Surroundings};
 pub use workload::WorkloadJob;
 
 /// Everything that a study file says, with defaults filled in.
