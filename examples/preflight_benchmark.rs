@@ -31,7 +31,7 @@ fn candidates(model: &ModelShape) -> Vec<Config> {
     while history.len() < CANDIDATES {
         let ask = Ask::new(&file.space, &aim, &history, 1, &|_| true);
         let Some((proposed_by, Suggestion { config, .. })) = sampler::next(sampler, &ask) else { break };
-        history.push(Past { proposed_by: proposed_by.to_owned(), config, known: Known::Pending });
+        history.push(Past::new(proposed_by, config, Known::Pending));
     }
     history.into_iter().map(|past| past.config).collect()
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use super::failure::{Failure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
 use super::{Global, ListFormat};
-use crate::job::{Job, differences, known};
+use crate::job::{Job, differences, past};
 use crate::report::{explanation_csv, explanation_text};
 use crate::sampler::Past;
 use crate::store::{Store, Study};
@@ -72,10 +72,5 @@ async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<Past>, F
     let trials = store.trials(study).await?.into_iter().map(|scored| scored.trial);
     // What the defaults reach beside themselves, they do not reach alone.
     let alone = trials.filter(|trial| trial.proposed_by != CROWD);
-    let past = alone.map(|trial| Past {
-        known: known(&job.objective, &trial.outcome),
-        proposed_by: trial.proposed_by,
-        config: trial.config,
-    });
-    Ok(past.collect())
+    Ok(alone.map(|trial| past(&job.objective, trial)).collect())
 }

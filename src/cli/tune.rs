@@ -249,7 +249,7 @@ async fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), F
             print(&words.join(" "))?;
             shown += 1;
         }
-        history.push(Past { proposed_by: proposed_by.to_owned(), config, known: Known::Pending });
+        history.push(Past::new(proposed_by, config, Known::Pending));
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> C
 }
 
 /// What depends on model, release and device.
-fn of_effective(effective: &Effective, name: &str) -> Option<Value> {
+pub(super) fn of_effective(effective: &Effective, name: &str) -> Option<Value> {
     let count = |number: u64| i64::try_from(number).ok().map(Value::Int);
     match name {
         "max-model-len" => count(effective.max_model_len),
@@ -37,7 +37,7 @@ fn of_effective(effective: &Effective, name: &str) -> Option<Value> {
 }
 
 /// What is the same in every release that has the flag (`vllm/engine/arg_utils.py`, `vllm/config`, 0.6.3 to 0.33.0).
-fn constant(name: &str) -> Option<Value> {
+pub(super) fn constant(name: &str) -> Option<Value> {
     Some(match name {
         "enforce-eager" | "enable-expert-parallel" | "enable-eplb" | "enable-dbo" | "disable-custom-all-reduce" => {
             false.into()

@@ -11,8 +11,8 @@
 //! A metric that the window does not give is no number (`NaN`), and neither is its excess.
 
 use crate::objective::{Constraint, Limit, Objective};
-use crate::sampler::{Known, Measured, Reading};
-use crate::trial::{Measurement, Outcome};
+use crate::sampler::{Known, Measured, Past, Reading};
+use crate::trial::{Measurement, Outcome, Trial};
 
 /// Half the width of a 95 % interval, in standard deviations of the normal distribution.
 const HALF_WIDTH: f64 = 1.959_963_984_540_054;
@@ -29,7 +29,14 @@ pub fn known(objective: &Objective, outcome: &Outcome) -> Known {
     }
 }
 
-/// The same of a measurement, or of what stands for one.
+/// What a sampler is told of a trial that has an outcome. Its cost is in seconds.
+#[must_use]
+pub fn past(objective: &Objective, trial: Trial) -> Past {
+    let cost = (!matches!(trial.outcome, Outcome::Rejected(_))).then_some(trial.elapsed_s);
+    Past { cost, ..Past::new(trial.proposed_by, trial.config, known(objective, &trial.outcome)) }
+}
+
+/// The numbers of a measurement, or of what stands for one.
 #[must_use]
 pub fn measured(objective: &Objective, measurement: &Measurement) -> Measured {
     let value = measurement.metric(&objective.metric).unwrap_or(f64::NAN);

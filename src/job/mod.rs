@@ -1,5 +1,6 @@
 //! The study file, resolved and validated: what `setpoint tune STUDY.toml` is to do.
 
+mod compiled;
 mod defaults;
 mod definition;
 mod described;
@@ -16,6 +17,7 @@ mod question;
 mod search;
 mod slots;
 mod space;
+mod starts;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -31,10 +33,11 @@ use crate::rule::Facts;
 use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
 
+pub use compiled::compile_key;
 pub use definition::differences;
 pub use described::Description;
 pub use engine::EngineJob;
-pub use known::{known, measured};
+pub use known::{known, measured, past};
 pub use load::{LoadJob, follow, repeated};
 pub use model::ModelJob;
 pub use profile::{Profile, ProfileRun};
@@ -42,6 +45,7 @@ pub use question::Question;
 pub use search::Search;
 pub use slots::SlotsJob;
 pub use space::SpaceJob;
+pub use starts::{Launches, Started, Starts, Surroundings};
 pub use workload::WorkloadJob;
 
 /// Everything that a study file says, with defaults filled in.

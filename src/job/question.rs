@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::search::Search;
-use super::{Job, defaults};
+use super::{Job, Launches, defaults};
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::Learned;
@@ -27,6 +27,8 @@ pub struct Question {
     arguments: Config,
     defaults: Config,
     known: Owned,
+    /// What launches have cost, where the twin knows how this engine starts.
+    launches: Option<Launches>,
 }
 
 /// [`Facts`] without borrows.
@@ -91,13 +93,22 @@ impl Question {
             arguments: arguments.clone(),
             defaults: defaults::resolve(&search.space, arguments, &search.facts),
             known: Owned::new(&search.facts),
+            launches: None,
         }
+    }
+
+    /// The same with what the study's launches have cost: it decides what is tried next, and nothing else.
+    #[must_use]
+    pub fn costing(self, launches: Option<Launches>) -> Self {
+        Self { launches, ..self }
     }
 
     /// The next configuration and who proposes it. All but the first, the engine's defaults, pass the rules.
     #[must_use]
     pub fn next(&self) -> Option<(&'static str, Suggestion)> {
-        self.ask(|ask| sampler::next(self.sampler, ask))
+        let cost = self.launches.as_ref().and_then(|launches| launches.cost(self.known.facts(), &self.arguments));
+        let cost = cost.as_ref().map(|cost| cost as &dyn Fn(&Config) -> f64);
+        self.ask(|ask| sampler::next(self.sampler, &Ask { cost, ..*ask }))
     }
 
     /// What the measurements say so far; `None` of a sampler that has no model of them.

@@ -103,8 +103,7 @@ impl<'a> Search<'a> {
     /// Whether the rules reject every configuration that the space, which has parameters, could propose.
     #[must_use]
     pub fn is_empty(&self, removal: &Removal) -> bool {
-        let defaults =
-            Past { proposed_by: sampler::BASELINE.to_owned(), config: self.space.fixed.clone(), known: Known::Pending };
+        let defaults = Past::new(sampler::BASELINE, self.space.fixed.clone(), Known::Pending);
         !self.space.parameters.is_empty() && removal.remaining == 0 && self.next(&[defaults]).is_none()
     }
 }

@@ -18,8 +18,6 @@ const CALLER: &str = "caller";
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     history: Vec<Past>,
-    /// What each trial has cost, where that was told.
-    costs: Vec<Option<f64>>,
     /// Where the newest question of each identifier stands in the history.
     places: HashMap<String, usize>,
 }
@@ -27,10 +25,6 @@ pub(super) struct Log {
 impl Log {
     pub(super) fn history(&self) -> &[Past] {
         &self.history
-    }
-
-    pub(super) fn costs(&self) -> &[Option<f64>] {
-        &self.costs
     }
 
     /// # Errors
@@ -51,8 +45,7 @@ impl Log {
     }
 
     fn append(&mut self, proposed_by: &str, config: Config, known: Known, cost: Option<f64>) {
-        self.history.push(Past { proposed_by: proposed_by.to_owned(), config, known });
-        self.costs.push(cost);
+        self.history.push(Past { proposed_by: proposed_by.to_owned(), config, known, cost });
     }
 
     /// Keeps a `tell`. What was told of a pending configuration is its outcome, with the configuration that was told where
@@ -73,7 +66,7 @@ impl Log {
         let pending = place.filter(|place| matches!(self.history[*place].known, Known::Pending));
         if let Some(place) = pending {
             let past = &mut self.history[place];
-            (past.config, past.known, self.costs[place]) = (config, known, cost);
+            (past.config, past.known, past.cost) = (config, known, cost);
         } else {
             self.places.entry(id).or_insert(self.history.len());
             self.append(CALLER, config, known, cost);

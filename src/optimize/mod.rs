@@ -19,7 +19,7 @@
 //! - **tell**: `status` is `ok`, `infeasible` or `failed`. A number that is absent, null or not finite was not measured. A tell may
 //!   come again (one more measurement), with another configuration than was asked for (that one was tried), and under an
 //!   identifier that nobody has asked for (a measurement from elsewhere, whose configuration is part of the space). `cost` may
-//!   say what the trial has cost.
+//!   say what the trial has cost, in any one unit: what a further one promises is then divided by what it is expected to cost.
 //! - **judge**, an extension: what the measurements say so far. `pick` has the configuration that is probably the best one
 //!   (`config`), what is expected of it by objective (`values`), their standard deviations as shares (`deviations`) and the
 //!   probability that it keeps every limit (`feasible`). `remaining` is by which share of that the best one of the space is
@@ -121,12 +121,6 @@ impl Session {
             "end" => Ok(Reply::End),
             _ => Err(message.unfit("type", "one of space, ask, tell, judge, explain, end")),
         }
-    }
-
-    /// What each trial has cost, in the order in which they were first asked for or told; `None` where that was not said.
-    #[must_use]
-    pub fn costs(&self) -> &[Option<f64>] {
-        self.run.as_ref().map_or(&[], |run| run.log.costs())
     }
 
     fn begin(&mut self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {

@@ -83,7 +83,7 @@ fn ask(session: &mut Session, id: &Json) -> Json {
     send(session, &json!({"type": "ask", "id": id})).unwrap().unwrap()
 }
 
-/// What the sampler saw when it was asked last: configuration, proposer and outcome of each trial.
+/// What the sampler saw when it was asked last: configuration, proposer, outcome and cost of each trial.
 fn seen(seed: u64) -> (Vec<String>, Seen) {
     let all = SEEN.lock().unwrap();
     let seen = all.iter().rev().find(|(of, _)| *of == seed).unwrap().1.clone();
@@ -95,6 +95,7 @@ fn seen(seed: u64) -> (Vec<String>, Seen) {
         }
         known => format!("{} {}: {known:?}", past.config, past.proposed_by),
     };
+    let text = |past: &Past| text(past) + &past.cost.map_or_else(String::new, |cost| format!(" for {cost}"));
     (seen.history.iter().map(text).collect(), seen)
 }
 
@@ -111,9 +112,8 @@ fn a_run_of_asks_and_tells_puts_everything_to_the_sampler() {
     assert_eq!(tell(&mut session, &json!(2), 3, &failed), Ok(None));
     ask(&mut session, &json!(3));
     let (history, seen) = seen(1);
-    assert_eq!(history, ["x=1 in-order: 100 0.25", "x=3 in-order: Failed"]);
+    assert_eq!(history, ["x=1 in-order: 100 0.25", "x=3 in-order: Failed for 12.5"]);
     assert_eq!((seen.budget, seen.defaults.key()), (Some(9), r#"{"y":5}"#.to_owned()));
-    assert_eq!(session.costs(), [None, Some(12.5), None]);
     assert_eq!(send(&mut session, &json!({"type": "end"})), Ok(Some(json!("end"))));
 }
 
@@ -233,7 +233,6 @@ fn a_wrong_line_is_refused_by_what_is_wrong_and_leaves_the_session_as_it_was() {
         assert_eq!(session.feed(line.as_bytes()).map_err(|error| error.to_string()), Err(expected.to_owned()));
     }
     assert_eq!(session.feed(b" \r\n"), Ok(Reply::Nothing));
-    assert_eq!(session.costs(), []);
     for kind in ["ask", "tell", "judge", "explain"] {
         let error = Session::new(&InOrder, None).feed(json!({"type": kind}).to_string().as_bytes()).unwrap_err();
         assert_eq!(error.to_string(), format!("{kind} came before a space"));

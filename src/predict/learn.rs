@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::Question;
 use super::setup::Setup;
 use crate::config::Config;
-use crate::trial::{PhaseTime, Rejection, Replies};
-use crate::twin::{self, CalibrateError, Calibration, Load, Observed, Policy, Run, StartupModel, Times, Tokens, Warm};
+use crate::trial::{Rejection, Replies};
+use crate::twin::{self, CalibrateError, Calibration, Load, Observed, Policy, Run, Times, Tokens};
 
 /// A measured trial.
 #[derive(Clone, Debug)]
@@ -16,10 +16,6 @@ pub struct Tried {
     pub replies: Replies,
     /// Steps of the engine in the measured window, by the server's own count.
     pub steps: Option<u64>,
-    /// The phases of its start.
-    pub phases: Vec<PhaseTime>,
-    /// What earlier starts had left to it.
-    pub warm: Warm,
     /// Blocks of its cache, as the engine said when it started; V1 keeps one of them to itself.
     pub blocks: Option<u32>,
 }
@@ -46,19 +42,6 @@ const MOST_REQUESTS: usize = 400;
 pub fn learn(question: &Question<'_>, tried: &[Tried]) -> Result<Calibration, LearnError> {
     let runs = evenly(tried, MOST_TRIALS).map(|tried| run(question, tried)).collect::<Result<Vec<_>, _>>()?;
     Ok(twin::calibrate(&runs)?)
-}
-
-/// What the trials show of how long starts take; those that the twin does not know the start of show nothing.
-#[must_use]
-pub fn learn_starts(question: &Question<'_>, tried: &[Tried]) -> StartupModel {
-    let mut starts = StartupModel::default();
-    for tried in tried {
-        let question = Question { config: tried.config.clone(), warm: tried.warm, ..question.clone() };
-        if let Some(start) = Setup::resolve(&question).ok().and_then(|setup| setup.start) {
-            starts.learn(&start, &tried.phases);
-        }
-    }
-    starts
 }
 
 /// At most so many of them, the first and the last included.

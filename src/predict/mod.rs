@@ -41,7 +41,7 @@ pub use allocate::{Shortage, allocate};
 pub use forecast::{Forecasted, Outlook, Span};
 pub use highest::{GOOD, Highest, Highness, Knob};
 pub use knowledge::Knowledge;
-pub use learn::{LearnError, MOST_TRIALS, Tried, learn, learn_starts};
+pub use learn::{LearnError, MOST_TRIALS, Tried, learn};
 pub use limit::{Limit, Limits, wait_name, waits};
 pub use preset::preset_of;
 use script::Script;

@@ -25,7 +25,8 @@ pub struct Ask<'a> {
     pub priors: &'a [Prior],
     /// Trials in all, where the number is known.
     pub budget: Option<u32>,
-    /// What a trial of a configuration is expected to cost, in any one unit; without it all cost the same.
+    /// What a trial of a configuration is expected to cost, in any one unit; without it that is learnt from what the earlier
+    /// ones have cost.
     pub cost: Option<&'a dyn Fn(&Config) -> f64>,
 }
 
@@ -57,6 +58,8 @@ pub struct Past {
     pub proposed_by: String,
     pub config: Config,
     pub known: Known,
+    /// What the trial has cost, in any one unit, where that is known.
+    pub cost: Option<f64>,
 }
 
 /// What is known of a proposal.
@@ -147,6 +150,12 @@ impl Measured {
 }
 
 impl Past {
+    /// One of which nothing is known that it has cost.
+    #[must_use]
+    pub fn new(proposed_by: impl Into<String>, config: Config, known: Known) -> Self {
+        Self { proposed_by: proposed_by.into(), config, known, cost: None }
+    }
+
     #[must_use]
     pub fn measured(&self) -> Option<&Measured> {
         self.known.measured()

@@ -109,7 +109,7 @@ fn run_allowed(
         let Some((by, suggestion)) = next(sampler, &Ask::new(space, &aim(), &history, seed, allowed)) else {
             break;
         };
-        history.push(Past { proposed_by: by.to_owned(), config: suggestion.config, known: Known::Pending });
+        history.push(Past::new(by, suggestion.config, Known::Pending));
     }
     history
 }
@@ -252,7 +252,7 @@ fn a_finite_space_is_used_up_whatever_was_measured() {
                 0 => Known::Failed,
                 _ => Known::Measured(Measured { values, excesses: Vec::new() }),
             };
-            history.push(Past { proposed_by: by.to_owned(), config: suggestion.config, known });
+            history.push(Past::new(by, suggestion.config, known));
         }
         assert_eq!(next(sampler, &Ask::new(&space, &aim(), &history, 2, &|_| true)), None, "{}", sampler.name());
     }

@@ -1,5 +1,7 @@
 //! How the launches of trials started.
 
+use std::collections::BTreeMap;
+
 use super::{Store, StoreError, Study, json};
 use crate::trial::Startup;
 
@@ -14,6 +16,20 @@ impl Store {
             .await
             .map_err(|error| self.error(error))?;
         Ok(())
+    }
+
+    /// How the launches of a study's trials started, by their numbers.
+    pub async fn startups(&self, study: &Study) -> Result<BTreeMap<u32, Startup>, StoreError> {
+        let rows: Vec<(u32, String)> = sqlx::query_as("SELECT number, startup FROM startups WHERE study_id = ?")
+            .bind(study.id)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        let read = |(number, text): (u32, String)| match serde_json::from_str(&text) {
+            Ok(startup) => Ok((number, startup)),
+            Err(error) => Err(self.corrupt(&study.name, i64::from(number), &error)),
+        };
+        rows.into_iter().map(read).collect()
     }
 
     /// How a trial's launch started; `None` where it was not launched, or by an older version.
@@ -35,7 +51,6 @@ mod tests {
     use crate::facts::Host;
     use crate::trial::{Difference, PhaseTime};
     use serde_json::json;
-    use std::collections::BTreeMap;
 
     #[tokio::test]
     async fn a_start_comes_back_unchanged_and_the_latest_counts() {
@@ -56,5 +71,6 @@ mod tests {
         store.append_startup(study.id, 2, &startup(1.0 / 3.0)).await.unwrap();
         assert_eq!(store.startup(&study, 2).await.unwrap(), Some(startup(1.0 / 3.0)));
         assert_eq!(store.startup(&study, 3).await.unwrap(), None);
+        assert_eq!(store.startups(&study).await.unwrap(), BTreeMap::from([(2, startup(1.0 / 3.0))]));
     }
 }

@@ -83,7 +83,7 @@ fn twin(job: &Job, installed: &Installed, search: &Search<'_>) -> Result<Belief,
 }
 
 /// The device's preset, where there is one.
-fn preset(job: &Job, installed: &Installed) -> Result<&'static DevicePreset, String> {
+pub(super) fn preset(job: &Job, installed: &Installed) -> Result<&'static DevicePreset, String> {
     let engine = &job.engine;
     if engine.engine.kind() == "sim" {
         let simulated = Simulated::read(&engine.args).map(|simulated| simulated.device);

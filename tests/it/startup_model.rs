@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use setpoint::facts::{Device, EngineVersion};
+use setpoint::job::compile_key;
 use setpoint::memory;
 use setpoint::rule::{Effective, Facts, memory_launch};
 use setpoint::trial::PhaseTime;
@@ -65,9 +66,9 @@ fn told() -> Option<Vec<Told>> {
         let (shape, config) = (model(name), arguments(&row["non_default_args"]));
         let device = Device::gpu_of(memory::bytes(44.52));
         let facts = Facts { env: &env, ..Facts::new(&shape, EngineVersion::new(0, 9, 0), device) };
-        let launch = memory_launch(&config, &facts, &Effective::resolve(&config, &facts));
-        // What the engine's compile cache heeds of these flags, as far as the times tell.
-        let key = (row["model"].clone(), v0, launch.resolved.max_model_len);
+        let effective = Effective::resolve(&config, &facts);
+        let launch = memory_launch(&config, &facts, &effective);
+        let key = (row["model"].clone(), v0, compile_key(&config, &facts, &effective));
         let warm =
             Warm { weights: !loaded.insert(row["model"].clone()), compiled: launch.compiled && !compiled.insert(key) };
         let start = Start::new(&shape, &launch, DevicePreset::find("l40s").unwrap(), warm).unwrap();

@@ -160,8 +160,6 @@ fn two_trials_on_the_real_engine_are_enough_to_predict_others_and_their_order() 
         config: config(trial),
         replies: serde_json::from_value(trial["replies"].clone()).unwrap(),
         steps: None,
-        phases: Vec::new(),
-        warm: Warm::default(),
         blocks: None,
     });
     let calibration = learn(&question(&job, Config::new(), &unknown), &tried.collect::<Vec<_>>()).unwrap();

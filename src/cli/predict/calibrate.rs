@@ -1,22 +1,22 @@
 //! What a study's trials have shown of the machine.
 
 use crate::cli::failure::{Failure, INVALID};
-use crate::job::Job;
-use crate::predict::{MOST_TRIALS, Question, Tried, learn, learn_starts};
+use crate::job::{Job, Started, Starts, Surroundings};
+use crate::predict::{MOST_TRIALS, Question, Tried, learn};
 use crate::store::{Scored, Store, Study};
-use crate::trial::Outcome;
-use crate::twin::{Calibration, Factor, StartupModel, Warm};
+use crate::trial::{Outcome, Startup};
+use crate::twin::{Calibration, Factor};
 
 /// What was learned, and the number of trials that the calibration is from.
 pub(super) struct Learned {
     pub(super) calibration: Calibration,
-    pub(super) starts: StartupModel,
+    pub(super) starts: Starts,
     pub(super) trials: usize,
 }
 
 impl Learned {
     pub(super) fn nothing() -> Self {
-        Self { calibration: Calibration::none(), starts: StartupModel::default(), trials: 0 }
+        Self { calibration: Calibration::none(), starts: Starts::default(), trials: 0 }
     }
 }
 
@@ -30,9 +30,12 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
             .with_hint("`setpoint studies` lists those that there are"));
     };
     same_engine(&study, question.job)?;
-    let mut all = Vec::new();
+    let (mut all, mut started) = (Vec::new(), Vec::new());
+    let mut startups = store.startups(&study).await?;
     for scored in store.trials(&study).await? {
-        all.extend(tried(store, &study, scored).await?);
+        let startup = startups.remove(&scored.trial.number);
+        started.extend(startup.clone().map(|startup| Started::new(&scored.trial, startup)));
+        all.extend(tried(store, &study, scored, startup).await?);
     }
     if all.is_empty() {
         let problem = format!("no measured trial of study {name} tells when its requests were answered");
@@ -43,7 +46,18 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
         Failure::new(INVALID, format!("study {name} does not calibrate: {error}"))
             .with_hint("leave --calibrate out; the ranges are then those of an unknown machine")
     })?;
-    Ok(Learned { calibration, starts: learn_starts(question, &all), trials: all.len().min(MOST_TRIALS) })
+    let starts = Starts::learn(&around(question), &started);
+    Ok(Learned { calibration, starts, trials: all.len().min(MOST_TRIALS) })
+}
+
+/// What the launches of a question run on.
+pub(super) fn around<'a>(question: &Question<'a>) -> Surroundings<'a> {
+    let Question { job, version, device, host, .. } = question;
+    Surroundings {
+        facts: job.facts(*version, device.facts, *host),
+        preset: device.preset,
+        arguments: job.engine.arguments(*version),
+    }
 }
 
 /// The calibration in one line.
@@ -76,20 +90,21 @@ fn same_engine(study: &Study, job: &Job) -> Result<(), Failure> {
 }
 
 /// A trial that was measured with the machine to itself.
-async fn tried(store: &Store, study: &Study, scored: Scored) -> Result<Option<Tried>, Failure> {
+async fn tried(
+    store: &Store,
+    study: &Study,
+    scored: Scored,
+    startup: Option<Startup>,
+) -> Result<Option<Tried>, Failure> {
     let trial = scored.trial;
     let Outcome::Measured(measurement) = &trial.outcome else { return Ok(None) };
     if store.placement(study, trial.number).await?.is_some_and(|placement| !placement.alone) {
         return Ok(None);
     }
     let Some(replies) = store.replies(study, trial.number).await? else { return Ok(None) };
-    let startup = store.startup(study, trial.number).await?;
     let blocks = startup.as_ref().and_then(|startup| startup.resolved.get("num-gpu-blocks"));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of steps")]
     let steps = measurement.server.get("engine_steps").map(|steps| steps.round() as u64);
     let blocks = blocks.and_then(|blocks| blocks.parse().ok());
-    // The first start of a study leaves weights and compiled code to the others.
-    let warm = Warm { weights: trial.number > 0, compiled: trial.number > 0 };
-    let phases = startup.map(|startup| startup.phases).unwrap_or_default();
-    Ok(Some(Tried { config: trial.config, replies, steps, phases, warm, blocks }))
+    Ok(Some(Tried { config: trial.config, replies, steps, blocks }))
 }

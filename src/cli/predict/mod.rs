@@ -97,9 +97,7 @@ impl Predict {
             }
         };
         let calibration = &learned.calibration;
-        // What was started here before has left its weights and its compiled code.
-        let warm = Warm { weights: self.calibrate.is_some(), compiled: self.calibrate.is_some() };
-        let question = Question { starts: learned.starts.clone(), warm, ..question };
+        let question = Question { starts: learned.starts.model.clone(), ..question };
         let mut devices = vec![(here, Knowledge::here(calibration))];
         for name in self.on.iter().filter(|name| !name.eq_ignore_ascii_case(here.preset.name)) {
             let there = place::counted(On::preset(place::preset(name)?), &job);
@@ -109,8 +107,10 @@ impl Predict {
         for (config, (device, knowledge)) in
             configs.iter().flat_map(|config| devices.iter().map(move |device| (config, device)))
         {
+            // What was started here before has left its weights and its compiled code.
+            let warm = learned.starts.warm(&calibrate::around(&question), config);
             let question =
-                Question { config: config.clone(), device: *device, knowledge: *knowledge, ..question.clone() };
+                Question { config: config.clone(), device: *device, knowledge: *knowledge, warm, ..question.clone() };
             let prediction = predict(&question).map_err(|error| {
                 let hint = error.hint().map(str::to_owned);
                 let failure = Failure::new(INVALID, format!("{}: {error}", job.file.display()));

@@ -6,6 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::acquisition::Acquisition;
+use super::cost::Cost;
 use super::models::{Models, Outlook};
 use super::opinion::Opinion;
 use super::search::Search;
@@ -43,7 +44,8 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     let (Some((_, best)), [model]) = (best, likely.objectives.as_slice()) else {
         return Some(Judgement { pick, ranking, remaining: None, next_gain: None, notes });
     };
-    let search = Search::new(ask, &encoding);
+    // A search ends when no trial pays any more, and not when a cheap one does not.
+    let search = Search::new(ask, &encoding, Cost::Equal);
     let mut rivals: Vec<(f64, Vec<f64>)> = Vec::new();
     let hopes = |outlook: &Outlook| {
         let belief = outlook.objectives[0];

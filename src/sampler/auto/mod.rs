@@ -5,11 +5,12 @@
 //!    those that it finds best.
 //! 2. [`models`]: a Gaussian process for each objective, each limit and for whether it serves, under a few assumptions of
 //!    their hyper-parameters, each as likely as the data and the priors of the hyper-parameters allow.
-//! 3. [`acquisition`]: what a trial promises, averaged over the assumptions.
+//! 3. [`acquisition`]: what a trial promises, averaged over the assumptions, for what it is expected to [`cost`].
 //! 4. [`search`]: the allowed configuration that promises most. From time to time it is one for which the models are doubted, or
 //!    the best one with a value of a parameter that was [`neglected`]: models can be sure and wrong.
 
 mod acquisition;
+mod cost;
 mod explain;
 mod first;
 mod judge;
@@ -24,6 +25,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use self::acquisition::Acquisition;
+use self::cost::Cost;
 use self::models::Models;
 use self::neglected::neglected;
 pub(super) use self::opinion::Opinion;
@@ -95,7 +97,7 @@ impl Sampler for Auto {
         let place = ask.history.len() % TURNS;
         let acquisitions: Vec<_> =
             models.iter().map(|models| Acquisition::new(models, &table, &weights, place == DOUBT_AT)).collect();
-        let search = Search::new(ask, &encoding);
+        let search = Search::new(ask, &encoding, Cost::of(ask, &encoding));
         let around = around(ask, &encoding, &table, &models[0]);
         if place == NEGLECTED_AT
             && let Some(best) = around.first()

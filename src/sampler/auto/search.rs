@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
+use super::cost::Cost;
 use crate::config::Config;
 use crate::sampler::Ask;
 use crate::surrogate::{Axis, Encoding};
@@ -27,6 +28,7 @@ const REACHES: [f64; 3] = [0.02, 0.08, 0.25];
 pub(super) struct Search<'a, 's> {
     pub(super) ask: &'a Ask<'a>,
     pub(super) encoding: &'a Encoding<'s>,
+    cost: Cost<'a>,
     seen: HashSet<String>,
     /// All configurations, where they are few.
     finite: OnceCell<Option<Vec<Config>>>,
@@ -41,8 +43,8 @@ struct Candidate {
 }
 
 impl<'a, 's> Search<'a, 's> {
-    pub(super) fn new(ask: &'a Ask<'a>, encoding: &'a Encoding<'s>) -> Self {
-        Self { ask, encoding, seen: ask.seen(), finite: OnceCell::new() }
+    pub(super) fn new(ask: &'a Ask<'a>, encoding: &'a Encoding<'s>, cost: Cost<'a>) -> Self {
+        Self { ask, encoding, cost, seen: ask.seen(), finite: OnceCell::new() }
     }
 
     /// The allowed and unseen configuration with the highest score that is found, and its point. Of many candidates only those
@@ -58,7 +60,7 @@ impl<'a, 's> Search<'a, 's> {
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
         candidates.truncate(PROMISING);
         for candidate in &mut candidates {
-            candidate.score = self.worth(score(&candidate.point), &candidate.config);
+            candidate.score = self.worth(score(&candidate.point), &candidate.point, &candidate.config);
         }
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
         candidates.truncate(CLIMBS);
@@ -77,7 +79,7 @@ impl<'a, 's> Search<'a, 's> {
         let mut candidates = Vec::new();
         let mut consider = |point: Vec<f64>, config: Config| {
             if known.insert(config.key()) {
-                candidates.push(Candidate { score: self.worth(quick(&point), &config), point, config });
+                candidates.push(Candidate { score: self.worth(quick(&point), &point, &config), point, config });
             }
         };
         if let Some(all) = self.finite.get_or_init(|| self.ask.space.enumerate(FEW)) {
@@ -103,9 +105,8 @@ impl<'a, 's> Search<'a, 's> {
     }
 
     /// A score for what is gained, less what it costs; both are logarithms.
-    fn worth(&self, score: f64, config: &Config) -> f64 {
-        let cost = self.ask.cost.map(|cost| cost(config)).filter(|cost| cost.is_finite() && *cost > 0.0);
-        score - cost.map_or(0.0, libm::log)
+    fn worth(&self, score: f64, point: &[f64], config: &Config) -> f64 {
+        score - self.cost.log(point, config)
     }
 
     fn is_usable(&self, config: &Config) -> bool {
@@ -160,14 +161,14 @@ impl<'a, 's> Search<'a, 's> {
                     continue;
                 }
                 let gain = score(&point);
-                // Without a cost, what is not better needs not be usable.
-                if (self.ask.cost.is_some() || gain > most + 1e-9)
-                    && let Some(config) = self.usable(&point)
-                {
-                    let score = self.worth(gain, &config);
-                    if score > most + 1e-9 {
-                        better = Some(Candidate { score, point, config });
-                    }
+                if self.cost.is_equal() && gain <= most + 1e-9 {
+                    continue;
+                }
+                let config = self.encoding.config(&point);
+                let score = self.worth(gain, &point, &config);
+                // What is not better needs not be usable.
+                if score > most + 1e-9 && self.is_usable(&config) {
+                    better = Some(Candidate { score, point, config });
                 }
             }
             match better {

@@ -41,7 +41,7 @@ fn suggested(priors: &[Prior], goals: &[Goal], count: usize) -> Vec<Suggestion> 
         let ask = Ask { priors, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
         let suggestion = Auto.ask(&ask).unwrap();
         let known = measured(&vec![50.0; goals.len()], -0.1);
-        history.push(Past { proposed_by: "auto".to_owned(), config: suggestion.config.clone(), known });
+        history.push(Past::new("auto", suggestion.config.clone(), known));
         suggestions.push(suggestion);
     }
     suggestions
@@ -101,7 +101,7 @@ fn a_prior_that_knows_nothing_within_the_limits_does_not_choose_the_first_points
 
 /// Twenty trials of two of the backends and two numbers of tokens, and a failed one of another backend.
 fn narrow_history() -> Vec<Past> {
-    let past = |config, known| Past { proposed_by: "auto".to_owned(), config, known };
+    let past = |config, known| Past::new("auto", config, known);
     let mut history: Vec<_> = (0..19_u8)
         .map(|at| {
             let share = f64::from(at) / 19.0;
@@ -152,11 +152,7 @@ fn a_turn_of_doubt_is_named_and_the_usual_one_is_not() {
     while history.len() < 20 + TURNS {
         let suggestion = Auto.ask(&Ask::new(&space, &aim, &history, 7, &|_| true)).unwrap();
         whys.push((history.len() % TURNS, suggestion.why));
-        history.push(Past {
-            proposed_by: "auto".to_owned(),
-            config: suggestion.config,
-            known: measured(&[70.0], -0.5),
-        });
+        history.push(Past::new("auto", suggestion.config, measured(&[70.0], -0.5)));
     }
     for (place, why) in whys {
         assert_eq!(why.starts_with("tried where the models may be wrong"), place == DOUBT_AT, "{why}");
@@ -167,7 +163,7 @@ fn a_turn_of_doubt_is_named_and_the_usual_one_is_not() {
 #[test]
 fn what_is_under_way_is_to_be_improved_on_as_well() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
-    let past = |share: f64, known| Past { proposed_by: "auto".to_owned(), config: config("a", 1024, share), known };
+    let past = |share: f64, known| Past::new("auto", config("a", 1024, share), known);
     let measured = |share: f64| past(share, measured(&[100.0 * (1.0 + share)], -1.0));
     let mut history: Vec<_> = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5].into_iter().map(measured).collect();
     history.push(past(0.8, Known::Pending));

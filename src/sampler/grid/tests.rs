@@ -25,7 +25,7 @@ fn walk(space: &Space, seed: u64, most: usize) -> Vec<Config> {
     while history.len() < most
         && let Some(suggestion) = Grid.ask(&Ask::new(space, &aim, &history, seed, &|_| true))
     {
-        history.push(Past { proposed_by: "grid".to_owned(), config: suggestion.config, known: Known::Pending });
+        history.push(Past::new("grid", suggestion.config, Known::Pending));
     }
     history.into_iter().map(|past| past.config).collect()
 }

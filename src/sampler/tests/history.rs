@@ -31,7 +31,7 @@ fn past(space: &Space, index: usize, known: Known) -> Past {
         (number * (steps[dimension % 4] + f64::from(u32::try_from(dimension).unwrap()).sqrt())).fract()
     };
     let point: Vec<_> = (0..space.dimensions()).map(coordinate).collect();
-    Past { proposed_by: "random".to_owned(), config: space.decode(&point), known }
+    Past::new("random", space.decode(&point), known)
 }
 
 /// One suggestion of every sampler after a dozen trials with these ends, asked for twice.
@@ -200,6 +200,18 @@ fn whatever_is_said_besides_the_history_is_survived() {
 }
 
 #[test]
+fn trials_of_whatever_cost_are_survived() {
+    let space = mixed_space();
+    let aim = aim_of(&[UP], 1);
+    let costs = [Some(1e300), Some(1e-300), Some(f64::NAN), Some(-1.0), Some(0.0), Some(f64::INFINITY), None];
+    let costing = |index: usize| Past {
+        cost: costs[index % costs.len()],
+        ..past(&space, index, if index == 3 { Known::Failed } else { measured(&[index as f64], &[-0.1]) })
+    };
+    survives_history("costs", &aim, &space, &(0..16).map(costing).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_study_that_measures_goes_on_as_if_it_had_not_stopped() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
@@ -211,7 +223,7 @@ fn a_study_that_measures_goes_on_as_if_it_had_not_stopped() {
             let suggestion = sampler.ask(&Ask::new(&space, &aim, &history, 8, &|_| true)).unwrap();
             answers.push(suggestion.config.clone());
             let known = measured(&[3.0], &[0.1]);
-            history.push(Past { proposed_by: sampler.name().to_owned(), config: suggestion.config, known });
+            history.push(Past::new(sampler.name(), suggestion.config, known));
         }
         // What it is told again is all that it knows.
         let again = sampler.ask(&Ask::new(&space, &aim, &history[..12], 8, &|_| true)).unwrap();

@@ -112,9 +112,7 @@ proptest! {
             let hash = config.key().bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
             (hash >> 20).is_multiple_of(share)
         };
-        let past = |(point, known): &(Vec<f64>, Known)| {
-            Past { proposed_by: "random".to_owned(), config: space.decode(point), known: known.clone() }
-        };
+        let past = |(point, known): &(Vec<f64>, Known)| Past::new("random", space.decode(point), known.clone());
         let history: Vec<_> = trials.iter().map(past).collect();
         let ask = Ask::new(&space, &aim, &history, seed, &allowed);
         let is_new = |config: &Config| allowed(config) && !history.iter().any(|past| past.config.key() == config.key());

@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn past(known: Known) -> Past {
-        Past { proposed_by: "tpe".to_owned(), config: Config::new(), known }
+        Past::new("tpe", Config::new(), known)
     }
 
     fn measured(values: &[f64], excesses: &[f64]) -> Past {

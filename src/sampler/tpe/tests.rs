@@ -40,7 +40,7 @@ fn study(sampler: &dyn Sampler, seed: u64, trials: usize) -> Vec<Past> {
     while history.len() < trials {
         let suggestion = sampler.ask(&Ask::new(&space, &aim, &history, seed, &|_| true)).unwrap();
         let known = measure(&suggestion.config);
-        history.push(Past { proposed_by: sampler.name().to_owned(), config: suggestion.config, known });
+        history.push(Past::new(sampler.name(), suggestion.config, known));
     }
     history
 }

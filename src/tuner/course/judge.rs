@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Course;
+use super::{Course, Spent};
 use crate::job::{Enough, Question};
 use crate::sampler::{BASELINE, Judgement, Known, Past};
 use crate::store::{Expected, Verdict};
@@ -45,7 +45,8 @@ impl Course<'_> {
         let absent = self.tuner.inquiry.read().await.absent.clone();
         let search = self.scope.search.knowing(&self.known, absent.as_ref());
         let shown = self.history.iter().filter(|past| is_shown(past)).cloned().collect();
-        search.question(shown, self.priors.clone()).into()
+        let launches = self.spent.as_ref().map(Spent::launches);
+        search.question(shown, self.priors.clone()).costing(launches).into()
     }
 
     /// Has all measurements judged, stores that, and tells what is new in it.
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn a_search_ends_after_some_expectations_in_a_row_that_are_all_small() {
         let enough = Enough { gain: 0.01, trials: 3 };
-        let past = |by: &str, known| Past { proposed_by: by.to_owned(), config: Config::new(), known };
+        let past = |by: &str, known| Past::new(by, Config::new(), known);
         let ends = |trials: &[(&str, Known, Option<f64>)], next| {
             let history: Vec<_> = trials.iter().map(|(by, known, _)| past(by, known.clone())).collect();
             let gains: Vec<_> = trials.iter().map(|(.., gain)| *gain).collect();

@@ -7,10 +7,10 @@ use std::time::Instant;
 use super::tests::{Bench, Chances, finish, pretended, settle};
 use super::*;
 use crate::config::Config;
-use crate::facts::Host;
+use crate::facts::{Host, HostLimits};
 use crate::sampler::{Ask, Judgement, Known, Measured, Pick, Sampler, Suggestion};
 use crate::store::Verdict;
-use crate::trial::Measurement;
+use crate::trial::{Measurement, PhaseTime, Startup};
 use crate::tuner::slots::CROWD;
 
 /// Proposes what the measured values seem to say, and believes that each trial is worth less than the one before.
@@ -276,4 +276,70 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
     let again = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
     assert_eq!(again.priors, course.priors);
     assert!(again.priors[0].points().len() > 8, "{}", again.priors[0].points().len());
+}
+
+/// Takes what is expected to cost least.
+struct Thrifty;
+
+impl Sampler for Thrifty {
+    fn name(&self) -> &'static str {
+        "thrifty"
+    }
+
+    fn summary(&self) -> &'static str {
+        "for tests"
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
+        let cost = |config: &Config| ask.cost.map_or(0.0, |cost| cost(config));
+        let free = ask.space.enumerate(10_000)?.into_iter();
+        let free =
+            free.filter(|config| !ask.history.iter().any(|past| past.config == *config) && (ask.allowed)(config));
+        let (seconds, config) = free.map(|config| (cost(&config), config)).min_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some(Suggestion { config, why: format!("{seconds} s") })
+    }
+}
+
+/// A launch on a CPU, where it compiles the longer the more sequences there are.
+fn compiled(proposal: &Proposal, place: &Place) -> Launched {
+    let trial = Trial { elapsed_s: 31.5, ..pretended(proposal, place, Chances::default()) };
+    #[expect(clippy::cast_precision_loss, reason = "a few")]
+    let compile_s = 10.0 + proposal.config.get_i64("max-num-seqs").unwrap_or(0) as f64;
+    let phase = |phase: &str, duration_s| PhaseTime { phase: phase.to_owned(), duration_s };
+    let phases =
+        vec![phase("import", 11.0 + f64::from(proposal.number % 3)), phase("compile", compile_s), phase("server", 1.0)];
+    let mut launched = Launched::from(trial);
+    launched.told.startup = Some(Startup { phases, ..Startup::default() });
+    launched
+}
+
+#[tokio::test]
+async fn what_launches_are_expected_to_cost_follows_from_what_is_stored() {
+    let engine = r#"{ kind = "vllm", command = ["true"], version = "0.32.0", device = "cpu", env = { VLLM_CPU_KVCACHE_SPACE = "1" } }"#;
+    let mut expected = None;
+    for is_interrupted in [false, true] {
+        let mut bench = Bench::of(engine, "trials = 10, confirm = 0", 1, 8).await;
+        bench.job.sampler = &Thrifty;
+        let mut tuner = bench.tuner().await;
+        tuner.installed.host = HostLimits::default();
+        let doubted = OnceLock::new();
+        let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+        loop {
+            match course.next().await.unwrap() {
+                Next::Launch(proposal, place) => {
+                    let result = Ok(ControlFlow::Continue(compiled(&proposal, &place)));
+                    assert_eq!(course.settled(Settled { proposal, place, result }).await.unwrap(), None);
+                }
+                Next::Propose => {}
+                Next::Wait => panic!("nothing runs"),
+                Next::End(ending) => break assert_eq!(ending, Ending::TrialsSpent),
+            }
+            if is_interrupted {
+                course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+            }
+        }
+        let told = told(&bench).await.0;
+        assert!(!told.iter().any(|row| row.contains("\"0 s\"")), "each has a cost: {told:?}");
+        assert_eq!(*expected.get_or_insert_with(|| told.clone()), told);
+    }
 }

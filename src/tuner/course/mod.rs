@@ -3,18 +3,20 @@
 mod crowd;
 mod judge;
 mod propose;
+mod spent;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use self::spent::Spent;
 use super::broken::{FailedStarts, MOST_FAILED_STARTS};
 use super::slots::{CROWD, Place, Pool};
 use super::trial::{Launched, Settled};
 use super::{CONFIRMATION, Ending, Event, Pause, Phase, Stop, TuneError, Tuner, learned, unless_asked};
 use crate::config::Config;
-use crate::job::{Search, known};
+use crate::job::{Search, past};
 use crate::memory::Learned;
 use crate::rule::{Finding, Removal};
 use crate::sampler::{BASELINE, Past, Prior};
@@ -74,6 +76,8 @@ pub(super) struct Course<'r> {
     gains: Vec<Option<f64>>,
     /// What others believe of the space.
     priors: Vec<Prior>,
+    /// Where the twin knows how this engine starts.
+    spent: Option<Spent>,
     /// What the sampler's model has told.
     noticed: BTreeSet<String>,
     /// What an earlier run has left without an outcome, and what found no slots yet.
@@ -109,7 +113,8 @@ impl<'r> Course<'r> {
         let launched = u32::try_from(proposed.iter().filter(was).count()).unwrap_or(u32::MAX);
         let measured_any = proposed.iter().any(|row| row.state == "measured");
         let outcomes = tuner.store.trials(study).await?;
-        let (history, gains, waiting) = propose::read(proposed, &outcomes, &job.objective);
+        let spent = Spent::read(tuner, study, &outcomes).await?;
+        let (history, gains, waiting) = propose::read(proposed, outcomes, &job.objective);
         let best = tuner.store.best(study, job.objective.goal, 1).await?.pop();
         let best = best.map(|best| best.value);
         (tuner.observer)(Event::Begin { study: job.name.clone(), stored, launched, best });
@@ -130,6 +135,7 @@ impl<'r> Course<'r> {
             history,
             gains,
             priors,
+            spent,
             noticed: BTreeSet::new(),
             waiting,
             at_a_time: (tuner.slots.parallel() == 1).then_some(1),
@@ -328,8 +334,11 @@ impl<'r> Course<'r> {
         tuner.keep(self.study, &trial, score, &told).await?;
         // As a later run reads it, so that the history is the only state.
         let stored = tuner.store.trial(self.study, trial.number).await?;
-        if let (Some(stored), Some(past)) = (stored, self.history.get_mut(trial.number as usize)) {
-            past.known = known(&tuner.job.objective, &stored.trial.outcome);
+        if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.number as usize)) {
+            if let Some(spent) = &mut self.spent {
+                spent.add(&stored.trial, tuner.store.startup(self.study, trial.number).await?);
+            }
+            *known = past(&tuner.job.objective, stored.trial);
         }
         if trial.log.is_some() {
             self.known = learned(tuner.job, &tuner.installed, tuner.store).await?;

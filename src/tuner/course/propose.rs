@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::{Course, Next, Proposal};
-use crate::job::{Question, known};
+use crate::job::{Question, past};
 use crate::objective::Objective;
 use crate::sampler::{Known, Past, Suggestion};
 use crate::store::{Proposed, Scored};
@@ -16,16 +16,16 @@ use crate::tuner::{Ending, TuneError};
 /// Numbers have no gaps, and trials of an earlier run that have no outcome come again under theirs.
 pub(super) fn read(
     proposed: Vec<Proposed>,
-    outcomes: &[Scored],
+    outcomes: Vec<Scored>,
     objective: &Objective,
 ) -> (Vec<Past>, Vec<Option<f64>>, VecDeque<Proposal>) {
-    let outcomes: BTreeMap<_, _> =
-        outcomes.iter().map(|scored| (scored.trial.number, known(objective, &scored.trial.outcome))).collect();
+    let mut outcomes: BTreeMap<_, _> =
+        outcomes.into_iter().map(|scored| (scored.trial.number, past(objective, scored.trial))).collect();
     let (mut history, mut gains, mut open) = (Vec::new(), Vec::new(), VecDeque::new());
     for row in proposed {
         let Proposed { number, proposed_by, why, expected_gain, config, state } = row;
-        let known = outcomes.get(&number).cloned().unwrap_or_default();
-        history.push(Past { proposed_by: proposed_by.clone(), config: config.clone(), known });
+        let pending = || Past::new(&*proposed_by, config.clone(), Known::Pending);
+        history.push(outcomes.remove(&number).unwrap_or_else(pending));
         gains.push(expected_gain);
         if state == "running" {
             open.push_back(Proposal::new(number, proposed_by, Suggestion { config, why: String::new() }));
@@ -115,7 +115,7 @@ impl Course<'_> {
     fn proposal(&mut self, by: &str, suggestion: Suggestion, gain: Option<f64>) -> ControlFlow<Next, Proposal> {
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
         let config = suggestion.config.clone();
-        self.history.push(Past { proposed_by: by.to_owned(), config, known: Known::Pending });
+        self.history.push(Past::new(by, config, Known::Pending));
         self.gains.push(gain);
         let proposal = Proposal::new(number, by.to_owned(), suggestion);
         ControlFlow::Continue(Proposal { expected_gain: gain, ..proposal })

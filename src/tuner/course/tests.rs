@@ -26,11 +26,15 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) async fn new(budget: &str, devices: usize, most_seqs: u32) -> Self {
+        Self::of("{ kind = \"sim\" }", budget, devices, most_seqs).await
+    }
+
+    pub(super) async fn of(engine: &str, budget: &str, devices: usize, most_seqs: u32) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b");
         let devices: Vec<_> = (0..devices).map(|device| device.to_string()).collect();
         let text = format!(
-            "study = {{ name = \"pretended\", seed = 3, sampler = \"sobol\" }}\nengine = {{ kind = \"sim\" }}\nbudget = {{ {budget} }}\n\
+            "study = {{ name = \"pretended\", seed = 3, sampler = \"sobol\" }}\nengine = {engine}\nbudget = {{ {budget} }}\n\
              model = {{ path = {:?} }}\nslots = {{ devices = {devices:?} }}\n\
              workload = {{ kind = \"random\", input_len = 32, output_len = 8 }}\n\
              load = {{ concurrency = 8, requests = 16 }}\n\

@@ -31,7 +31,8 @@ fn get(config: &Config, name: &str) -> f64 {
 fn measured(space: &Space, count: usize, of: impl Fn(&Config) -> Measured) -> Vec<Past> {
     let past = |index| {
         let config = space.decode(&crate::sampler::sobol_point(index, space.dimensions(), 5));
-        Past { proposed_by: "sobol".to_owned(), known: Known::Measured(of(&config)), config }
+        let known = Known::Measured(of(&config));
+        Past::new("sobol", config, known)
     };
     (0..count).map(past).collect()
 }
@@ -235,7 +236,7 @@ fn limits_and_logarithms_are_told_in_their_own_units() {
 #[test]
 fn nothing_is_said_before_anything_is_measured() {
     let (aim, space) = (aim(&[]), space(vec![unit("x")]));
-    let failed = Past { proposed_by: "sobol".to_owned(), config: Config::new().with("x", 0.5), known: Known::Failed };
+    let failed = Past::new("sobol", Config::new().with("x", 0.5), Known::Failed);
     assert_eq!(Auto.explain(&Ask::new(&space, &aim, &[failed], 1, &|_| true)), None);
     let history = measured(&space, 3, |config| value(get(config, "x")));
     assert_eq!(Auto.explain(&Ask::new(&space, &aim, &history, 1, &|_| false)), None, "nothing is allowed");

@@ -1,0 +1,199 @@
+//! What a study's starts have shown, and what that makes a further launch cost: its start and its load, in seconds.
+
+use std::collections::BTreeSet;
+
+use super::compiled::compile_key;
+use crate::config::Config;
+use crate::rule::{Effective, Facts, memory_launch};
+use crate::trial::{Outcome, PhaseTime, Startup, Trial};
+use crate::twin::{DevicePreset, Start, StartupModel, Warm};
+
+/// A launch that has an outcome, as far as further ones learn from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Started {
+    /// As the trial has it, without the study's own arguments.
+    pub config: Config,
+    /// Phases that have ended.
+    pub phases: Vec<PhaseTime>,
+    /// Seconds until it was ready, where it ever was.
+    pub startup_s: Option<f64>,
+    /// Seconds from then on, where it was measured.
+    pub load_s: Option<f64>,
+}
+
+impl Started {
+    #[must_use]
+    pub fn new(trial: &Trial, startup: Startup) -> Self {
+        let (mut phases, startup_s) = (startup.phases, trial.startup_s);
+        if startup_s.is_none() {
+            // It failed in the last one.
+            phases.pop();
+        }
+        let is_measured = matches!(trial.outcome, Outcome::Measured(_));
+        let load_s = startup_s.filter(|_| is_measured).map(|start| trial.elapsed_s - start);
+        Self { config: trial.config.clone(), phases, startup_s, load_s }
+    }
+}
+
+/// What launches run on, and what every one of them sets.
+#[derive(Clone, Debug)]
+pub struct Surroundings<'a> {
+    pub facts: Facts<'a>,
+    pub preset: &'static DevicePreset,
+    /// The study's own arguments.
+    pub arguments: Config,
+}
+
+/// What starts have shown and left behind.
+#[derive(Clone, Debug, Default)]
+pub struct Starts {
+    pub model: StartupModel,
+    compiled: BTreeSet<String>,
+    loaded: bool,
+}
+
+impl Starts {
+    /// From launches in their order; what the twin does not know the start of shows nothing.
+    #[must_use]
+    pub fn learn(around: &Surroundings<'_>, started: &[Started]) -> Self {
+        let mut starts = Self::default();
+        for one in started {
+            let Some((start, key)) = starts.start(around, &one.config) else { continue };
+            starts.model.learn(&start, &one.phases);
+            starts.loaded = true;
+            let has_compiled = one.startup_s.is_some() || one.phases.iter().any(|time| time.phase == "compile");
+            if start.compiled && has_compiled {
+                starts.compiled.insert(key);
+            }
+        }
+        starts
+    }
+
+    /// What they have left to a launch of this configuration.
+    #[must_use]
+    pub fn warm(&self, around: &Surroundings<'_>, config: &Config) -> Warm {
+        self.start(around, config).map_or_else(Warm::default, |(start, _)| start.warm)
+    }
+
+    /// A launch of this configuration, and the key of what it compiles.
+    fn start(&self, around: &Surroundings<'_>, config: &Config) -> Option<(Start, String)> {
+        let Surroundings { facts, preset, arguments } = around;
+        let config = config.merged(arguments);
+        let effective = Effective::resolve(&config, facts);
+        let key = compile_key(&config, facts, &effective);
+        let warm = Warm { weights: self.loaded, compiled: self.compiled.contains(&key) };
+        let start = Start::new(facts.model, &memory_launch(&config, facts, &effective), preset, warm);
+        Some((start.ok()?, key))
+    }
+}
+
+/// What launches of a study have cost so far, from which follows what further ones will.
+#[derive(Clone, Debug)]
+pub struct Launches {
+    pub preset: &'static DevicePreset,
+    /// In their order.
+    pub started: Vec<Started>,
+}
+
+impl Launches {
+    /// The expected seconds of a launch by its configuration: of its start, and of the load as the study's own launches had it.
+    /// `None` before anything is measured, and where the twin does not know how this engine starts.
+    pub(super) fn cost<'a>(&self, facts: Facts<'a>, arguments: &Config) -> Option<impl Fn(&Config) -> f64 + use<'a>> {
+        let around = Surroundings { facts, preset: self.preset, arguments: arguments.clone() };
+        let starts = Starts::learn(&around, &self.started);
+        if !starts.loaded {
+            return None;
+        }
+        let start_s = median(self.started.iter().filter_map(|one| one.startup_s))?;
+        let load_s = median(self.started.iter().filter_map(|one| one.load_s))?;
+        // Medians: the mean of a phase of which little is known is many times as long.
+        Some(move |config: &Config| {
+            let parts = starts.start(&around, config).map(|(start, _)| starts.model.predict(&start).parts);
+            load_s + parts.map_or(start_s, |parts| parts.iter().map(|part| part.median_s).sum())
+        })
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Device, EngineVersion, ModelShape};
+
+    fn config(name: &str, value: impl Into<crate::config::Value>) -> Config {
+        Config::new().with(name, value)
+    }
+
+    /// A launch that got as far as `phases` say; `startup_s` is of those that served.
+    fn started(config: &Config, phases: &[(&str, f64)], startup_s: Option<f64>) -> Started {
+        let time =
+            |(phase, duration_s): &(&str, f64)| PhaseTime { phase: (*phase).to_owned(), duration_s: *duration_s };
+        let load_s = startup_s.map(|_| 60.0);
+        Started { config: config.clone(), phases: phases.iter().map(time).collect(), startup_s, load_s }
+    }
+
+    const WHOLE: [(&str, f64); 5] =
+        [("import", 12.0), ("weights", 30.0), ("compile", 50.0), ("kv_cache", 3.0), ("graphs", 9.0)];
+
+    /// What launches are expected to cost after some.
+    fn cost(after: &[Started], of: &[&Config]) -> Option<Vec<f64>> {
+        let sizes = serde_json::json!({
+            "architectures": ["Qwen3ForCausalLM"], "hidden_size": 4096, "intermediate_size": 12288, "vocab_size": 151_936,
+            "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+            "max_position_embeddings": 40960, "torch_dtype": "bfloat16",
+        });
+        let model = ModelShape::from_json(&sizes);
+        let facts = Facts::new(&model, EngineVersion::V0_32, Device::gpu_of(80 << 30));
+        let launches = Launches { preset: DevicePreset::find("h100").unwrap(), started: after.to_vec() };
+        let cost = launches.cost(facts, &Config::new())?;
+        Some(of.iter().map(|config| cost(config)).collect())
+    }
+
+    #[test]
+    fn what_shares_compiled_code_is_expected_to_cost_less() {
+        let (own, shares, not) = (Config::new(), config("gpu-memory-utilization", 0.8), config("max-num-seqs", 64_i64));
+        let first = started(&own, &WHOLE, Some(104.0));
+        let costs = cost(std::slice::from_ref(&first), &[&own, &shares, &not]).unwrap();
+        assert!((costs[0] - costs[1]).abs() < 1e-9, "both find what the first has compiled: {costs:?}");
+        assert!(costs[2] > costs[1] + 20.0, "{costs:?}");
+        assert!((60.0..200.0).contains(&costs[1]), "its load takes 60 s: {costs:?}");
+        let costs = cost(&[first, started(&not, &WHOLE, Some(104.0))], &[&shares, &not]).unwrap();
+        assert!((costs[0] / costs[1] - 1.0).abs() < 0.1, "both are compiled: {costs:?}");
+    }
+
+    #[test]
+    fn a_start_that_failed_leaves_what_it_had_compiled() {
+        let (own, other) = (Config::new(), config("max-num-seqs", 64_i64));
+        let first = started(&own, &WHOLE, Some(104.0));
+        let after =
+            |failed: &[(&str, f64)]| cost(&[first.clone(), started(&other, failed, None)], &[&other]).unwrap()[0];
+        let (loaded, compiled) = (after(&WHOLE[..2]), after(&WHOLE[..3]));
+        assert!(compiled < loaded - 20.0, "{compiled} and {loaded}");
+    }
+
+    #[test]
+    fn nothing_is_said_before_anything_is_measured() {
+        let own = Config::new();
+        assert_eq!(cost(&[], &[&own]), None);
+        assert_eq!(cost(&[started(&own, &WHOLE[..2], None)], &[&own]), None);
+    }
+
+    #[test]
+    fn of_a_failed_start_the_last_phase_did_not_end() {
+        let outcome = Outcome::Rejected(crate::trial::Rejection { rule: String::new(), message: String::new() });
+        let trial = Trial::example(3, "auto", outcome);
+        let phases = started(&trial.config, &WHOLE, None).phases;
+        let of = |startup_s| {
+            Started::new(
+                &Trial { startup_s, ..trial.clone() },
+                Startup { phases: phases.clone(), ..Startup::default() },
+            )
+        };
+        assert_eq!((of(None).phases.len(), of(Some(1.0)).phases.len()), (4, 5));
+    }
+}

@@ -1,0 +1,95 @@
+//! What a trial is expected to cost, by which all that it promises is divided.
+//!
+//! Source: J. Snoek, H. Larochelle and R. Adams, "Practical Bayesian optimization of machine learning algorithms", 2012, section
+//! 3.2: expected improvement per second, with a Gaussian process of the logarithm of the cost.
+
+use super::models::of_values;
+use crate::config::Config;
+use crate::sampler::{Ask, Known, Past};
+use crate::surrogate::{Data, Encoding, Process};
+
+/// Costs that a process is fitted to at most, evenly chosen.
+const MOST_TOLD: usize = 150;
+
+pub(super) enum Cost<'a> {
+    /// The same everywhere, or not known.
+    Equal,
+    Said(&'a dyn Fn(&Config) -> f64),
+    Learnt(Box<Learnt>),
+}
+
+/// A process of logarithms, and between which of them all lie that were told.
+pub(super) struct Learnt {
+    process: Process,
+    range: [f64; 2],
+}
+
+impl<'a> Cost<'a> {
+    /// What the question says, or else what the earlier trials show.
+    pub(super) fn of(ask: &Ask<'a>, encoding: &Encoding<'_>) -> Self {
+        let learnt = || Learnt::of(ask, encoding).map_or(Self::Equal, |learnt| Self::Learnt(learnt.into()));
+        ask.cost.map_or_else(learnt, Self::Said)
+    }
+
+    pub(super) fn is_equal(&self) -> bool {
+        matches!(self, Self::Equal)
+    }
+
+    /// The logarithm; 0 where nothing is known.
+    pub(super) fn log(&self, point: &[f64], config: &Config) -> f64 {
+        match self {
+            Self::Equal => 0.0,
+            Self::Said(cost) => log(cost(config)).unwrap_or(0.0),
+            Self::Learnt(learnt) => learnt.log(point),
+        }
+    }
+}
+
+impl Learnt {
+    /// `None` where nothing was told, or always the same.
+    fn of(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Option<Self> {
+        let told = |past: &Past| {
+            let failed = match past.known {
+                Known::Measured(_) => false,
+                Known::Failed => true,
+                Known::Pending | Known::Lost | Known::Rejected => return None,
+            };
+            Some((encoding.point(&past.config)?, log(past.cost?)?, failed))
+        };
+        let mut told: Vec<_> = ask.history.iter().filter_map(told).collect();
+        let mut measured: Vec<_> = told.iter().filter(|(.., failed)| !failed).map(|(_, cost, _)| *cost).collect();
+        measured.sort_by(f64::total_cmp);
+        let usual = *measured.get(measured.len() / 2)?;
+        for (_, cost, failed) in &mut told {
+            if *failed {
+                // That a failure ends early is no reason to look for it.
+                *cost = cost.max(usual);
+            }
+        }
+        let of = |choose: fn(f64, f64) -> f64| told.iter().map(|(_, cost, _)| *cost).reduce(choose);
+        let range = [of(f64::min)?, of(f64::max)?];
+        if range[0] >= range[1] {
+            return None;
+        }
+        let used = told.len().min(MOST_TOLD);
+        let chosen: Vec<_> = (0..used).map(|at| &told[at * (told.len() - 1) / (used - 1)]).collect();
+        let data = Data {
+            points: chosen.iter().map(|(point, ..)| point.clone()).collect(),
+            targets: chosen.iter().map(|(_, cost, _)| *cost).collect(),
+            variances: vec![0.0; used],
+        };
+        Some(Self { process: Process::fit(&encoding.axes, &data, &of_values(), &[])?, range })
+    }
+
+    /// Within what was told: a process that goes on beyond that would end in ever cheaper trials of no use.
+    fn log(&self, point: &[f64]) -> f64 {
+        self.process.mean(point).clamp(self.range[0], self.range[1])
+    }
+}
+
+fn log(cost: f64) -> Option<f64> {
+    (cost.is_finite() && cost > 0.0).then(|| libm::log(cost))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! What the study's launches have cost, so that the sampler can weigh by it what further ones promise.
+
+use std::collections::BTreeMap;
+
+use crate::job::{Launches, Started};
+use crate::store::{Scored, Study};
+use crate::trial::{Startup, Trial};
+use crate::tuner::slots::CROWD;
+use crate::tuner::{TuneError, Tuner, believe};
+use crate::twin::DevicePreset;
+
+/// All of it is stored, so that a run that takes the study up again knows the same.
+pub(super) struct Spent {
+    preset: &'static DevicePreset,
+    /// By the trials' numbers.
+    started: BTreeMap<u32, Started>,
+}
+
+impl Spent {
+    /// `None` where the twin does not know how this engine starts: what trials have cost as a whole is all there is then.
+    pub(super) async fn read(tuner: &Tuner<'_>, study: &Study, outcomes: &[Scored]) -> Result<Option<Self>, TuneError> {
+        let is_simulated = tuner.job.engine.engine.kind() == "sim";
+        let Some(preset) = believe::preset(tuner.job, &tuner.installed).ok().filter(|_| !is_simulated) else {
+            return Ok(None);
+        };
+        let mut startups = tuner.store.startups(study).await?;
+        let mut spent = Self { preset, started: BTreeMap::new() };
+        for Scored { trial, .. } in outcomes {
+            spent.add(trial, startups.remove(&trial.number));
+        }
+        Ok(Some(spent))
+    }
+
+    /// A trial that has an outcome. What the defaults take beside themselves is not what a launch takes.
+    pub(super) fn add(&mut self, trial: &Trial, startup: Option<Startup>) {
+        if let Some(startup) = startup.filter(|_| trial.proposed_by != CROWD) {
+            self.started.insert(trial.number, Started::new(trial, startup));
+        }
+    }
+
+    pub(super) fn launches(&self) -> Launches {
+        Launches { preset: self.preset, started: self.started.values().cloned().collect() }
+    }
+}
