@@ -32,7 +32,8 @@ def arguments():
     parser.add_argument("--out", type=Path, default=Path("optimizer-benchmark-runs"), help="directory of the results (default: %(default)s)")
     parser.add_argument("--rows", help=f"of run: {','.join(ROWS)}; of tables: {','.join(TABLE_ROWS)} (default: all)")
     parser.add_argument("--problems", help="names, with commas between them (default: all)")
-    parser.add_argument("--seeds", type=int, default=20, help="(default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=20, help="how many (default: %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=0, help="the seeds go on from here; use another --out for others (default: %(default)s)")
     parser.add_argument("--trials", type=int, help="of a run (default: 60, of tables 30)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default: %(default)s); timings need a core for each")
     return parser.parse_args()
@@ -59,7 +60,8 @@ def run(given, known_rows, problems, out, trials):
     rows = chosen(given.rows, known_rows, "row")
     if any(row.peer is None for row in rows) and not os.access(given.setpoint, os.X_OK):
         stop(f"{given.setpoint} does not exist or cannot be run: build it with `cargo build --release`, or name it with --setpoint")
-    failures = runs.run_all(rows, chosen(given.problems, problems, "problem"), given.seeds, given.trials or trials, command_of(given), out, given.jobs)
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    failures = runs.run_all(rows, chosen(given.problems, problems, "problem"), seeds, given.trials or trials, command_of(given), out, given.jobs)
     if failures:
         stop(f"{failures} runs failed")
 

@@ -95,7 +95,7 @@ def run_all(rows, problems, seeds, trials, command, out, jobs):
     wanted = []
     for row in rows:
         done = {(run["problem"], run["seed"]) for run in read(out / f"{row.label}.jsonl")}
-        wanted += [Run(row, problem, seed, trials, tuple(command)) for seed in range(seeds) for problem in problems if (problem.name, seed) not in done]
+        wanted += [Run(row, problem, seed, trials, tuple(command)) for seed in seeds for problem in problems if (problem.name, seed) not in done]
     failures = 0
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         for place, (run, line, error) in enumerate(pool.imap_unordered(attempt, wanted), start=1):
