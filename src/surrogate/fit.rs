@@ -25,6 +25,9 @@ const MEMORY: usize = 7;
 const EVALUATIONS: usize = 400;
 /// Logarithms beyond this are not tried.
 const FARTHEST: f64 = 12.0;
+/// How far the deviations that come with the targets may be wrong together, as the standard deviation of a logarithm: that of a
+/// window says little of the next launch, whose requests are the same.
+const TOLD_DEVIATION: f64 = 1.0;
 /// Data that hyper-parameters are fitted to, at most; the rest is only conditioned on.
 const MOST_FITTED: usize = 150;
 
@@ -34,7 +37,7 @@ struct Likelihood<'a> {
     size: usize,
     /// Logarithms that are expected without any data.
     means: Vec<f64>,
-    /// Targets in units of their spread, and their known variances.
+    /// Targets in units of their spread, and the variances that come with them.
     targets: Vec<f64>,
     variances: Vec<f64>,
     /// For each axis what the rough and the smooth part see of each pair `j < i`, and the smooth part of each datum.
@@ -86,7 +89,7 @@ fn prior_means(axes: &[Axis], expected: &Expected, moved: &[f64]) -> Vec<f64> {
     let mut means = vec![libm::log(expected.length); axes.len()];
     let smooth = |axis: &Axis| libm::log(if *axis == Axis::Trend { expected.trend } else { expected.smooth });
     means.extend(axes.iter().map(smooth));
-    means.extend([libm::log(expected.rough), libm::log(expected.noise)]);
+    means.extend([libm::log(expected.rough), libm::log(expected.noise), 0.0]);
     for (index, (mean, moved)) in means.iter_mut().zip(moved).enumerate() {
         *mean += moved * deviation(index, axes.len(), expected);
     }
@@ -98,6 +101,7 @@ fn deviation(index: usize, axes: usize, expected: &Expected) -> f64 {
     match index.checked_sub(axes) {
         None => expected.length_deviation,
         Some(index) if index == axes + 1 => expected.noise_deviation,
+        Some(index) if index == axes + 2 => TOLD_DEVIATION,
         Some(_) => expected.size_deviation,
     }
 }
@@ -105,7 +109,7 @@ fn deviation(index: usize, axes: usize, expected: &Expected) -> f64 {
 fn hyper(logs: &[f64], axes: usize) -> Hyper {
     let all: Vec<_> = logs.iter().map(|log| libm::exp(*log)).collect();
     let (lengths, smooth) = (all[..axes].to_vec(), all[axes..2 * axes].to_vec());
-    Hyper { lengths, smooth, rough: all[2 * axes], noise: all[2 * axes + 1] }
+    Hyper { lengths, smooth, rough: all[2 * axes], noise: all[2 * axes + 1], told: all[2 * axes + 2] }
 }
 
 impl<'a> Likelihood<'a> {
@@ -155,11 +159,12 @@ impl<'a> Likelihood<'a> {
         let (n, axes) = (self.size, self.axes);
         let hyper = hyper(logs, axes);
         let squares = |value: &f64| value * value;
-        let (rough, noise) = (squares(&hyper.rough), hyper.noise_variance());
+        let rough = squares(&hyper.rough);
         let smooth: Vec<_> = hyper.smooth.iter().map(squares).collect();
         let narrowness: Vec<_> = hyper.lengths.iter().map(|length| 1.0 / squares(length)).collect();
         let (mut squared, mut covariances) = (vec![0.0; n * (n - 1) / 2], vec![LEVEL; n * (n - 1) / 2]);
-        let mut variances: Vec<_> = self.variances.iter().map(|known| rough + LEVEL + noise + known).collect();
+        let noise = |told: &f64| hyper.noise_variance(*told);
+        let mut variances: Vec<_> = self.variances.iter().map(|told| rough + LEVEL + noise(told)).collect();
         for ((column, narrow), weight) in self.columns.iter().zip(&narrowness).zip(&smooth) {
             add(*narrow, &column.apart, &mut squared);
             add(*weight, &column.agree, &mut covariances);
@@ -203,7 +208,8 @@ impl<'a> Likelihood<'a> {
         }
         let trace: f64 = own.iter().sum();
         gradient[2 * axes] = rough * (2.0 * dot(&correlations, &both) + trace);
-        gradient[2 * axes + 1] = noise * trace;
+        gradient[2 * axes + 1] = squares(&hyper.noise) * trace;
+        gradient[2 * axes + 2] = squares(&hyper.told) * dot(&self.variances, &own);
         // Squares of huge targets may be no numbers.
         (cost.is_finite() && gradient.iter().all(|slope| slope.is_finite())).then_some((cost, gradient))
     }

@@ -35,12 +35,14 @@ pub(super) struct Hyper {
     /// One for each axis.
     pub(super) smooth: Vec<f64>,
     pub(super) noise: f64,
+    /// By what the standard deviations that come with the targets are multiplied: all of them may be too large or too small.
+    pub(super) told: f64,
 }
 
 impl Hyper {
-    /// Variance of the noise.
-    pub(super) fn noise_variance(&self) -> f64 {
-        self.noise * self.noise
+    /// Variance of the noise of a target that comes with this variance, in units of the spread.
+    pub(super) fn noise_variance(&self, variance: f64) -> f64 {
+        self.noise * self.noise + self.told * self.told * variance
     }
 }
 

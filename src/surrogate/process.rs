@@ -16,7 +16,7 @@ pub use draws::Draws;
 pub struct Data {
     pub points: Vec<Vec<f64>>,
     pub targets: Vec<f64>,
-    /// Variance of each target that is known beside the common noise.
+    /// Variance of each target beside the common noise, up to a factor that is fitted.
     pub variances: Vec<f64>,
 }
 
@@ -91,7 +91,7 @@ impl Process {
         for (i, point) in data.points.iter().enumerate() {
             let row = &mut rows[i * n..=i * n + i];
             kernel.across(point, &columns, row);
-            row[i] += hyper.noise_variance() + data.variances[i] / (spread * spread);
+            row[i] += hyper.noise_variance(data.variances[i] / (spread * spread));
         }
         let factor = Cholesky::new(n, rows)?;
         let mut weights: Vec<_> = data.targets.iter().map(|target| (target - level) / spread).collect();

@@ -69,7 +69,7 @@ impl Case {
 
     pub(super) fn hyper(&self) -> Hyper {
         let (lengths, smooth) = (self.lengths.clone(), self.smooth.clone());
-        Hyper { lengths, rough: self.rough, smooth, noise: self.noise }
+        Hyper { lengths, rough: self.rough, smooth, noise: self.noise, told: 1.0 }
     }
 
     pub(super) fn data(&self) -> Data {

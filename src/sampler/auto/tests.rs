@@ -183,3 +183,26 @@ fn what_is_under_way_is_to_be_improved_on_as_well() {
     let lost = gain(&history, 0.75);
     assert!((lost - alone).abs() < 1e-9, "what says nothing is not to be improved on: {lost} and {alone}");
 }
+
+#[test]
+fn what_was_measured_again_shows_whether_it_is_as_uncertain_as_was_said() {
+    let (space, aim) = (space(), Aim { constraints: Vec::new(), ..aim(&[Goal::Maximize]) });
+    // Each window says 10 % of itself.
+    let past = |share: f64, off: f64| {
+        let reading = Reading { value: (100.0 + 20.0 * share) * (1.0 + off), deviation: Some(0.1) };
+        let known = Known::Measured(Measured { values: vec![reading], excesses: Vec::new() });
+        Past::new("auto", config("a", 1024, share), known)
+    };
+    let expected = |again: f64| {
+        let shares = (0..12_u8).map(|at| f64::from(at) / 11.0);
+        let signs = [1.0, -1.0, -1.0, 1.0];
+        let once = shares.clone().zip(signs.into_iter().cycle()).map(|(share, sign)| past(share, sign * again));
+        let twice = shares.zip(signs.into_iter().cycle()).map(|(share, sign)| past(share, -sign * again));
+        let history: Vec<_> = once.chain(twice).collect();
+        let judgement = Auto.judge(&Ask::new(&space, &aim, &history, 7, &|_| true)).unwrap();
+        judgement.pick.unwrap().values[0].1
+    };
+    let (agreed, differed) = (expected(0.001), expected(0.1));
+    assert!(agreed < 0.01, "{agreed} where it comes out the same");
+    assert!((0.01..0.1).contains(&differed), "{differed} where it does not");
+}

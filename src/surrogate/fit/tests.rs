@@ -7,7 +7,7 @@ use crate::surrogate::kernel::Kernel;
 use crate::surrogate::reference::{Case, Numbers, expected, reference};
 
 fn logs(hyper: &Hyper) -> Vec<f64> {
-    let all = hyper.lengths.iter().chain(&hyper.smooth).chain([&hyper.rough, &hyper.noise]);
+    let all = hyper.lengths.iter().chain(&hyper.smooth).chain([&hyper.rough, &hyper.noise, &hyper.told]);
     all.map(|value| libm::log(*value)).collect()
 }
 
@@ -90,7 +90,7 @@ fn drawn(axes: &[Axis], hyper: &Hyper, count: usize, seed: u64) -> Data {
     let mut rows = vec![0.0; count * count];
     for (i, point) in points.iter().enumerate() {
         kernel.across(point, &columns, &mut rows[i * count..(i + 1) * count]);
-        rows[i * count + i] += hyper.noise_variance();
+        rows[i * count + i] += hyper.noise_variance(0.0);
     }
     let targets = Cholesky::new(count, rows).unwrap().times(&normals);
     Data { points, targets, variances: vec![0.0; count] }
@@ -99,7 +99,7 @@ fn drawn(axes: &[Axis], hyper: &Hyper, count: usize, seed: u64) -> Data {
 #[test]
 fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
     let axes = [Axis::Number { step: 0.0 }, Axis::Number { step: 0.0 }];
-    let truth = Hyper { lengths: vec![0.2, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1 };
+    let truth = Hyper { lengths: vec![0.2, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, told: 1.0 };
     // Little is expected, so that what is found is the data's.
     let expected = Expected {
         length_deviation: 2.0,
@@ -116,6 +116,26 @@ fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
         assert!(within(found.lengths[0], 0.2, 1.6), "{seed}: {found:?}");
         assert!(within(found.lengths[1], 1.2, 2.5), "{seed}: {found:?}");
         assert!(within(found.noise, 0.1, 1.5), "{seed}: {found:?}");
+    }
+}
+
+#[test]
+fn deviations_that_come_with_the_targets_count_as_far_as_the_targets_bear_them_out() {
+    let axes = [Axis::Number { step: 0.0 }, Axis::Number { step: 0.0 }];
+    let truth = Hyper { lengths: vec![0.5, 1.2], rough: 1.0, smooth: vec![0.3, 0.3], noise: 0.1, told: 1.0 };
+    let quiet = Expected { noise: 0.01, spread: Some(1.0), ..expected() };
+    for seed in 0..5 {
+        let of = |deviation: f64| {
+            let data = drawn(&axes, &truth, 60, seed);
+            let data = Data { variances: vec![deviation * deviation; 60], ..data };
+            let Hyper { noise, told, .. } = fit(&axes, &data, (0.0, 1.0), &quiet, &[]);
+            (told, libm::sqrt(noise * noise + told * told * deviation * deviation))
+        };
+        for (deviation, least, most) in [(0.1, 0.5, 1.5), (1.0, 0.0, 0.2), (0.02, 1.2, 10.0)] {
+            let (told, together) = of(deviation);
+            assert!((least..most).contains(&told), "{seed}: {deviation} times {told}");
+            assert!((0.06..0.15).contains(&together), "{seed}: {deviation} times {told} is {together} with the noise");
+        }
     }
 }
 

@@ -25,7 +25,7 @@ fn kernel(numbers: &mut Numbers) -> Kernel {
     let axes = axes();
     let mut sizes = || axes.iter().map(|_| 0.2 + numbers.uniform()).collect();
     let (lengths, smooth) = (sizes(), sizes());
-    Kernel::new(&axes, &Hyper { lengths, smooth, rough: 0.8, noise: 0.0 })
+    Kernel::new(&axes, &Hyper { lengths, smooth, rough: 0.8, noise: 0.0, told: 1.0 })
 }
 
 fn covariance(kernel: &Kernel, x: &[f64], y: &[f64]) -> f64 {
@@ -74,7 +74,8 @@ fn the_exponential_function_is_exact_at_0_and_small_far_out() {
 #[test]
 fn the_nearest_of_several_says_how_alike_a_point_is() {
     let axes = [Axis::Number { step: 0.0 }];
-    let kernel = Kernel::new(&axes, &Hyper { lengths: vec![0.5], smooth: vec![1.0], rough: 1.0, noise: 0.0 });
+    let kernel =
+        Kernel::new(&axes, &Hyper { lengths: vec![0.5], smooth: vec![1.0], rough: 1.0, noise: 0.0, told: 1.0 });
     let mut covariances = [0.0; 3];
     assert_eq!(kernel.across(&[0.5], &[vec![0.0, 0.5, 0.9]], &mut covariances), 1.0);
     let alike = kernel.across(&[0.75], &[vec![0.0, 0.5, 0.9]], &mut covariances);
