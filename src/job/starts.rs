@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::compiled::compile_key;
 use crate::config::Config;
+use crate::metrics::median;
 use crate::rule::{Effective, Facts, memory_launch};
 use crate::trial::{Outcome, PhaseTime, Startup, Trial};
 use crate::twin::{DevicePreset, Start, StartupModel, Warm};
@@ -112,12 +113,6 @@ impl Launches {
             load_s + parts.map_or(start_s, |parts| parts.iter().map(|part| part.median_s).sum())
         })
     }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }
 
 #[cfg(test)]

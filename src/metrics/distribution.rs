@@ -42,6 +42,14 @@ pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     Some(low + rank.fract() * (high - low))
 }
 
+/// The median of values in any order; `None` where there are none.
+#[must_use]
+pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    percentile(&values, 50.0)
+}
+
 #[expect(clippy::cast_precision_loss, reason = "samples are far smaller than 2^53")]
 pub(super) fn number(n: usize) -> f64 {
     n as f64

@@ -67,7 +67,7 @@ use std::time::Duration;
 use crate::load::{Plan, Record};
 
 pub use confidence::{Estimate, batch_means, percentile_interval};
-pub use distribution::{distribution, percentile, speeds};
+pub use distribution::{distribution, median, percentile, speeds};
 pub use histogram::Histogram;
 pub use recorder::{Recorder, Second};
 pub use replies::replies;

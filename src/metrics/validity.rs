@@ -26,7 +26,7 @@ use crate::load::{Arrival, Client, Plan, Record, Run};
 use crate::trial::ClientReport;
 
 use super::distribution::number;
-use super::{milliseconds, percentile, tpot_ms};
+use super::{median, milliseconds, percentile, tpot_ms};
 
 const MOST_CPU: f64 = 0.9;
 const LEAST_RATE: f64 = 0.95;
@@ -98,12 +98,6 @@ fn rate(at: impl Iterator<Item = f64>) -> Option<f64> {
         (n, first, last) = (n + 1, first.min(at), last.max(at));
     }
     (n > 1 && last > first).then(|| number(n - 1) / (last - first))
-}
-
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    percentile(&values, 50.0)
 }
 
 fn busy(report: &ClientReport) -> Option<String> {

@@ -114,20 +114,17 @@ fn hyper(logs: &[f64], axes: usize) -> Hyper {
 
 impl<'a> Likelihood<'a> {
     fn new(axes: &[Axis], data: &Data, (level, spread): (f64, f64), expected: &'a Expected, means: Vec<f64>) -> Self {
-        let all = data.points.len();
-        // Evenly over the data, the last one included.
-        let size = all.min(MOST_FITTED);
-        let chosen: Vec<_> = (0..size).map(|at| at * (all - 1) / (size - 1).max(1)).collect();
+        let data = data.evenly(MOST_FITTED);
         let columns = axes.iter().zip(shares(axes)).enumerate().map(|(index, (axis, share))| {
-            let coordinates: Vec<_> = chosen.iter().map(|at| data.points[*at][index]).collect();
+            let coordinates: Vec<_> = data.points.iter().map(|point| point[index]).collect();
             Column::new(*axis, share, &coordinates)
         });
         Self {
             axes: axes.len(),
-            size,
+            size: data.points.len(),
             means,
-            targets: chosen.iter().map(|at| (data.targets[*at] - level) / spread).collect(),
-            variances: chosen.iter().map(|at| data.variances[*at] / (spread * spread)).collect(),
+            targets: data.targets.iter().map(|target| (target - level) / spread).collect(),
+            variances: data.variances.iter().map(|variance| variance / (spread * spread)).collect(),
             columns: columns.collect(),
             expected,
             last: RefCell::new(None),

@@ -172,6 +172,21 @@ fn scale(targets: &[f64], expected: &Expected) -> (f64, f64) {
 }
 
 impl Data {
+    /// At most so many of them, evenly chosen, the first and the last included.
+    #[must_use]
+    pub fn evenly(&self, most: usize) -> Self {
+        let count = self.points.len();
+        if count <= most {
+            return self.clone();
+        }
+        let chosen: Vec<_> = (0..most).map(|at| at * (count - 1) / (most - 1).max(1)).collect();
+        Self {
+            points: chosen.iter().map(|at| self.points[*at].clone()).collect(),
+            targets: chosen.iter().map(|at| self.targets[*at]).collect(),
+            variances: chosen.iter().map(|at| self.variances[*at]).collect(),
+        }
+    }
+
     /// Whether there are as many targets and variances as points, on these axes, and all are numbers.
     fn is_sound(&self, axes: usize) -> bool {
         let count = self.points.len();

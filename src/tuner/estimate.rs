@@ -5,6 +5,7 @@ use super::slots::CROWD;
 use crate::facts::Device;
 use crate::job::Job;
 use crate::load::Arrival;
+use crate::metrics::median;
 use crate::store::{Scored, Store, StoreError};
 use crate::trial::Outcome;
 
@@ -86,7 +87,7 @@ pub async fn estimate(
             }
         }
     }
-    let (source, (startup_s, load_s)) = match (median(&own), median(&others)) {
+    let (source, (startup_s, load_s)) = match (usual(&own), usual(&others)) {
         (Some(cost), _) => (Source::Study(own.len()), cost),
         (None, Some(cost)) => (Source::Model(others.len()), cost),
         (None, None) => (Source::Guess, guess(job, device)),
@@ -146,12 +147,8 @@ fn costs(trials: &[Scored], scale: f64) -> Vec<Cost> {
         .collect()
 }
 
-fn median(costs: &[Cost]) -> Option<Cost> {
-    let middle = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
-    };
-    Some((middle(costs.iter().map(|cost| cost.0).collect())?, middle(costs.iter().map(|cost| cost.1).collect())?))
+fn usual(costs: &[Cost]) -> Option<Cost> {
+    Some((median(costs.iter().map(|cost| cost.0))?, median(costs.iter().map(|cost| cost.1))?))
 }
 
 /// Seconds until an engine is ready, and seconds for each token of a stream: rough figures for a model of some billion
@@ -232,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_median_is_no_mean() {
-        assert_eq!(median(&[(1.0, 9.0), (2.0, 8.0), (60.0, 7.0)]), Some((2.0, 8.0)));
-        assert_eq!(median(&[]), None);
+        assert_eq!(usual(&[(1.0, 9.0), (2.0, 8.0), (60.0, 7.0)]), Some((2.0, 8.0)));
+        assert_eq!(usual(&[]), None);
     }
 }

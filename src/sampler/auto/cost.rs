@@ -71,13 +71,9 @@ impl Learnt {
         if range[0] >= range[1] {
             return None;
         }
-        let used = told.len().min(MOST_TOLD);
-        let chosen: Vec<_> = (0..used).map(|at| &told[at * (told.len() - 1) / (used - 1)]).collect();
-        let data = Data {
-            points: chosen.iter().map(|(point, ..)| point.clone()).collect(),
-            targets: chosen.iter().map(|(_, cost, _)| *cost).collect(),
-            variances: vec![0.0; used],
-        };
+        let variances = vec![0.0; told.len()];
+        let (points, targets) = told.into_iter().map(|(point, cost, _)| (point, cost)).unzip();
+        let data = Data { points, targets, variances }.evenly(MOST_TOLD);
         Some(Self { process: Process::fit(&encoding.axes, &data, &of_values(), &[])?, range })
     }
 

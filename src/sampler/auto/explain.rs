@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::objective::Goal;
 use crate::sampler::explanation::{About, Explanation, Importance, Interaction, Kind, Share};
 use crate::sampler::{Ask, Measured};
-use crate::surrogate::{Data, Encoding, Process};
+use crate::surrogate::{Encoding, Process};
 
 /// Functions that fit the measurements as well as the mean does.
 const DRAWS: usize = 32;
@@ -40,8 +40,9 @@ pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
         return None;
     }
     let has_crashed = table.crashes.data.targets.iter().any(|label| *label > 0.0);
-    let crash =
-        has_crashed.then(|| Process::fit(&encoding.axes, &evenly(&table.crashes.data), &of_crashes(), &[])).flatten();
+    let crash = has_crashed
+        .then(|| Process::fit(&encoding.axes, &table.crashes.data.evenly(MOST_DATA), &of_crashes(), &[]))
+        .flatten();
     let mut region = Region { ask, encoding: &encoding, crash: crash.as_ref() };
     let sample = Sample::new(&region).or_else(|| {
         // A model that expects nothing to serve is of no use here.
@@ -57,7 +58,7 @@ pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
     let limits = limits.map(|(name, column)| (name, Kind::Limit, column, Box::new(harden) as Box<dyn Fn(f64) -> f64>));
     let mut best = None;
     let about = objectives.chain(limits).filter_map(|(name, of, column, told)| {
-        let data = evenly(&column.data);
+        let data = column.data.evenly(MOST_DATA);
         let process = Process::fit(&encoding.axes, &data, &of_values(), &[]).filter(|process| !process.is_empty())?;
         // The first one is the first objective.
         let best = best.get_or_insert_with(|| best_of(ask, &table, &process));
@@ -102,7 +103,7 @@ fn about(
     let mut pairs: Vec<_> = pairs.filter(|pair| pair.share.share >= LEAST_PAIR).collect();
     pairs.sort_by(|a, b| b.share.share.total_cmp(&a.share.share));
     let measured = column.data.targets.len();
-    let held_out_r2 = held_out_r2(&evenly(&column.data).targets, process);
+    let held_out_r2 = held_out_r2(&column.data.evenly(MOST_DATA).targets, process);
     let explained = effects.variance.first().copied().filter(|variance| *variance > least).unwrap_or(0.0);
     About {
         name: name.to_owned(),
@@ -157,20 +158,6 @@ fn harden(softened: f64) -> f64 {
     let size = softened.abs();
     let hard = if size <= 1.0 { size } else { libm::exp(size - 1.0) };
     hard.copysign(softened)
-}
-
-/// As much of the data as a process of them can be fitted to in time.
-fn evenly(data: &Data) -> Data {
-    let count = data.targets.len();
-    if count <= MOST_DATA {
-        return data.clone();
-    }
-    let chosen: Vec<_> = (0..MOST_DATA).map(|at| at * (count - 1) / (MOST_DATA - 1)).collect();
-    Data {
-        points: chosen.iter().map(|at| data.points[*at].clone()).collect(),
-        targets: chosen.iter().map(|at| data.targets[*at]).collect(),
-        variances: chosen.iter().map(|at| data.variances[*at]).collect(),
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a number of values")]

@@ -29,18 +29,12 @@ pub(super) struct Trend {
 impl Trend {
     #[expect(clippy::cast_precision_loss, reason = "a number of points")]
     fn new(axes: &[Axis], column: &Column) -> Option<Self> {
-        let all = &column.data;
-        let count = all.targets.len();
-        let used = count.min(MOST_POINTS);
+        let said = column.data.evenly(MOST_POINTS);
+        let used = said.targets.len();
         if used < 2 {
             return None;
         }
-        let chosen: Vec<_> = (0..used).map(|at| at * (count - 1) / (used - 1)).collect();
-        let data = Data {
-            points: chosen.iter().map(|at| all.points[*at].clone()).collect(),
-            targets: chosen.iter().map(|at| all.targets[*at]).collect(),
-            variances: vec![0.0; used],
-        };
+        let data = Data { variances: vec![0.0; used], ..said };
         let level = data.targets.iter().sum::<f64>() / used as f64;
         let variance = data.targets.iter().map(|target| (target - level) * (target - level)).sum::<f64>() / used as f64;
         let process = Process::fit(axes, &data, &of_values(), &[])?;
