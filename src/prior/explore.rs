@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::config::Config;
 use crate::objective::Goal;
-use crate::sampler::{Aim, Known, Measured, sobol_point};
+use crate::sampler::{Aim, Known, Measured, Reading, sobol_point};
 use crate::space::{Domain, Space};
 
 /// Configurations that are spread evenly, and those around the best, at most.
@@ -23,6 +23,8 @@ const WORK: u64 = 24_000_000;
 const BATCH: usize = 16;
 /// Of each assumption: those whose neighbourhood is looked at.
 const LEADERS: usize = 3;
+/// By how many of its own deviations each limit may turn out higher than predicted.
+const DOUBTS: [f64; 2] = [1.0, 0.5];
 /// How much higher the excess of a limit may turn out than predicted, as logarithms.
 const SHIFTS: [f64; 4] = [0.25, 0.5, 1.0, -0.5];
 /// Limits that are shifted by themselves; the others only together.
@@ -117,8 +119,9 @@ impl Exploration<'_> {
 struct Assumption {
     /// Objectives that count.
     objectives: std::ops::Range<usize>,
-    /// What is added to the excess of each limit.
+    /// What is added to the excess of each limit, and how many of its own deviations.
     shifts: Vec<f64>,
+    doubt: f64,
 }
 
 fn assumptions(aim: &Aim) -> Vec<Assumption> {
@@ -134,11 +137,14 @@ fn assumptions(aim: &Aim) -> Vec<Assumption> {
     // Each objective by itself, and all of them together.
     let views = (count > 1).then(|| (0..count).map(|one| one..one + 1)).into_iter().flatten();
     let views: Vec<_> = std::iter::once(0..count).chain(views).collect();
-    let of = |objectives: &std::ops::Range<usize>, shifts: &[Vec<f64>]| -> Vec<Assumption> {
-        let one = |shifts: &Vec<f64>| Assumption { objectives: objectives.clone(), shifts: shifts.clone() };
-        shifts.iter().map(one).collect()
+    let of = |objectives: &std::ops::Range<usize>| -> Vec<Assumption> {
+        let one =
+            |shifts: &[f64], doubt: f64| Assumption { objectives: objectives.clone(), shifts: shifts.to_vec(), doubt };
+        let (unshifted, shifted) = (&shifts[0], &shifts[1..]);
+        let first = std::iter::once(0.0).chain(DOUBTS).map(|doubt| one(unshifted, doubt));
+        first.chain(shifted.iter().map(|shifts| one(shifts, 0.0))).collect()
     };
-    views.iter().flat_map(|view| of(view, &shifts)).collect()
+    views.iter().flat_map(of).collect()
 }
 
 /// The places of the best under each assumption: first the best of each, then the second ones. What the twin cannot tell apart
@@ -169,7 +175,8 @@ fn leaders(aim: &Aim, points: &[Point]) -> Vec<Vec<f64>> {
 fn rank(aim: &Aim, assumption: &Assumption, measured: &Measured) -> (f64, f64) {
     let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
     let shifted = measured.excesses.iter().zip(&assumption.shifts);
-    let excess = shifted.map(|(excess, shift)| finite(excess.value + shift).max(0.0)).sum();
+    let doubt = |excess: &Reading| assumption.doubt * excess.deviation.unwrap_or(0.0);
+    let excess = shifted.map(|(excess, shift)| finite(excess.value + shift + doubt(excess)).max(0.0)).sum();
     let gain = |index: usize| {
         let value = measured.values.get(index).map_or(0.0, |reading| reading.value);
         let log = finite(libm::log(value.max(f64::MIN_POSITIVE)));

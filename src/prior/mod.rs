@@ -111,7 +111,7 @@ pub fn of_context(
 fn finish(view: &View<'_>, mut points: Vec<(Config, crate::sampler::Known)>, mut notes: Vec<String>) -> Belief {
     view.add_deviations(&mut points);
     notes.extend(view.notes());
-    Belief { prior: Prior::new(TWIN, points), notes }
+    Belief { prior: Prior::computed(TWIN, points), notes }
 }
 
 fn ignored_note(names: &[String]) -> Vec<String> {

@@ -105,6 +105,27 @@ fn more_sequences_at_a_time_give_more_and_what_has_no_effect_changes_nothing() {
 }
 
 #[test]
+fn a_time_per_token_is_less_certain_where_long_prompts_stall_replies() {
+    let of = |input: f64| {
+        let mut context = context();
+        context.model.max_model_len = Some(8192);
+        context.load.input_tokens = Some(input);
+        context.limits_s.insert("tpot_p99".to_owned(), 0.1);
+        believed(&context).unwrap().prior
+    };
+    let deviations = |prior: &Prior, limit: usize| -> Vec<f64> {
+        let known = prior.points().iter().filter(|(_, known)| *known != Known::Failed);
+        known.map(|(_, known)| measured(known).excesses[limit].deviation.unwrap()).collect()
+    };
+    let most = |deviations: Vec<f64>| deviations.into_iter().fold(0.0, f64::max);
+    let (short, long) = (of(4.0), of(2000.0));
+    let (even, stalled) = (most(deviations(&short, 1)), most(deviations(&long, 1)));
+    assert!(stalled > even + 0.5, "{stalled}, and {even} without");
+    let first = deviations(&long, 0);
+    assert!(first.iter().all(|deviation| (deviation - first[0]).abs() < 1e-12), "{first:?}");
+}
+
+#[test]
 fn equal_questions_have_equal_answers_of_five_digits() {
     let (one, other) = (believed(&context()).unwrap(), believed(&context()).unwrap());
     // NaN is not equal to itself.

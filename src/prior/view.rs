@@ -102,7 +102,8 @@ impl<'a> View<'a> {
         keys.iter().map(seen).collect()
     }
 
-    /// How far off the predictions may be by what is not known of the device: that of the best point, for all of them.
+    /// How far off the predictions may be by what is not known of the device, that of the best point for all of them, beside what
+    /// each is unsure of by itself.
     pub(super) fn add_deviations(&self, points: &mut [(Config, Known)]) {
         let total = |measured: &Measured| measured.excesses.iter().map(|excess| excess.value.max(0.0)).sum::<f64>();
         let best = points.iter().filter_map(|(config, known)| match known {
@@ -125,7 +126,8 @@ impl<'a> View<'a> {
             let Known::Measured(measured) = known else { continue };
             let more = if (self.read)(config).1 { SPECULATING } else { 0.0 };
             let set = |reading: &mut Reading, deviation: Option<f64>| {
-                reading.deviation = deviation.map(|deviation| round(deviation.hypot(more)));
+                let own = reading.deviation.unwrap_or(0.0);
+                reading.deviation = deviation.map_or(reading.deviation, |all| Some(round(all.hypot(more).hypot(own))));
             };
             for (index, reading) in measured.values.iter_mut().enumerate() {
                 set(reading, spread(&|draw| draw.values.get(index).map(|reading| libm::log(reading.value))));
@@ -199,13 +201,27 @@ impl Twin<'_> {
 
     fn measured(&self, measurement: &Measurement) -> Measured {
         let value = |name: &Option<String>| name.as_ref().and_then(|name| measurement.metric(name));
-        let excess = |constraint: &Option<Constraint>| excess(constraint.as_ref()?, measurement);
-        let reading = |value: Option<f64>| Reading::exact(value.map_or(f64::NAN, round));
+        let exact = |value: Option<f64>| Reading::exact(value.map_or(f64::NAN, round));
+        let excess = |constraint: &Option<Constraint>| Reading {
+            deviation: constraint.as_ref().and_then(|constraint| unevenness(constraint, measurement)).map(round),
+            ..exact(constraint.as_ref().and_then(|constraint| excess(constraint, measurement)))
+        };
         Measured {
-            values: self.wanted.objectives.iter().map(value).map(reading).collect(),
-            excesses: self.wanted.constraints.iter().map(excess).map(reading).collect(),
+            values: self.wanted.objectives.iter().map(value).map(exact).collect(),
+            excesses: self.wanted.constraints.iter().map(excess).collect(),
         }
     }
+}
+
+/// How far a time per output token may be off, as a logarithm; `None` of all other metrics.
+///
+/// That time is a mean over the steps of a reply. Where steps take different times, because some of them process prompts as
+/// well, it depends on how many slow ones a reply meets, which is what a simulation of other arrivals and other lengths says
+/// worst. It is at most the time of a slow step.
+fn unevenness(constraint: &Constraint, measurement: &Measurement) -> Option<f64> {
+    let value = measurement.metric(&constraint.metric).filter(|_| constraint.metric.ends_with("_tpot_ms"))?;
+    let slow = measurement.metric("p99_itl_ms")?;
+    Some(libm::log(slow / value).max(0.0)).filter(|ratio| ratio.is_finite())
 }
 
 /// The logarithm of how far a limit is exceeded; the plain difference as a share of the limit where there is no logarithm.

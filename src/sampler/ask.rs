@@ -103,6 +103,8 @@ pub struct Prior {
     /// Configurations and what is said of them. Objectives and excesses are those of the [`Aim`]. What would not start is
     /// [`Known::Failed`].
     points: Vec<(Config, Known)>,
+    /// Whether its deviations are of one cause: see [`Prior::computed`].
+    computed: bool,
     /// What this says of all others, found out when it is asked for the first time.
     pub(super) opinion: OnceLock<Opinion>,
 }
@@ -110,14 +112,26 @@ pub struct Prior {
 /// What is said decides; what is made of it follows from that.
 impl PartialEq for Prior {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name && self.points == other.points
+        self.name == other.name && self.points == other.points && self.computed == other.computed
     }
 }
 
 impl Prior {
     #[must_use]
     pub fn new(name: impl Into<String>, points: Vec<(Config, Known)>) -> Self {
-        Self { name: name.into(), points, opinion: OnceLock::new() }
+        Self { name: name.into(), points, computed: false, opinion: OnceLock::new() }
+    }
+
+    /// Of something that computes and does not measure. The deviations of its limits are not those of noise: they say where it
+    /// may be wrong, and where it is wrong in one place, it is wrong in the same direction in others, the more the less it is
+    /// sure.
+    #[must_use]
+    pub fn computed(name: impl Into<String>, points: Vec<(Config, Known)>) -> Self {
+        Self { computed: true, ..Self::new(name, points) }
+    }
+
+    pub(super) fn is_computed(&self) -> bool {
+        self.computed
     }
 
     #[must_use]

@@ -187,6 +187,13 @@ impl Data {
         }
     }
 
+    /// The deviations that come with the targets, as targets.
+    #[must_use]
+    pub fn deviations(&self) -> Self {
+        let deviations = self.variances.iter().map(|variance| variance.sqrt()).collect();
+        Self { points: self.points.clone(), targets: deviations, variances: vec![0.0; self.variances.len()] }
+    }
+
     /// Whether there are as many targets and variances as points, on these axes, and all are numbers.
     fn is_sound(&self, axes: usize) -> bool {
         let count = self.points.len();

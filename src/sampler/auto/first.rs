@@ -1,7 +1,7 @@
 //! What is tried before models are asked: what priors find best, each unlike the ones before, or else an even spread.
 //!
 //! A prior that is nearly right has one of the best configurations among its own best ones, but which one depends on what it
-//! has wrong: so they are to differ.
+//! has wrong: so the first is the best one, the second the one whose limits it is surest of, and the others are to differ.
 
 use super::neglected::is_same;
 use super::table::{Table, logarithmic};
@@ -17,6 +17,8 @@ pub(super) const SPREAD: usize = 5;
 const INNER: f64 = 0.8;
 /// Points that priors find best.
 pub(super) const BELIEVED: usize = 4;
+/// So many are tried before the one whose limits are surest.
+const SUREST_AT: usize = 1;
 /// By how much less than the best they may promise, as a share.
 const NEARLY: f64 = 0.05;
 
@@ -27,6 +29,8 @@ pub(super) struct Believed<'a> {
     point: Vec<f64>,
     /// What the prior says of the first objective.
     value: f64,
+    /// How unsure it is of the limits.
+    doubt: f64,
 }
 
 /// What the priors find best within the limits: nearly as good as the best one, or, of several objectives, what nothing beats.
@@ -36,8 +40,10 @@ pub(super) fn believed<'a>(ask: &'a Ask<'_>, encoding: &Encoding<'_>) -> Vec<Bel
     let of_prior = |prior: &'a Prior| {
         let found = prior.points().iter().filter_map(|(config, known)| {
             let gains = gains(ask, &log, known)?;
-            let value = known.measured()?.values.first()?.value;
-            Some((gains, Believed { prior, config, point: encoding.point(config)?, value }))
+            let measured = known.measured()?;
+            let value = measured.values.first()?.value;
+            let doubts = measured.excesses.iter().filter_map(|excess| excess.deviation.filter(|_| prior.is_computed()));
+            Some((gains, Believed { prior, config, point: encoding.point(config)?, value, doubt: doubts.sum() }))
         });
         let mut found: Vec<_> = found.collect();
         found.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]));
@@ -67,8 +73,8 @@ fn gains(ask: &Ask<'_>, log: &[bool], known: &Known) -> Option<Vec<f64>> {
     (measured.is_feasible() && !gains.is_empty() && gains.iter().all(|gain| gain.is_finite())).then_some(gains)
 }
 
-/// Of these the one that is least like anything known; the first where nothing is.
-pub(super) fn unlike(
+/// Of these the first where nothing is known, then the surest, then the one that is least like anything known.
+pub(super) fn next(
     ask: &Ask<'_>,
     encoding: &Encoding<'_>,
     table: &Table,
@@ -80,12 +86,16 @@ pub(super) fn unlike(
         known.fold(f64::INFINITY, f64::min)
     };
     let usable = believed.iter().filter(|one| !seen.contains(&one.config.key()) && (ask.allowed)(one.config));
-    let ranked = usable.map(|one| (nearest(&one.point), one));
+    let of_limits =
+        table.points().count() == SUREST_AT && believed.iter().any(|one| !is_same(one.doubt, believed[0].doubt));
+    let rank = |one: &Believed<'_>| (if of_limits { -one.doubt } else { 0.0 }, nearest(&one.point));
+    let ranked = usable.map(|one| (rank(one), one));
     // The first one of several that are equally far.
     let (_, one) = ranked.reduce(|best, next| if next.0 > best.0 { next } else { best })?;
     let target = ask.aim.objectives.first()?;
+    let reason = if of_limits { "and is surest of its limits" } else { "unlike what was tried before" };
     let why = format!(
-        "tried because {} finds it among the best, unlike what was tried before; it says {} of {}",
+        "tried because {} finds it among the best, {reason}; it says {} of {}",
         one.prior.name,
         short(one.value),
         target.name

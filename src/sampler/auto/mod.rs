@@ -81,7 +81,7 @@ impl Sampler for Auto {
         if asked < first::SPREAD {
             let believed = first::believed(ask, &encoding);
             if asked < first::BELIEVED
-                && let Some(suggestion) = first::unlike(ask, &encoding, &table, &believed)
+                && let Some(suggestion) = first::next(ask, &encoding, &table, &believed)
             {
                 return Some(suggestion);
             }
@@ -138,7 +138,8 @@ fn assume<'a>(
     opinions: &[&'a Opinion],
 ) -> Vec<Models<'a>> {
     let count = if table.points().count() < MANY_TRIALS { ASSUMPTIONS } else { 1 };
-    let hyper_parameters = 2 * (encoding.axes.len() + opinions.len()) + 2;
+    let trends: usize = opinions.iter().map(|opinion| 1 + opinion.doubts.iter().flatten().count().min(1)).sum();
+    let hyper_parameters = 2 * (encoding.axes.len() + trends) + 2;
     let mut models = vec![Models::fit(&encoding.axes, table, opinions, &[])];
     models.extend((1..count).map(|_| {
         let moved: Vec<f64> = (0..hyper_parameters).map(|_| normal::draw(rng)).collect();

@@ -2,7 +2,8 @@
 //! one for whether a configuration serves at all.
 //!
 //! Where there are priors, a process models `value - said = level + slope * said + difference` with `said` what the first of
-//! them says, and slopes around 0 for each: they are followed as far as the measurements bear them out.
+//! them says, and slopes around 0 for each: they are followed as far as the measurements bear them out. A limit has a slope for
+//! how unsure a computed prior is of it as well: what is wrong in one place is wrong by as many deviations in others.
 
 use super::opinion::{Opinion, Trend};
 use super::table::{Column, Table};
@@ -143,7 +144,10 @@ impl<'a> Models<'a> {
             is_known.then(|| Model::fit(&common, index, column, trends, of_values(), Some(WRONG_VALUES))).flatten()
         };
         let constraint = |(index, column): (usize, &Column)| {
-            let trends = trends(&|opinion| opinion.constraints.get(index)?.as_ref());
+            let mut trends = trends(&|opinion| opinion.constraints.get(index)?.as_ref());
+            if !trends.is_empty() {
+                trends.extend(opinions.iter().filter_map(|opinion| opinion.doubts.get(index)?.as_ref()));
+            }
             let excesses = &column.data.targets;
             let decides = excesses.iter().any(|excess| *excess > FAR_WITHIN);
             let may_decide = excesses.len() < 3 && !trends.is_empty();

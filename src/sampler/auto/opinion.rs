@@ -9,12 +9,16 @@ use crate::surrogate::{Axis, Data, Encoding, Process};
 
 /// Points of a prior that are used at most, evenly chosen.
 const MOST_POINTS: usize = 300;
+/// What varies by less says nothing: it is rounding.
+const LEAST_SPREAD: f64 = 1e-9;
 
 /// A prior's surrogates.
 #[derive(Clone, Debug, Default)]
 pub(in crate::sampler) struct Opinion {
     pub(super) objectives: Vec<Option<Trend>>,
     pub(super) constraints: Vec<Option<Trend>>,
+    /// For each limit how unsure the prior is of it, where that is not the same everywhere.
+    pub(super) doubts: Vec<Option<Trend>>,
     pub(super) crash: Option<Trend>,
 }
 
@@ -28,8 +32,8 @@ pub(super) struct Trend {
 
 impl Trend {
     #[expect(clippy::cast_precision_loss, reason = "a number of points")]
-    fn new(axes: &[Axis], column: &Column) -> Option<Self> {
-        let said = column.data.evenly(MOST_POINTS);
+    fn new(axes: &[Axis], data: &Data) -> Option<Self> {
+        let said = data.evenly(MOST_POINTS);
         let used = said.targets.len();
         if used < 2 {
             return None;
@@ -38,7 +42,7 @@ impl Trend {
         let level = data.targets.iter().sum::<f64>() / used as f64;
         let variance = data.targets.iter().map(|target| (target - level) * (target - level)).sum::<f64>() / used as f64;
         let process = Process::fit(axes, &data, &of_values(), &[])?;
-        Some(Self { process, level, spread: variance.sqrt() }).filter(|trend| trend.spread > 0.0)
+        Some(Self { process, level, spread: variance.sqrt() }).filter(|trend| trend.spread > LEAST_SPREAD)
     }
 
     /// What is said of a point.
@@ -59,11 +63,14 @@ impl Opinion {
             let points = prior.points().iter().enumerate();
             let known = points.map(|(place, (config, known))| (place, config, known));
             let table = Table::new(ask.aim, encoding, &logarithmic(ask), known);
-            let trends = |columns: &[Column]| columns.iter().map(|column| Trend::new(&encoding.axes, column)).collect();
+            let trends =
+                |columns: &[Column]| columns.iter().map(|column| Trend::new(&encoding.axes, &column.data)).collect();
+            let doubts = table.constraints.iter().map(|column| Trend::new(&encoding.axes, &column.data.deviations()));
             Self {
                 objectives: trends(&table.objectives),
                 constraints: trends(&table.constraints),
-                crash: Trend::new(&encoding.axes, &table.crashes),
+                doubts: if prior.is_computed() { doubts.collect() } else { Vec::new() },
+                crash: Trend::new(&encoding.axes, &table.crashes.data),
             }
         })
     }

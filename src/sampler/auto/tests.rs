@@ -70,6 +70,73 @@ fn the_first_points_are_nearly_the_best_of_a_prior_and_differ() {
     assert_eq!(suggestions[1].why, why);
 }
 
+/// The same with how unsure its limit is.
+fn unsure(known: Known, deviation: f64) -> Known {
+    let Known::Measured(mut measured) = known else { return known };
+    measured.excesses[0].deviation = Some(deviation);
+    Known::Measured(measured)
+}
+
+#[test]
+fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
+    let points = vec![
+        (config("a", 1024, 0.5), unsure(measured(&[100.0], -0.5), 0.4)),
+        (config("a", 1024, 0.52), unsure(measured(&[97.0], -0.5), 0.1)),
+        (config("b", 32_768, 0.5), unsure(measured(&[98.0], -0.5), 0.6)),
+        // Surer, and worth less or beyond the limit.
+        (config("c", 2048, 0.1), unsure(measured(&[80.0], -0.5), 0.0)),
+        (config("d", 2048, 0.1), unsure(measured(&[99.0], 0.1), 0.0)),
+    ];
+    let suggestions = suggested(&[Prior::computed("the twin", points.clone())], &[Goal::Maximize], 3);
+    let configs: Vec<_> = suggestions.iter().map(|suggestion| suggestion.config.clone()).collect();
+    assert_eq!(configs, [config("a", 1024, 0.5), config("a", 1024, 0.52), config("b", 32_768, 0.5)]);
+    let why =
+        "tried because the twin finds it among the best, and is surest of its limits; it says 97.0 of objective 0";
+    assert_eq!(suggestions[1].why, why);
+    // The deviations of measurements are noise.
+    let suggestions = suggested(&[Prior::new("a study", points)], &[Goal::Maximize], 2);
+    assert_eq!(suggestions[1].config, config("b", 32_768, 0.5));
+}
+
+#[test]
+fn where_a_computed_prior_is_wrong_in_a_limit_it_is_wrong_by_as_many_deviations_elsewhere() {
+    let (space, aim, defaults) = (space(), aim(&[Goal::Maximize]), Config::new());
+    let encoding = Encoding::new(&space, &defaults);
+    // A product: no sum of what single parameters do.
+    let doubt = |backend: usize, tokens: usize, share: f64| {
+        let one = if backend.is_multiple_of(2) { share } else { 1.0 - share };
+        f64::from(u8::try_from(tokens).unwrap()) / 3.0 * one
+    };
+    let at =
+        |backend: usize, tokens: usize, share: f64| config(["a", "b", "c", "d"][backend], 512 << (2 * tokens), share);
+    let all = (0..4).flat_map(|backend| (0..4).map(move |tokens| (backend, tokens)));
+    let all = all.flat_map(|(backend, tokens)| [0.1, 0.5, 0.9].map(|share| (backend, tokens, share)));
+    let points = all.clone().map(|(backend, tokens, share)| {
+        (at(backend, tokens, share), unsure(measured(&[100.0], -0.3 * share), doubt(backend, tokens, share)))
+    });
+    let points: Vec<_> = points.collect();
+    let tried = [(0, 3, 0.9), (1, 3, 0.1), (0, 1, 0.5), (2, 2, 0.9), (3, 3, 0.9), (1, 0, 0.5)];
+    let history = tried.map(|(backend, tokens, share)| {
+        let excess = -0.3 * share + 0.8 * doubt(backend, tokens, share);
+        Past::new("auto", at(backend, tokens, share), measured(&[100.0], excess))
+    });
+    let missed = |prior: Prior| {
+        let priors = [prior];
+        let ask = Ask { priors: &priors, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
+        let table = Table::of(&ask, &encoding);
+        let models = Models::fit(&encoding.axes, &table, &[Opinion::of(&priors[0], &ask, &encoding)], &[]);
+        let misses = all.clone().map(|(backend, tokens, share)| {
+            let point = encoding.point(&at(backend, tokens, share)).unwrap();
+            let excess = -0.3 * share + 0.8 * doubt(backend, tokens, share);
+            (models.constraints[0].near(&point).0.mean - excess).abs()
+        });
+        misses.fold(0.0, f64::max)
+    };
+    let (computed, noise) =
+        (missed(Prior::computed("twin", points.clone())), missed(Prior::new("study", points.clone())));
+    assert!(computed < 0.15 && noise > 2.0 * computed, "{computed} and {noise}");
+}
+
 #[test]
 fn of_two_objectives_the_first_points_are_what_nothing_beats() {
     let points = vec![

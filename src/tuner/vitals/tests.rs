@@ -110,8 +110,9 @@ async fn the_signal_that_ended_a_process_is_seen_until_its_parent_asks_and_is_th
 #[tokio::test]
 async fn what_is_watched_as_a_whole_tells_of_a_death_and_what_the_log_says_of_it() {
     let directory = tempfile::tempdir().unwrap();
-    // The leader notices the death itself, a moment later, as vLLM does.
-    let script = "(exec -a VLLM::EngineCore sh -c 'sleep 2; kill -9 $$') & \
+    // The leader notices the death itself, a moment later, as vLLM does. It leaves nothing to be collected: what is dead and not
+    // yet collected still shows its signal.
+    let script = "trap '' CHLD; (exec -a VLLM::EngineCore sh -c 'sleep 2; kill -9 $$') & \
                   wait; sleep 0.3; echo 'RuntimeError: Engine core initialization failed.'; exit 1";
     let (mut server, scope) = launch(directory.path(), script, Duration::ZERO);
     let vitals = Vitals::start(scope, server.base_url());
