@@ -1,5 +1,7 @@
 //! What a prior says of configurations that it does not name.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::models::of_values;
 use super::table::{Column, Table, logarithmic};
 use crate::config::Config;
@@ -23,11 +25,19 @@ pub(in crate::sampler) struct Opinion {
 }
 
 /// What a prior says of one number.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Trend {
     process: Process,
     level: f64,
     spread: f64,
+    /// The last answer: models under several assumptions ask for the same point one after the other.
+    last: Mutex<Option<(Vec<f64>, f64)>>,
+}
+
+impl Clone for Trend {
+    fn clone(&self) -> Self {
+        Self { process: self.process.clone(), level: self.level, spread: self.spread, last: Mutex::default() }
+    }
 }
 
 impl Trend {
@@ -42,12 +52,21 @@ impl Trend {
         let level = data.targets.iter().sum::<f64>() / used as f64;
         let variance = data.targets.iter().map(|target| (target - level) * (target - level)).sum::<f64>() / used as f64;
         let process = Process::fit(axes, &data, &of_values(), &[])?;
-        Some(Self { process, level, spread: variance.sqrt() }).filter(|trend| trend.spread > LEAST_SPREAD)
+        let trend = Self { process, level, spread: variance.sqrt(), last: Mutex::default() };
+        Some(trend).filter(|trend| trend.spread > LEAST_SPREAD)
     }
 
     /// What is said of a point.
     pub(super) fn at(&self, point: &[f64]) -> f64 {
-        self.process.mean(point)
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((known, said)) if known == point => *said,
+            _ => {
+                let said = self.process.mean(point);
+                *last = Some((point.to_vec(), said));
+                said
+            }
+        }
     }
 
     /// The same in units of its own spread.
