@@ -17,8 +17,6 @@ pub(super) const SPREAD: usize = 5;
 const INNER: f64 = 0.8;
 /// Points that priors find best.
 pub(super) const BELIEVED: usize = 4;
-/// So many are tried before the one whose limits are surest.
-const SUREST_AT: usize = 1;
 /// By how much less than the best they may promise, as a share.
 const NEARLY: f64 = 0.05;
 
@@ -73,7 +71,7 @@ fn gains(ask: &Ask<'_>, log: &[bool], known: &Known) -> Option<Vec<f64>> {
     (measured.is_feasible() && !gains.is_empty() && gains.iter().all(|gain| gain.is_finite())).then_some(gains)
 }
 
-/// Of these the first where nothing is known, then the surest, then the one that is least like anything known.
+/// Of these the first one while none was tried, then the surest, then the one that is least like anything known.
 pub(super) fn next(
     ask: &Ask<'_>,
     encoding: &Encoding<'_>,
@@ -85,21 +83,23 @@ pub(super) fn next(
         let known = table.points().map(|known| apart(&encoding.axes, known, point));
         known.fold(f64::INFINITY, f64::min)
     };
-    let usable = believed.iter().filter(|one| !seen.contains(&one.config.key()) && (ask.allowed)(one.config));
-    let of_limits =
-        table.points().count() == SUREST_AT && believed.iter().any(|one| !is_same(one.doubt, believed[0].doubt));
-    let rank = |one: &Believed<'_>| (if of_limits { -one.doubt } else { 0.0 }, nearest(&one.point));
-    let ranked = usable.map(|one| (rank(one), one));
+    let (tried, left): (Vec<_>, Vec<_>) = believed.iter().partition(|one| seen.contains(&one.config.key()));
+    let surest = tried.len() == 1 && left.iter().any(|one| !is_same(one.doubt, tried[0].doubt));
+    let rank = |one: &Believed<'_>| match tried.len() {
+        0 => (0.0, 0.0),
+        1 if surest => (-one.doubt, nearest(&one.point)),
+        _ => (0.0, nearest(&one.point)),
+    };
+    let usable = left.into_iter().filter(|one| (ask.allowed)(one.config));
     // The first one of several that are equally far.
-    let (_, one) = ranked.reduce(|best, next| if next.0 > best.0 { next } else { best })?;
+    let (_, one) = usable.map(|one| (rank(one), one)).reduce(|best, next| if next.0 > best.0 { next } else { best })?;
     let target = ask.aim.objectives.first()?;
-    let reason = if of_limits { "and is surest of its limits" } else { "unlike what was tried before" };
-    let why = format!(
-        "tried because {} finds it among the best, {reason}; it says {} of {}",
-        one.prior.name,
-        short(one.value),
-        target.name
-    );
+    let reason = match tried.len() {
+        0 => "finds it best",
+        1 if surest => "finds it among the best and is surest of its limits",
+        _ => "finds it among the best, unlike what was tried before",
+    };
+    let why = format!("tried because {} {reason}; it says {} of {}", one.prior.name, short(one.value), target.name);
     Some(Suggestion { config: one.config.clone(), why })
 }
 

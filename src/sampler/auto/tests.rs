@@ -90,9 +90,14 @@ fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
     let suggestions = suggested(&[Prior::computed("the twin", points.clone())], &[Goal::Maximize], 3);
     let configs: Vec<_> = suggestions.iter().map(|suggestion| suggestion.config.clone()).collect();
     assert_eq!(configs, [config("a", 1024, 0.5), config("a", 1024, 0.52), config("b", 32_768, 0.5)]);
-    let why =
-        "tried because the twin finds it among the best, and is surest of its limits; it says 97.0 of objective 0";
+    let why = "tried because the twin finds it among the best and is surest of its limits; it says 97.0 of objective 0";
     assert_eq!(suggestions[1].why, why);
+    assert_eq!(suggestions[0].why, "tried because the twin finds it best; it says 100 of objective 0");
+    // Whatever else was tried: of a study that is the engine's defaults.
+    let (space, aim, priors) = (space(), aim(&[Goal::Maximize]), [Prior::computed("the twin", points.clone())]);
+    let history = [Past::new("baseline", config("d", 512, 1.0), measured(&[50.0], -0.5))];
+    let ask = Ask { priors: &priors, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
+    assert_eq!(Auto.ask(&ask).unwrap().config, config("a", 1024, 0.5));
     // The deviations of measurements are noise.
     let suggestions = suggested(&[Prior::new("a study", points)], &[Goal::Maximize], 2);
     assert_eq!(suggestions[1].config, config("b", 32_768, 0.5));
