@@ -1,6 +1,6 @@
 //! What the measurements say so far: the best measured configuration by all that is known, and what is left to gain.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -18,6 +18,8 @@ use crate::surrogate::Encoding;
 
 /// A configuration is picked only if it keeps every limit with this probability.
 const PROBABLY: f64 = 0.75;
+/// Deviations of a difference by which two configurations can be told apart.
+const TOLD_APART: f64 = 2.0;
 /// Configurations among which the best one of the space is looked for, and draws of what they are worth, of all assumptions.
 const RIVALS: usize = 60;
 const DRAWS: usize = 300;
@@ -69,25 +71,38 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     Some(Judgement { pick, ranking, remaining, next_gain, notes })
 }
 
-/// Measured configurations that are probably within the limits, the best expected one first. A history of several objectives is
-/// in the order of their sum, each in units of its spread.
+/// A configuration in the ranking.
+struct Ranked {
+    /// The sum of the objectives that are expected, each in units of its spread, and how uncertain that is.
+    order: f64,
+    deviation: f64,
+    /// How often it was measured.
+    times: usize,
+    pick: Pick,
+}
+
+/// Measured configurations that are probably within the limits, the best expected one first, or what cannot be told apart from it
+/// and was measured more often. A history of several objectives is in the order of their sum, each in units of its spread.
 fn ranking(ask: &Ask<'_>, table: &Table, models: &Models<'_>) -> Vec<Pick> {
-    let mut met = HashSet::new();
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for (place, _) in &table.measured {
+        *times.entry(ask.history[*place].config.key()).or_default() += 1;
+    }
     let mut ranked = Vec::new();
     for (place, point) in &table.measured {
-        if !met.insert(ask.history[*place].config.key()) {
-            continue;
-        }
+        // Of equal ones only the first is looked at.
+        let Some(times) = times.remove(&ask.history[*place].config.key()) else { continue };
         let outlook = models.at(point);
         let feasible = outlook.feasible();
         if feasible < PROBABLY || outlook.objectives.is_empty() {
             continue;
         }
-        let mut order = 0.0;
+        let (mut order, mut deviation) = (0.0, 0.0);
         let mut values = Vec::new();
         for (model, belief) in models.objectives.iter().zip(&outlook.objectives) {
             let column = &table.objectives[model.index];
             order += (belief.mean - column.mean()) / column.spread();
+            deviation += belief.deviation / column.spread();
             let sign = if ask.aim.objectives[model.index].goal == Goal::Maximize { 1.0 } else { -1.0 };
             values.push(if column.log {
                 (libm::exp(sign * belief.mean), belief.deviation)
@@ -95,10 +110,24 @@ fn ranking(ask: &Ask<'_>, table: &Table, models: &Models<'_>) -> Vec<Pick> {
                 (sign * belief.mean, belief.deviation / belief.mean.abs().max(f64::MIN_POSITIVE))
             });
         }
-        ranked.push((order, Pick { place: *place, values, feasible }));
+        ranked.push(Ranked { order, deviation, times, pick: Pick { place: *place, values, feasible } });
     }
-    ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-    ranked.into_iter().map(|(_, pick)| pick).collect()
+    ranked.sort_by(|a, b| b.order.total_cmp(&a.order));
+    surest_first(&mut ranked);
+    ranked.into_iter().map(|ranked| ranked.pick).collect()
+}
+
+/// Puts what was measured most often first, of those that cannot be told apart from the first one.
+fn surest_first(ranked: &mut [Ranked]) {
+    let Some(best) = ranked.first() else { return };
+    let is_equal =
+        |other: &Ranked| best.order - other.order <= TOLD_APART * libm::hypot(best.deviation, other.deviation);
+    let equal = ranked.iter().enumerate().filter(|(_, other)| is_equal(other));
+    // The better one of several.
+    let surest = equal.reduce(|best, next| if next.1.times > best.1.times { next } else { best });
+    if let Some(place) = surest.map(|(place, _)| place) {
+        ranked[..=place].rotate_right(1);
+    }
 }
 
 /// By how much the best of some points is better than the first of them: the 5th, 50th and 95th percentile over draws of all of

@@ -278,3 +278,24 @@ fn what_was_measured_again_shows_whether_it_is_as_uncertain_as_was_said() {
     assert!(agreed < 0.01, "{agreed} where it comes out the same");
     assert!((0.01..0.1).contains(&differed), "{differed} where it does not");
 }
+
+#[test]
+fn of_what_cannot_be_told_apart_what_was_measured_again_is_picked() {
+    let (space, aim) = (space(), aim(&[Goal::Maximize]));
+    let value = |share: f64| 100.0 - 40.0 * (share - 0.498).abs();
+    let picked = |place: usize| {
+        let mut history: Vec<_> = (0..12_u8)
+            .map(|at| {
+                let share = f64::from(at) / 11.0;
+                Past::new("auto", config("a", 1024, share), measured(&[value(share)], -0.5))
+            })
+            .collect();
+        let again = history[place].clone();
+        history.push(Past { proposed_by: "confirmation".to_owned(), ..again });
+        let ask = Ask::new(&space, &aim, &history, 7, &|_| true);
+        let pick = Auto.judge(&ask).unwrap().pick.unwrap();
+        history.iter().position(|past| past.config == history[pick.place].config).unwrap()
+    };
+    assert_eq!(picked(2), 5, "what was measured again and is worse");
+    assert_eq!(picked(6), 6, "0.2 % less than at 5, which is less than is known");
+}
