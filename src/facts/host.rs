@@ -1,5 +1,6 @@
 //! The host that the trials run on.
 
+use procfs::Current;
 use serde::{Deserialize, Serialize};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
@@ -44,6 +45,8 @@ pub struct HostLimits {
     pub memory: Option<u64>,
     /// Nodes of memory that a process may use.
     pub numa_nodes: Option<u32>,
+    /// Whether the processors multiply matrices in tiles (AMX), which decides between kernels.
+    pub amx: Option<bool>,
 }
 
 impl HostLimits {
@@ -61,7 +64,12 @@ impl HostLimits {
         // Ranges with both ends.
         let nodes = status.and_then(|status| status.mems_allowed_list);
         let nodes = nodes.map(|ranges| ranges.iter().map(|(first, last)| last.saturating_sub(*first) + 1).sum());
-        Self { memory: memory.filter(|bytes| *bytes > 0), numa_nodes: nodes.filter(|nodes| *nodes > 0) }
+        // Processors without such flags have no such tiles either.
+        let amx = procfs::CpuInfo::current().ok().map(|info| {
+            let flags = info.flags(0);
+            flags.is_some_and(|flags| flags.contains(&"amx_tile"))
+        });
+        Self { memory: memory.filter(|bytes| *bytes > 0), numa_nodes: nodes.filter(|nodes| *nodes > 0), amx }
     }
 }
 
@@ -77,5 +85,6 @@ mod tests {
         let limits = HostLimits::detect();
         assert!(limits.memory.is_some_and(|memory| memory <= host.memory), "{limits:?}");
         assert!(limits.numa_nodes.is_some_and(|nodes| nodes >= 1), "{limits:?}");
+        assert!(limits.amx.is_some(), "{limits:?}");
     }
 }

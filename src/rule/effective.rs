@@ -66,17 +66,21 @@ impl Effective {
         let max_num_seqs = explicit_seqs.unwrap_or_else(|| {
             if !v0 && version >= EngineVersion::V0_10 { default_seqs.min(max_num_batched_tokens) } else { default_seqs }
         });
+        let whole_prompts = processes_whole_prompts(facts);
+        // The budget is replaced after the scheduler has refused one that is too small for its sequences.
+        let is_replaced = whole_prompts && max_num_batched_tokens >= max_num_seqs;
         Self {
             v0,
             max_model_len,
-            max_num_batched_tokens,
+            max_num_batched_tokens: if is_replaced { max_model_len.max(V1_TOKENS) } else { max_num_batched_tokens },
             max_num_seqs,
             block_size: block_size(config, facts),
-            chunked_prefill,
+            chunked_prefill: chunked_prefill && !whole_prompts,
             // V0 has none for multimodal models, even where it is asked for.
             prefix_caching: config.get_bool("enable-prefix-caching").unwrap_or(!v0)
                 && !(v0 && facts.model.multimodal)
-                && !whole,
+                && !whole
+                && !whole_prompts,
             scheduler_delay_factor: config.get_f64("scheduler-delay-factor").unwrap_or(0.0),
             gpu_memory_utilization: config
                 .get_f64("gpu-memory-utilization")
@@ -86,6 +90,18 @@ impl Effective {
         }
     }
 }
+
+/// Whether multi-head latent attention runs by the CPU's reference kernel, which takes whole prompts and blocks of 16 tokens,
+/// whatever is asked for: `check_and_update_config` in `vllm/platforms/cpu.py` of 0.32.0.
+fn processes_whole_prompts(facts: &Facts<'_>) -> bool {
+    facts.device == Device::Cpu
+        && facts.version >= EngineVersion::V0_32
+        && facts.model.latent.is_some()
+        && facts.host.amx == Some(false)
+}
+
+/// `DEFAULT_MAX_NUM_BATCHED_TOKENS` of the V1 engine.
+const V1_TOKENS: u64 = 2048;
 
 /// `DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP`.
 const BATCHED_LAYOUT_TOKENS: u64 = 256;
@@ -146,6 +162,9 @@ fn v0_tokens(config: &Config, facts: &Facts<'_>, chunked_prefill: bool, max_mode
 /// Tokens in one KV block. Kernels for multi-head latent attention force theirs until 0.20; before 0.12 also over a
 /// given size that is a multiple of it (`check_and_update_config` in `vllm/platforms/cuda.py`).
 fn block_size(config: &Config, facts: &Facts<'_>) -> u64 {
+    if processes_whole_prompts(facts) {
+        return 16;
+    }
     let given = config.get_i64("block-size").and_then(|size| u64::try_from(size).ok());
     let default = if facts.device == Device::Cpu && facts.version >= EngineVersion::V0_12 { 128 } else { 16 };
     let size = given.unwrap_or(default);
@@ -273,6 +292,30 @@ mod tests {
         assert_eq!((size("0.8.5", Some((10, 0)), 32), size("0.10.2", Some((10, 0)), 32)), (32, 128));
         assert_eq!((size("0.8.5", Some((8, 0)), 32), size("0.8.5", None, 32)), (32, 32));
         assert_eq!(size("0.20.2", Some((9, 0)), 32), 32);
+    }
+
+    #[test]
+    fn latent_attention_on_a_cpu_without_tiles_takes_whole_prompts_and_blocks_of_16() {
+        use crate::facts::HostLimits;
+        let json = serde_json::json!({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "max_position_embeddings": 4096});
+        let model = ModelShape::from_json(&json);
+        let asked = |tokens: i64| {
+            Config::new()
+                .with("max-num-batched-tokens", tokens)
+                .with("block-size", 64_i64)
+                .with("max-num-seqs", 128_i64)
+        };
+        let of = |version: &str, amx, tokens: i64| {
+            let host = HostLimits { amx, ..HostLimits::default() };
+            let facts = Facts { host, ..Facts::new(&model, version.parse().unwrap(), Device::Cpu) };
+            let found = Effective::resolve(&asked(tokens), &facts);
+            (found.max_num_batched_tokens, found.block_size, found.chunked_prefill, found.prefix_caching)
+        };
+        assert_eq!(of("0.32.0", Some(false), 256), (4096, 16, false, false));
+        assert_eq!(of("0.32.0", Some(false), 100), (100, 16, false, false), "refused: fewer tokens than sequences");
+        for amx in [Some(true), None] {
+            assert_eq!(of("0.32.0", amx, 256), (256, 64, true, true));
+        }
     }
 
     #[test]

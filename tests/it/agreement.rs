@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value as Json, json};
 use setpoint::config::Config;
-use setpoint::facts::{Device, EngineVersion, ModelShape};
+use setpoint::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use setpoint::flag::FlagTable;
 use setpoint::rule::{Effective, Facts, Severity, rejection, repair};
 
@@ -59,8 +59,8 @@ struct Verdict {
     repaired: Option<Config>,
 }
 
-fn judge(list: &List, model: &ModelShape) -> Verdict {
-    let facts = Facts::new(model, VERSION, Device::Cpu);
+fn judge(list: &List, model: &ModelShape, amx: Option<bool>) -> Verdict {
+    let facts = Facts { host: HostLimits { amx, ..HostLimits::default() }, ..Facts::new(model, VERSION, Device::Cpu) };
     let (config, errors) = FlagTable::for_version(VERSION).parse_lenient(&list.arguments);
     let finding = rejection(&config, &facts).filter(|finding| finding.severity >= Severity::Configuration);
     let refused = errors.first().map(|error| format!("A1: {error}"));
@@ -107,7 +107,9 @@ fn the_rules_agree_with_the_real_engine() {
         std::iter::once(path).chain(arguments.iter().cloned()).collect()
     };
     let asked: Vec<_> = lists.iter().map(|list| with_model(&list.model, &list.arguments)).collect();
-    let judged = |lists: &[List]| lists.iter().map(|list| judge(list, &models[&list.model])).collect::<Vec<_>>();
+    // Which kernels there are depends on the processor.
+    let amx = HostLimits::detect().amx;
+    let judged = |lists: &[List]| lists.iter().map(|list| judge(list, &models[&list.model], amx)).collect::<Vec<_>>();
     let (first, second) = lists.split_at(lists.len() / 2);
     let (replies, verdicts) = std::thread::scope(|scope| {
         let rules = [first, second].map(|half| scope.spawn(move || judged(half)));
