@@ -67,6 +67,8 @@ impl Effective {
             if !v0 && version >= EngineVersion::V0_10 { default_seqs.min(max_num_batched_tokens) } else { default_seqs }
         });
         let whole_prompts = processes_whole_prompts(facts);
+        // V0 has none for multimodal models, even where it is asked for.
+        let shares_prefixes = !(whole || whole_prompts || v0 && facts.model.multimodal);
         // The budget is replaced after the scheduler has refused one that is too small for its sequences.
         let is_replaced = whole_prompts && max_num_batched_tokens >= max_num_seqs;
         Self {
@@ -76,11 +78,7 @@ impl Effective {
             max_num_seqs,
             block_size: block_size(config, facts),
             chunked_prefill: chunked_prefill && !whole_prompts,
-            // V0 has none for multimodal models, even where it is asked for.
-            prefix_caching: config.get_bool("enable-prefix-caching").unwrap_or(!v0)
-                && !(v0 && facts.model.multimodal)
-                && !whole
-                && !whole_prompts,
+            prefix_caching: shares_prefixes && config.get_bool("enable-prefix-caching").unwrap_or(!v0),
             scheduler_delay_factor: config.get_f64("scheduler-delay-factor").unwrap_or(0.0),
             gpu_memory_utilization: config
                 .get_f64("gpu-memory-utilization")
