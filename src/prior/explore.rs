@@ -127,22 +127,24 @@ struct Assumption {
 fn assumptions(aim: &Aim) -> Vec<Assumption> {
     let (count, limits) = (aim.objectives.len(), aim.constraints.len());
     let single = |one: usize, shift: f64| (0..limits).map(|limit| if limit == one { shift } else { 0.0 }).collect();
-    let mut shifts: Vec<Vec<f64>> = vec![vec![0.0; limits]];
+    let mut all: Vec<(Vec<f64>, f64)> = vec![(vec![0.0; limits], 0.0)];
+    all.extend(DOUBTS.map(|doubt| (vec![0.0; limits], doubt)));
     for shift in SHIFTS {
-        shifts.extend((0..limits.min(SHIFTED)).map(|one| single(one, shift)));
+        all.extend((0..limits.min(SHIFTED)).map(|one| (single(one, shift), 0.0)));
         if limits > 1 {
-            shifts.push(vec![shift; limits]);
+            all.push((vec![shift; limits], 0.0));
         }
     }
     // Each objective by itself, and all of them together.
     let views = (count > 1).then(|| (0..count).map(|one| one..one + 1)).into_iter().flatten();
     let views: Vec<_> = std::iter::once(0..count).chain(views).collect();
     let of = |objectives: &std::ops::Range<usize>| -> Vec<Assumption> {
-        let one =
-            |shifts: &[f64], doubt: f64| Assumption { objectives: objectives.clone(), shifts: shifts.to_vec(), doubt };
-        let (unshifted, shifted) = (&shifts[0], &shifts[1..]);
-        let first = std::iter::once(0.0).chain(DOUBTS).map(|doubt| one(unshifted, doubt));
-        first.chain(shifted.iter().map(|shifts| one(shifts, 0.0))).collect()
+        let one = |(shifts, doubt): &(Vec<f64>, f64)| Assumption {
+            objectives: objectives.clone(),
+            shifts: shifts.clone(),
+            doubt: *doubt,
+        };
+        all.iter().map(one).collect()
     };
     views.iter().flat_map(of).collect()
 }
@@ -227,4 +229,37 @@ fn neighbour(space: &Space, ignored: &[String], leaders: &[Vec<f64>], rng: &mut 
 #[expect(clippy::cast_precision_loss, reason = "a number of choices")]
 fn middle(index: usize, count: usize) -> f64 {
     (index as f64 + 0.5) / count.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::Target;
+
+    #[test]
+    fn the_best_of_what_the_twin_is_sure_of_is_looked_at_closely() {
+        let objectives = vec![Target { name: "throughput".to_owned(), goal: Goal::Maximize }];
+        let aim = Aim { objectives, constraints: vec!["tpot_p99".to_owned()] };
+        let point = |place: f64, value: f64, excess: f64, deviation: f64| Point {
+            place: Some(vec![place]),
+            config: Config::new(),
+            known: Known::Measured(Measured {
+                values: vec![Reading::exact(value)],
+                excesses: vec![Reading { value: excess, deviation: Some(deviation) }],
+            }),
+        };
+        // For every shift some that are worth more and keep the limit, as long as nobody doubts them.
+        let excesses = [0.1, -0.2, -0.4, -0.7, -1.2];
+        let unsure =
+            excesses.iter().flat_map(|excess| [0.0, 0.1, 0.2].map(|more| (*excess, 95.0 + 10.0 * excess + more)));
+        let sure = |deviation| point(0.9, 50.0, -0.05, deviation);
+        let of = |sure: Point| {
+            let mut points: Vec<_> =
+                unsure.clone().map(|(excess, value)| point(0.1, value, excess, 3.0 * excess.abs())).collect();
+            points.push(sure);
+            leaders(&aim, &points).contains(&vec![0.9])
+        };
+        assert!(of(sure(0.0)));
+        assert!(!of(sure(3.0)), "a worse one of which it is as unsure");
+    }
 }

@@ -127,7 +127,8 @@ impl<'a> View<'a> {
             let more = if (self.read)(config).1 { SPECULATING } else { 0.0 };
             let set = |reading: &mut Reading, deviation: Option<f64>| {
                 let own = reading.deviation.unwrap_or(0.0);
-                reading.deviation = deviation.map_or(reading.deviation, |all| Some(round(all.hypot(more).hypot(own))));
+                reading.deviation =
+                    deviation.map_or(reading.deviation, |all| Some(round(libm::hypot(libm::hypot(all, more), own))));
             };
             for (index, reading) in measured.values.iter_mut().enumerate() {
                 set(reading, spread(&|draw| draw.values.get(index).map(|reading| libm::log(reading.value))));
@@ -244,7 +245,7 @@ fn deviation(values: &[f64]) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "some draws")]
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
-    let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+    let squares = values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>();
     (values.len() > 2).then(|| (squares / (count - 1.0)).sqrt())
 }
 

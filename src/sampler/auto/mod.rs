@@ -138,7 +138,8 @@ fn assume<'a>(
     opinions: &[&'a Opinion],
 ) -> Vec<Models<'a>> {
     let count = if table.points().count() < MANY_TRIALS { ASSUMPTIONS } else { 1 };
-    let trends: usize = opinions.iter().map(|opinion| 1 + opinion.doubts.iter().flatten().count().min(1)).sum();
+    let doubted = |opinion: &&Opinion| opinion.doubts.iter().any(Option::is_some);
+    let trends = opinions.len() + opinions.iter().copied().filter(doubted).count();
     let hyper_parameters = 2 * (encoding.axes.len() + trends) + 2;
     let mut models = vec![Models::fit(&encoding.axes, table, opinions, &[])];
     models.extend((1..count).map(|_| {
