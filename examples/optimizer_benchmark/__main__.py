@@ -11,6 +11,7 @@ for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 import checks
+import further
 import harness
 import runs
 import speed
@@ -23,14 +24,14 @@ from rows import ROWS, TABLE_ROWS
 def arguments():
     parser = argparse.ArgumentParser(prog="optimizer_benchmark", description="Compares setpoint's optimizer with others. "
                                      "Results are kept in --out; what is there is not run again.")
-    parser.add_argument("command", choices=["run", "tables", "speed", "report"],
-                        help="run: the harness's problems; tables: replayed tables; speed: time of a suggestion; report: all that --out has, in Markdown")
+    parser.add_argument("command", choices=["run", "further", "tables", "speed", "report"],
+                        help="run: the harness's problems; further: others of their kind; tables: replayed tables; speed: time of a suggestion; report: all that --out has, in Markdown")
     parser.add_argument("--harness", type=Path, default=harness.DEFAULT, help="directory with the problems (default: %(default)s)")
     parser.add_argument("--data", type=Path, help="directory with the measured tables (default: data beside the harness)")
     parser.add_argument("--setpoint", type=Path, default=harness.ROOT / "target/release/setpoint", help="program under test (default: %(default)s)")
     parser.add_argument("--sampler", help="a sampler of it other than its default; use another --out for it")
     parser.add_argument("--out", type=Path, default=Path("optimizer-benchmark-runs"), help="directory of the results (default: %(default)s)")
-    parser.add_argument("--rows", help=f"of run: {','.join(ROWS)}; of tables: {','.join(TABLE_ROWS)} (default: all)")
+    parser.add_argument("--rows", help=f"of run and further: {','.join(ROWS)}; of tables: {','.join(TABLE_ROWS)} (default: all)")
     parser.add_argument("--problems", help="names, with commas between them (default: all)")
     parser.add_argument("--seeds", type=int, default=20, help="how many (default: %(default)s)")
     parser.add_argument("--first-seed", type=int, default=0, help="the seeds go on from here; use another --out for others (default: %(default)s)")
@@ -70,7 +71,11 @@ def print_report(given, problems):
     rows = runs.read_rows(given.out, ROWS)
     figures = Figures({name: problem.optimum()["value"] for name, problem in problems.items()})
     found = checks.judge_all(rows, figures)
-    lines = report(rows, figures, problems) if rows else []
+    lines = report("All problems", rows, figures, problems) if rows else []
+    others = runs.read_rows(given.out / "further", ROWS)
+    if others:
+        of_others = Figures({name: problem.optimum()["value"] for name, problem in further.problems().items()})
+        lines += report("Further problems", others, of_others, further.problems())
     on_tables = runs.read_rows(given.out / "tables", TABLE_ROWS)
     if on_tables:
         replayed = tables.load(given.data)
@@ -92,6 +97,8 @@ def main():
     match given.command:
         case "run":
             run(given, ROWS, harness.problems(), given.out, 60)
+        case "further":
+            run(given, ROWS, further.problems(), given.out / "further", 60)
         case "tables":
             run(given, TABLE_ROWS, tables.load(given.data), given.out / "tables", max(tables.BUDGETS))
         case "speed":

@@ -76,9 +76,9 @@ def differences(rows, figures):
     return [*lines, ""]
 
 
-def report(rows, figures, problems):
-    """`problems` are the names, in the order in which they are shown."""
-    lines = table("All problems", rows, figures)
+def report(title, rows, figures, problems):
+    """`problems` are the names, in the order in which they are shown, after a table of all of them."""
+    lines = table(title, rows, figures)
     for problem in problems:
         lines += table(problem, rows, figures, problem)
     return lines + differences(rows, figures)

@@ -115,6 +115,19 @@ class MustReach(unittest.TestCase):
             found = next(check for check in checks.with_wrong_context(rows, of) if check.what.startswith("setpoint_wrong_load"))
             self.assertEqual(found.passed, passed, found.measured)
 
+    def test_as_many_trials_more_as_are_allowed_pass_in_parallel(self):
+        def row(late):
+            log = [measured(float(max(0, trial - late))) for trial in range(1, 61)]
+            return [run("p", seed, log, trials=60) for seed in range(4)]
+
+        of = figures.Figures({"p": 100.0})
+        for late, passed in ((3, True), (4, False)):
+            found = checks.in_parallel({"setpoint": row(0), "setpoint_parallel4": row(late)}, of)[0]
+            # All seeds are alike, so that every sample of them has the same mean.
+            mean = np.mean([(at + late) / at for at in checks.LEVELS_AT])
+            self.assertIn(f"largest ratio {1 + late / 10:.2f}, mean {mean:.2f} [{mean:.2f}, {mean:.2f}]", found.measured)
+            self.assertEqual(found.passed, passed)
+
     def test_slow_suggestions_fail(self):
         for slowest, passed in ((90.0, True), (150.0, False)):
             suggestions = [{"history": history, "first_ms": 1.0, "median_ms": 1.0, "max_ms": slowest} for history in (50, 500, 10_000)]
