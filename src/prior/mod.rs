@@ -31,8 +31,8 @@ use reading::Reader;
 use scene::Scene;
 use view::{View, Wanted};
 
-/// The name of what the twin believes.
-pub const TWIN: &str = crate::job::TWIN;
+/// Who says what the twin believes.
+pub const TWIN: &str = "the twin";
 
 /// A prior, and what is to be said of it.
 #[derive(Clone, Debug, Default, PartialEq)]

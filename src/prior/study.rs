@@ -33,7 +33,7 @@ pub fn of_study(name: &str, trials: &[(Config, Known)], space: &Space) -> Prior 
         let here = space.assemble(|index| config.get(&space.parameters[index].name).cloned());
         Some((here, doubted(known, unstated)?))
     };
-    Prior::new(name, trials.iter().filter_map(point).collect())
+    Prior::new(format!("study {name}"), trials.iter().filter_map(point).collect())
 }
 
 /// With more deviation; nothing of what has no outcome.
@@ -101,7 +101,7 @@ mod tests {
         let config = Config::new().with("a", true).with("b", 3_i64).with("c", 1_i64);
         let trials = [(config.clone(), measured(5.0)), (config.clone().with("b", 4_i64), Known::Failed)];
         let prior = of_study("earlier", &trials, &space());
-        assert_eq!((prior.name.as_str(), prior.points()), ("earlier", &trials[..]));
+        assert_eq!((prior.name.as_str(), prior.points()), ("study earlier", &trials[..]));
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub struct Reading {
 /// What somebody who does not measure, or has measured elsewhere, says of the space.
 #[derive(Clone, Debug, Default)]
 pub struct Prior {
-    /// Who: `twin`, or the name of a study.
+    /// Who says it, as sentences have it: `the twin`, or `study NAME`.
     pub name: String,
     /// Configurations and what is said of them. Objectives and excesses are those of the [`Aim`]. What would not start is
     /// [`Known::Failed`].

@@ -66,20 +66,21 @@ fn several_configurations_are_ranked_by_the_objective() {
 
 #[test]
 fn other_devices_and_loads_can_be_asked_for() {
-    let workplace = Workplace::new();
-    let document = json(&workplace, &["--on", "h100", "--config", KEEPS]);
+    let workplace = Workplace::with_study(&example().replace("requests = 96", "requests = 40"));
+    let json = |more: &[&str]| workplace.json(&[&["predict", "study.toml", "--format", "json"], more].concat());
+    let document = json(&["--on", "h100", "--config", KEEPS]);
     let by = |name: &str| {
         let all = document["predictions"].as_array().unwrap();
         all.iter().find(|one| one["device"] == name).unwrap()["metrics"]["output_throughput"].as_f64().unwrap()
     };
     assert!(by("h100") > 2.0 * by("l4"), "{} {}", by("h100"), by("l4"));
-    let alone = json(&workplace, &["--concurrency", "1"]);
-    assert_eq!(alone["load"], "closed loop of 1, 96 requests");
+    let alone = json(&["--concurrency", "1"]);
+    assert_eq!(alone["load"], "closed loop of 1, 40 requests");
     assert_eq!(alone["predictions"][0]["metrics"]["server"]["requests_running_max"], 1.0);
-    let slow = json(&workplace, &["--rate", "1", "--device", "h100"]);
+    let slow = json(&["--rate", "1", "--device", "h100"]);
     assert_eq!(
         (&slow["load"], &slow["predictions"][0]["limit"]["kind"]),
-        (&"1 arrivals/s, 96 requests".into(), &"idle".into())
+        (&"1 arrivals/s, 40 requests".into(), &"idle".into())
     );
 }
 
@@ -143,11 +144,16 @@ fn a_rejected_configuration_is_a_row_and_nothing_else_is_an_end_without_a_result
     assert!(both["predictions"][1]["rule"].is_string());
 }
 
-/// The example with a clock that does not go so fast that the program's own delays count for as much as the engine's steps.
-fn slower_study() -> String {
+/// The example, wherever its file lies.
+fn example() -> String {
     let text = std::fs::read_to_string(quickstart()).unwrap();
     let models = root().join("examples/models");
     text.replace("\"models/", &format!("\"{}/", models.display()))
+}
+
+/// The same with a clock that does not go so fast that the program's own delays count for as much as the engine's steps.
+fn slower_study() -> String {
+    example()
         .replace("\"--sim-time-scale\", \"20\"", "\"--sim-time-scale\", \"8\", \"--sim-noise\", \"0\"")
         .replace("concurrency = 64\nrequests = 96\nwarmup = 16", "concurrency = 16\nrequests = 48\nwarmup = 16")
 }
@@ -161,7 +167,7 @@ fn what_is_predicted_is_what_the_simulated_engine_then_does() {
     // A machine that does something else besides can only be slower than its schedule; it is asked up to three times.
     for attempt in 0..3 {
         let database = format!("{attempt}.db");
-        let ended = workplace.run(&["tune", "study.toml", "--trials", "1", "--db", &database]);
+        let ended = workplace.run(&["tune", "study.toml", "--sampler", "sobol", "--trials", "1", "--db", &database]);
         let trials = workplace.json(&["trials", "--format", "json", "--db", &database]);
         let measured = &trials[0]["metrics"];
         assert_eq!(measured["completed"], 48, "{}", ended.stderr);
@@ -184,7 +190,10 @@ fn trials_of_a_study_calibrate_the_preset_of_another_device() {
     let workplace = Workplace::with_study(&slower_study());
     let ended = workplace.run(&["tune", "study.toml", "--trials", "2"]);
     assert!(matches!(ended.code, Some(0 | 4)), "{}", ended.stderr);
-    let measured = workplace.trials()[0]["metrics"]["output_throughput"].as_f64().unwrap();
+    let trials = workplace.trials();
+    let why = trials[1]["why"].as_str().unwrap();
+    assert!(why.starts_with("tried because the twin finds it "), "{why}");
+    let measured = trials[0]["metrics"]["output_throughput"].as_f64().unwrap();
     let predicted = |more: &[&str]| {
         // The simulated engine's device is an L4.
         let arguments = [&["predict", "study.toml", "--device", "a10", "--format", "json"], more].concat();
@@ -206,7 +215,7 @@ fn trials_of_a_study_calibrate_the_preset_of_another_device() {
 #[test]
 fn a_study_of_another_engine_does_not_calibrate() {
     let workplace = Workplace::with_study(&slower_study());
-    let ended = workplace.run(&["tune", "study.toml", "--trials", "1"]);
+    let ended = workplace.run(&["tune", "study.toml", "--sampler", "sobol", "--trials", "1"]);
     assert!(matches!(ended.code, Some(0 | 4)), "{}", ended.stderr);
     std::fs::write(workplace.path("other.toml"), slower_study().replace("\"l4\"", "\"a10\"")).unwrap();
     let ended = workplace.run(&["predict", "other.toml", "--calibrate", "quickstart"]);

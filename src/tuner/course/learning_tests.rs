@@ -271,7 +271,7 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
     let result = ControlFlow::Continue(pretended(&proposal, &place, Chances::default()));
     assert_eq!(settle(&mut course, (proposal, place), result).await, None);
     let Next::Launch(proposal, _) = course.next().await.unwrap() else { panic!("nothing runs") };
-    assert_eq!(proposal.why.as_deref(), Some("twin true, earlier true"));
+    assert_eq!(proposal.why.as_deref(), Some("the twin true, study earlier true"));
     let doubted = OnceLock::new();
     let again = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
     assert_eq!(again.priors, course.priors);
