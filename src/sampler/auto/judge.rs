@@ -29,7 +29,8 @@ const OF_USE: f64 = 0.3;
 
 pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     let encoding = Encoding::new(ask.space, ask.defaults);
-    let table = Table::of(ask, &encoding);
+    // What is under way was not measured.
+    let table = Table { pending: Vec::new(), ..Table::of(ask, &encoding) };
     if table.measured.is_empty() {
         return None;
     }

@@ -16,6 +16,8 @@ const FAR_WITHIN: f64 = -0.7;
 const WRONG_VALUES: f64 = 0.2;
 const WRONG_LIMITS: f64 = 0.35;
 const PRIOR_WEIGHT: f64 = 8.0;
+/// Until it is measured, what is under way exceeds a limit by so many deviations more than is expected.
+const CAUTION: f64 = 1.0;
 
 /// The models under one assumption of their hyper-parameters.
 pub(super) struct Models<'a> {
@@ -53,9 +55,12 @@ impl Outlook {
 }
 
 /// What every model of one question has in common.
+#[derive(Clone, Copy)]
 struct Common<'t> {
     axes: &'t [Axis],
     pending: &'t [Vec<f64>],
+    /// Deviations by which what is under way is taken for more than is expected.
+    caution: f64,
     moved: &'t [f64],
 }
 
@@ -80,10 +85,11 @@ impl<'a> Model<'a> {
         let expected = wrong.map_or(expected, |wrong| doubted(expected, &data, wrong));
         let mut process = Process::fit(&axes, &data, &expected, common.moved)?;
         if !common.pending.is_empty() {
-            // What is under way is taken for measured as expected: it is not proposed again.
+            // What is under way is taken for measured, so that it is not proposed again.
             for point in common.pending {
                 let (point, _) = extended(&trends, point);
-                data.targets.push(process.mean(&point));
+                let belief = process.at(&point);
+                data.targets.push(belief.mean + common.caution * belief.deviation);
                 data.points.push(point);
                 data.variances.push(0.0);
             }
@@ -134,7 +140,10 @@ fn extended(trends: &[&Trend], point: &[f64]) -> (Vec<f64>, f64) {
 impl<'a> Models<'a> {
     /// `moved` are deviations of the hyper-parameters' priors, in units of their own: none of the most likely models.
     pub(super) fn fit(axes: &[Axis], table: &Table, opinions: &[&'a Opinion], moved: &[f64]) -> Self {
-        let common = Common { axes, pending: &table.pending, moved };
+        let common = Common { axes, pending: &table.pending, caution: 0.0, moved };
+        // Measured as expected, a limit that may well be missed would be sure to be kept beside it: trials that are under way
+        // together would all run the same risk.
+        let of_limits = Common { caution: CAUTION, ..common };
         let trends = |of: &dyn Fn(&'a Opinion) -> Option<&'a Trend>| -> Vec<_> {
             opinions.iter().filter_map(|opinion| of(opinion)).collect()
         };
@@ -152,7 +161,7 @@ impl<'a> Models<'a> {
             let decides = excesses.iter().any(|excess| *excess > FAR_WITHIN);
             let may_decide = excesses.len() < 3 && !trends.is_empty();
             (decides || may_decide)
-                .then(|| Model::fit(&common, index, column, trends, of_values(), Some(WRONG_LIMITS)))
+                .then(|| Model::fit(&of_limits, index, column, trends, of_values(), Some(WRONG_LIMITS)))
                 .flatten()
         };
         let has_crashed = table.crashes.data.targets.iter().any(|label| *label > 0.0);

@@ -257,6 +257,43 @@ fn what_is_under_way_is_to_be_improved_on_as_well() {
 }
 
 #[test]
+fn what_is_under_way_makes_nothing_beside_it_safer() {
+    let (space, aim) = (space(), aim(&[Goal::Maximize]));
+    let past = |share: f64, known| Past::new("auto", config("a", 1024, share), known);
+    let within = [0.0, 0.1, 0.2, 0.3].map(|share| past(share, measured(&[100.0], -0.2)));
+    let beyond = [0.9, 1.0].map(|share| past(share, measured(&[100.0], 0.2)));
+    let mut history: Vec<_> = within.into_iter().chain(beyond).collect();
+    let keeps = |history: &[Past], share: f64| {
+        let ask = Ask::new(&space, &aim, history, 7, &|_| true);
+        let encoding = Encoding::new(&space, ask.defaults);
+        let models = Models::fit(&encoding.axes, &Table::of(&ask, &encoding), &[], &[]);
+        libm::exp(models.at(&encoding.point(&config("a", 1024, share)).unwrap()).log_feasible)
+    };
+    let alone = keeps(&history, 0.58);
+    assert!((0.4..0.9).contains(&alone), "keeps the limit with {alone}");
+    history.push(past(0.56, Known::Pending));
+    let beside = keeps(&history, 0.58);
+    assert!(beside < alone, "keeps it with {beside} beside a trial that may miss it, {alone} without");
+    let far = keeps(&history, 0.1);
+    assert!(far > 0.99, "keeps it with {far} where that is known");
+}
+
+#[test]
+fn what_is_under_way_says_nothing_of_what_was_measured() {
+    let (space, aim) = (space(), aim(&[Goal::Maximize]));
+    let past = |share: f64, known| Past::new("auto", config("a", 1024, share), known);
+    let mut history: Vec<_> =
+        [0.0, 0.2, 0.4, 0.8].map(|share| past(share, measured(&[100.0 * (1.0 + share)], share - 0.5))).into();
+    let picked = |history: &[Past]| {
+        let pick = Auto.judge(&Ask::new(&space, &aim, history, 7, &|_| true)).unwrap().pick.unwrap();
+        (pick.place, pick.values, pick.feasible)
+    };
+    let before = picked(&history);
+    history.extend([0.38, 0.42].map(|share| past(share, Known::Pending)));
+    assert_eq!(picked(&history), before);
+}
+
+#[test]
 fn what_was_measured_again_shows_whether_it_is_as_uncertain_as_was_said() {
     let (space, aim) = (space(), Aim { constraints: Vec::new(), ..aim(&[Goal::Maximize]) });
     // Each window says 10 % of itself.
