@@ -112,6 +112,11 @@ impl Desk {
         self.received.pop_front_if(|(known, _)| *known <= now).map(|(_, job)| job)
     }
 
+    /// Whether the engines have every request.
+    pub(super) fn is_read(&self) -> bool {
+        self.received.is_empty()
+    }
+
     /// A request has been given to an engine.
     pub(super) fn open(&mut self, job: Job, engine: usize) {
         let Job { id, choice, arrived, prompt, finish, updates, direct, .. } = job;

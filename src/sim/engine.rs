@@ -57,7 +57,8 @@ pub(super) enum Command {
     Abort(RequestId),
     Metrics(oneshot::Sender<String>),
     ResetPrefixCache,
-    /// Whether nothing is to be scheduled until told otherwise; answered once that holds and no step is under way.
+    /// Whether nothing is to be scheduled until told otherwise; answered once that holds, no step is under way, and what
+    /// was asked for before has been read.
     Pause(bool, oneshot::Sender<()>),
     /// Ends all streams as aborted.
     Stop,
@@ -79,7 +80,7 @@ pub(super) struct EngineLoop {
     commands: Receiver<Command>,
     written: Instant,
     paused: bool,
-    /// Who waits for the steps under way to end.
+    /// Who waits for the steps under way to end, and for requests to be read.
     pausing: Vec<oneshot::Sender<()>>,
     /// Whether the thread is to run before all that have no real-time priority.
     realtime: bool,
@@ -202,6 +203,7 @@ impl EngineLoop {
                         self.desk.report(at, engine);
                     }
                 }
+                self.settle();
             }
             Command::Metrics(reply) => {
                 // The asker may be gone.
@@ -227,9 +229,10 @@ impl EngineLoop {
         ControlFlow::Continue(())
     }
 
-    /// Tells those who wait for the steps under way to end, once they have.
+    /// Tells those who wait for the steps under way to end and for requests to be read, once that is so.
     fn settle(&mut self) {
-        if !self.paused || self.fleet.due().is_none() {
+        let is_read = self.pending.is_empty() && self.desk.is_read();
+        if !self.paused || (is_read && self.fleet.due().is_none()) {
             for done in self.pausing.drain(..) {
                 // The asker may be gone.
                 let _ = done.send(());

@@ -52,9 +52,11 @@ async fn real(flags: &str, asks: &[Ask]) -> Kept {
             "prompt": prompt(number, *prompt_len), "max_tokens": max_tokens, "priority": priority, "ignore_eos": true,
             "stream": true,
         });
-        // The head of the reply says that the engine has been told.
+        // The head of the reply says that the front end has got it.
         replies.push(server.begin("/v1/completions", ask).await);
     }
+    // A fence: whatever was asked for before is in the engine's queue.
+    assert_eq!(server.post("/pause?mode=keep", json!({})).await.0, 200);
     assert_eq!(server.post("/resume", json!({})).await.0, 200);
     for (reply, (_, max_tokens, _)) in replies.into_iter().zip(asks) {
         let text = reply.text().await.unwrap();
@@ -168,6 +170,14 @@ async fn real_and_virtual_time_have_the_same_schedule() {
         }
         assert_eq!((log.replies.len(), kept.pieces.len()), (asks.len(), asks.len()), "{flags}");
     }
+}
+
+#[tokio::test]
+async fn a_pause_is_answered_once_what_was_asked_for_before_has_been_read() {
+    // Twenty times as slow as the device: each request takes some 30 ms to be read.
+    let kept = real("--sim-time-scale 0.05 --max-num-seqs 8", &[(20, 1, 0); 4]).await;
+    let sequences: Vec<_> = kept.steps[&0].iter().map(|(step, _)| step.sequences).collect();
+    assert_eq!(sequences, [4], "all of them in the first step");
 }
 
 #[tokio::test]
