@@ -119,10 +119,16 @@ impl Budget {
         self.confirm.unwrap_or(1)
     }
 
+    /// Launches that are left to the search; the others belong to the confirmation.
+    #[must_use]
+    pub fn left(&self, launched: u32) -> Option<u32> {
+        self.trials.map(|trials| trials.saturating_sub(launched).saturating_sub(2 * self.confirmations()))
+    }
+
     /// Whether so few launches are left that they belong to the confirmation.
     #[must_use]
     pub fn is_confirming(&self, launched: u32) -> bool {
-        self.trials.is_some_and(|trials| trials.saturating_sub(launched) <= 2 * self.confirmations())
+        self.left(launched) == Some(0)
     }
 }
 

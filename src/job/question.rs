@@ -21,8 +21,8 @@ pub struct Question {
     history: Vec<Past>,
     priors: Vec<Prior>,
     seed: u64,
-    /// Trials in all, where the number is known.
-    budget: Option<u32>,
+    /// Trials of the search that are left, where the number is known.
+    left: Option<u32>,
     /// What the study's own arguments set in every launch.
     arguments: Config,
     defaults: Config,
@@ -89,7 +89,7 @@ impl Question {
             history,
             priors,
             seed: job.seed,
-            budget: job.budget.trials,
+            left: None,
             arguments: arguments.clone(),
             defaults: defaults::resolve(&search.space, arguments, &search.facts),
             known: Owned::new(&search.facts),
@@ -101,6 +101,12 @@ impl Question {
     #[must_use]
     pub fn costing(self, launches: Option<Launches>) -> Self {
         Self { launches, ..self }
+    }
+
+    /// The same with the number of trials that the search has left.
+    #[must_use]
+    pub fn ending(self, left: Option<u32>) -> Self {
+        Self { left, ..self }
     }
 
     /// The next configuration and who proposes it. All but the first, the engine's defaults, pass the rules.
@@ -135,7 +141,7 @@ impl Question {
         let ask = Ask {
             defaults: &self.defaults,
             priors: &self.priors,
-            budget: self.budget,
+            left: self.left,
             ..Ask::new(&self.space, &self.aim, &self.history, self.seed, &allowed)
         };
         then(&ask)

@@ -24,6 +24,8 @@ const DEEPEST: usize = 64;
 /// A comparison that every configuration has to keep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownConstraint {
+    /// As the caller has written it, without its condition.
+    pub(super) text: String,
     when: Option<Condition>,
     left: Expression,
     comparison: Comparison,
@@ -70,7 +72,7 @@ impl KnownConstraint {
         let read = |parser: &mut Parser<'_>| {
             let (left, comparison, right) = (parser.sum()?, parser.comparison()?, parser.sum()?);
             match parser.rest {
-                "" => Ok(Self { when, left, comparison, right }),
+                "" => Ok(Self { text: text.to_owned(), when, left, comparison, right }),
                 rest => Err(format!("cannot read {rest:?}")),
             }
         };

@@ -20,11 +20,17 @@ pub(super) struct Log {
     history: Vec<Past>,
     /// Where the newest question of each identifier stands in the history.
     places: HashMap<String, usize>,
+    asked: u32,
 }
 
 impl Log {
     pub(super) fn history(&self) -> &[Past] {
         &self.history
+    }
+
+    /// How many were asked for.
+    pub(super) fn asked(&self) -> u32 {
+        self.asked
     }
 
     /// # Errors
@@ -41,6 +47,7 @@ impl Log {
 
     pub(super) fn ask(&mut self, id: &Json, proposed_by: &str, config: Config) {
         self.places.insert(id.to_string(), self.history.len());
+        self.asked = self.asked.saturating_add(1);
         self.append(proposed_by, config, Known::Pending, None);
     }
 
@@ -76,13 +83,24 @@ impl Log {
 }
 
 fn read_outcome(message: &Fields<'_>, problem: &Problem) -> Result<Known, ProtocolError> {
-    match message.required("status", message.text("status")?)? {
+    let status = message.required("status", message.text("status")?)?;
+    match status {
         "failed" => Ok(Known::Failed),
         "ok" | "infeasible" => {
             let objectives: Vec<_> = problem.aim.objectives.iter().map(|target| &target.name).collect();
             let constraints: Vec<_> = problem.aim.constraints.iter().collect();
-            let values = read_readings(message, "values", &objectives)?;
-            Ok(Known::Measured(Measured { values, excesses: read_readings(message, "constraints", &constraints)? }))
+            let mut values = read_readings(message, "values", &objectives)?;
+            let mut excesses = read_readings(message, "constraints", &constraints)?;
+            if status == "infeasible" && !excesses.iter().any(|excess| excess.value > 0.0) {
+                let problem = "the status of a trial with a constraint above 0, and none was told: tell what was measured of \
+                               it, \"ok\" where all are kept, or \"failed\" where nothing was measured";
+                return Err(ProtocolError::unusable("status", message.raw("status"), problem));
+            }
+            if let Some(deviations) = message.fields("deviations")? {
+                read_deviations(&deviations, "values", &objectives, &mut values)?;
+                read_deviations(&deviations, "constraints", &constraints, &mut excesses)?;
+            }
+            Ok(Known::Measured(Measured { values, excesses }))
         }
         _ => Err(message.unfit("status", "one of ok, infeasible, failed")),
     }
@@ -106,4 +124,21 @@ fn read_readings(message: &Fields<'_>, key: &str, names: &[&String]) -> Result<V
         _ => Err(fields.unfit(name, "a number")),
     };
     names.iter().map(|name| read(name).map(Reading::exact)).collect()
+}
+
+/// How well each of these is known, where that is told.
+fn read_deviations(
+    deviations: &Fields<'_>,
+    key: &str,
+    names: &[&String],
+    readings: &mut [Reading],
+) -> Result<(), ProtocolError> {
+    let Some(fields) = deviations.fields(key)? else { return Ok(()) };
+    if let Some((other, json)) = fields.iter().find(|(other, _)| !names.contains(other)) {
+        return Err(ProtocolError::unusable(fields.place(other), json, "of no known name"));
+    }
+    for (name, reading) in names.iter().zip(readings) {
+        reading.deviation = fields.amount(name)?;
+    }
+    Ok(())
 }

@@ -13,10 +13,12 @@
 //!   perhaps `log`; `bool`; `categorical` with `choices`), each perhaps with `"when":{"param":...,"in":[...]}`: it is active
 //!   only then, and absent otherwise. `objectives` have a `direction`, `maximize` or `minimize`. `constraints` are measured, and
 //!   kept at 0 and below; `known_constraints` are comparisons (grammar: `expression.rs`) that no proposed configuration breaks.
-//!   `budget`, `parallel`, `seed` and `context` are optional. With a context the twin says what it believes of the space;
+//!   `budget` (asks in all: the last ones explore no more), `seed` and `context` are optional. With a context the twin says what it believes of the space;
 //!   what it does not know, or why it says nothing, is in the `notes` of the answer.
 //! - **ask**: identifiers are any JSON values. Several asks may be open; one that is open cannot be asked again.
-//! - **tell**: `status` is `ok`, `infeasible` or `failed`. A number that is absent, null or not finite was not measured. A tell may
+//! - **tell**: `status` is `ok`, `infeasible` or `failed`. What is infeasible has a constraint above 0: the numbers decide. A number
+//!   that is absent, null or not finite was not measured; `deviations` may say how well one is known, by standard deviations:
+//!   in `values` shares of the value, in `constraints` as they are. A tell may
 //!   come again (one more measurement), with another configuration than was asked for (that one was tried), and under an
 //!   identifier that nobody has asked for (a measurement from elsewhere, whose configuration is part of the space). `cost` may
 //!   say what the trial has cost, in any one unit: what a further one promises is then divided by what it is expected to cost.
@@ -24,7 +26,10 @@
 //!   (`config`), what is expected of it by objective (`values`), their standard deviations as shares (`deviations`) and the
 //!   probability that it keeps every limit (`feasible`). `remaining` is by which share of that the best one of the space is
 //!   better (5th, 50th and 95th percentile), `next_gain` what the next trial is expected to gain of it. All are null where
-//!   nothing is probably within the limits, and of a sampler that has no model.
+//!   nothing is probably within the limits, and of a sampler that has no model. Of several objectives the last two are null, the
+//!   pick is the one with the highest sum of what is expected, each in units of its spread, and `front` has every measured
+//!   configuration, described as the pick is, that is probably within the limits and that no other one is expected to beat in
+//!   all objectives.
 //! - **explain**, an extension: which parameters matter, by the measurements alone, whatever the sampler. `about` has an entry
 //!   for each objective and constraint that was measured, none where nothing can be said: what it rests on (`measured`,
 //!   `held_out_r2`), why not to rely on it (`doubts`), `parameters` with their shares of the variance and what is expected by
@@ -35,6 +40,7 @@
 
 mod context;
 mod error;
+mod exhausted;
 mod expression;
 mod field;
 mod log;
@@ -144,7 +150,7 @@ impl Session {
         let id = message.raw("id");
         run.log.check_new(id)?;
         let Some(suggestion) = run.question(|ask| self.sampler.ask(ask)) else {
-            let message = "nothing is left to try: every configuration that the known constraints allow was proposed";
+            let message = exhausted::reason(&run.problem, run.log.history(), run.seed);
             return Ok(line(&json!({"type": "error", "id": id, "message": message})));
         };
         let reply = line(&json!({"type": "config", "id": id, "config": suggestion.config, "why": suggestion.why}));
@@ -161,18 +167,15 @@ impl Session {
     fn judge(&self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
         let run = self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "judge", when: "before a space" })?;
         let judgement = run.question(|ask| self.sampler.judge(ask));
-        let pick = judgement.as_ref().and_then(|judgement| judgement.pick.as_ref()).map(|pick| run.describe(pick));
-        let Judgement { remaining, next_gain, notes, .. } = judgement.unwrap_or(Judgement {
-            pick: None,
-            ranking: Vec::new(),
-            remaining: None,
-            next_gain: None,
-            notes: Vec::new(),
+        let Judgement { pick, front, remaining, next_gain, notes, .. } = judgement.unwrap_or_default();
+        let mut answer = json!({
+            "type": "judgement", "id": message.raw("id"), "pick": pick.map(|pick| run.describe(&pick)),
+            "remaining": remaining, "next_gain": next_gain, "notes": notes,
         });
-        Ok(line(&json!({
-            "type": "judgement", "id": message.raw("id"), "pick": pick, "remaining": remaining, "next_gain": next_gain,
-            "notes": notes,
-        })))
+        if run.problem.aim.objectives.len() > 1 {
+            answer["front"] = front.iter().map(|pick| run.describe(pick)).collect();
+        }
+        Ok(line(&answer))
     }
 
     fn explain(&self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
@@ -192,7 +195,7 @@ impl Run {
         put(&Ask {
             defaults: self.problem.context.as_ref().map_or(&nothing, |context| &context.defaults),
             priors: &self.priors,
-            budget: self.problem.budget,
+            left: self.problem.budget.map(|trials| trials.saturating_sub(self.log.asked())),
             ..question
         })
     }
@@ -200,7 +203,7 @@ impl Run {
     fn describe(&self, pick: &Pick) -> Json {
         let by_name = |number: fn(&(f64, f64)) -> f64| -> Map<String, Json> {
             let targets = self.problem.aim.objectives.iter().zip(&pick.values);
-            targets.map(|(target, value)| (target.name.clone(), json!(number(value)))).collect()
+            targets.map(|(target, value)| (target.name.clone(), json!(value.as_ref().map(number)))).collect()
         };
         json!({
             "config": self.log.history().get(pick.place).map(|past| &past.config), "values": by_name(|(value, _)| *value),

@@ -26,8 +26,6 @@ pub struct Problem {
     pub known: Vec<KnownConstraint>,
     /// Trials in all, where the number is known.
     pub budget: Option<u32>,
-    /// Trials at a time.
-    pub parallel: u32,
     pub seed: u64,
     pub context: Option<Context>,
 }
@@ -49,7 +47,6 @@ impl Problem {
             known: known.collect::<Result<_, _>>()?,
             aim: read_aim(message)?,
             budget: message.count("budget")?,
-            parallel: message.count("parallel")?.unwrap_or(1),
             seed: message.unsigned("seed")?.unwrap_or(0),
             context: message.fields("context")?.map(|context| Context::read(&context)).transpose()?,
             space,
@@ -124,7 +121,7 @@ mod tests {
         let goals: Vec<_> = problem.aim.objectives.iter().map(|target| (target.name.as_str(), target.goal)).collect();
         assert_eq!(goals, [("throughput", Goal::Maximize), ("ttft", Goal::Minimize)]);
         assert_eq!(problem.aim.constraints, ["ttft_p99", "tpot"]);
-        assert_eq!((problem.budget, problem.parallel, problem.seed), (Some(60), 4, 7));
+        assert_eq!((problem.budget, problem.seed), (Some(60), 7));
         assert_eq!(problem.context.as_ref().unwrap().model.parameters, Some(8e9));
         let allowed = |a: i64| problem.allows(&Config::new().with("a", a));
         assert!(allowed(4) && !allowed(3));
@@ -132,10 +129,10 @@ mod tests {
 
     #[test]
     fn what_is_optional_may_be_absent_or_null() {
-        let keys = ["protocol", "constraints", "known_constraints", "budget", "parallel", "seed", "context"];
+        let keys = ["protocol", "constraints", "known_constraints", "budget", "seed", "context"];
         let nulls: serde_json::Map<_, _> = keys.map(|key| (key.to_owned(), Json::Null)).into_iter().collect();
         let problem = read(&Json::Object(nulls)).unwrap();
-        assert_eq!((problem.budget, problem.parallel, problem.seed, problem.context), (None, 1, 0, None));
+        assert_eq!((problem.budget, problem.seed, problem.context), (None, 0, None));
         assert!(problem.aim.constraints.is_empty() && problem.known.is_empty());
     }
 
@@ -165,7 +162,6 @@ mod tests {
                 "known_constraints[0].expr: \"b\" is neither a number nor a parameter in \"b > 1\"",
             ),
             (json!({"budget": 0}), "budget is 0, and not a whole number from 1 to 4294967295"),
-            (json!({"parallel": "4"}), "parallel is \"4\", and not a whole number from 1 to 4294967295"),
             (json!({"seed": -1}), "seed is -1, and not a whole number from 0 to 18446744073709551615"),
             (json!({"context": 1}), "context is 1, and not an object"),
             (

@@ -17,7 +17,7 @@ static SEEN: Mutex<Vec<(u64, Seen)>> = Mutex::new(Vec::new());
 struct Seen {
     history: Vec<Past>,
     defaults: Config,
-    budget: Option<u32>,
+    left: Option<u32>,
 }
 
 impl Sampler for InOrder {
@@ -30,7 +30,7 @@ impl Sampler for InOrder {
     }
 
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
-        let seen = Seen { history: ask.history.to_vec(), defaults: ask.defaults.clone(), budget: ask.budget };
+        let seen = Seen { history: ask.history.to_vec(), defaults: ask.defaults.clone(), left: ask.left };
         SEEN.lock().unwrap().push((ask.seed, seen));
         let configs = ask.space.enumerate(1000).unwrap();
         let new = |config: &Config| !ask.history.iter().any(|past| past.config == *config);
@@ -40,10 +40,10 @@ impl Sampler for InOrder {
 
     fn judge(&self, ask: &Ask<'_>) -> Option<Judgement> {
         let place = ask.history.iter().position(|past| past.measured().is_some());
-        let pick = place.map(|place| Pick { place, values: vec![(90.5, 0.02)], feasible: 0.75 });
+        let pick = place.map(|place| Pick { place, values: vec![Some((90.5, 0.02))], feasible: 0.75 });
         let note = "a note".to_owned();
         let remaining = pick.as_ref().map(|_| [0.0, 0.125, f64::NAN]);
-        Some(Judgement { ranking: vec![], pick, remaining, next_gain: Some(0.5), notes: vec![note] })
+        Some(Judgement { pick, remaining, next_gain: Some(0.5), notes: vec![note], ..Judgement::default() })
     }
 }
 
@@ -113,7 +113,7 @@ fn a_run_of_asks_and_tells_puts_everything_to_the_sampler() {
     ask(&mut session, &json!(3));
     let (history, seen) = seen(1);
     assert_eq!(history, ["x=1 in-order: 100 0.25", "x=3 in-order: Failed for 12.5"]);
-    assert_eq!((seen.budget, seen.defaults.key()), (Some(9), r#"{"y":5}"#.to_owned()));
+    assert_eq!((seen.left, seen.defaults.key()), (Some(7), r#"{"y":5}"#.to_owned()), "two of nine were asked for");
     assert_eq!(send(&mut session, &json!({"type": "end"})), Ok(Some(json!("end"))));
 }
 
@@ -133,7 +133,7 @@ fn where_nothing_is_left_an_ask_is_answered_with_an_error_and_the_run_may_go_on(
     }
     let answer = ask(&mut session, &json!(3));
     assert_eq!((&answer["type"], &answer["id"]), (&json!("error"), &json!(3)));
-    assert!(answer["message"].as_str().unwrap().contains("nothing is left"), "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains("all 3 configurations that are allowed, of 4"), "{answer}");
     assert_eq!(tell(&mut session, &json!(0), 1, &json!({})), Ok(None));
 }
 
@@ -306,4 +306,81 @@ fn ten_thousand_tells_are_taken_before_an_ask() {
     }
     let answer = ask(&mut session, &json!("last"));
     assert_eq!((seen(12).0.len(), &answer["type"]), (10_000, &json!("error")));
+}
+
+#[test]
+fn where_the_known_constraints_refuse_nearly_all_of_a_space_that_is_said() {
+    let mut session = Session::new(sampler::find("random").unwrap(), Some(1));
+    let space = json!({
+        "type": "space", "objectives": [{"name": "speed", "direction": "maximize"}],
+        "params": [{"name": "x", "type": "int", "low": 1, "high": 1_000_000}, {"name": "y", "type": "float", "low": 0, "high": 1}],
+        "known_constraints": [{"expr": "x >= 10"}, {"expr": "x + 1 <= y"}],
+    });
+    send(&mut session, &space).unwrap();
+    let answer = ask(&mut session, &json!(1));
+    let message = answer["message"].as_str().unwrap();
+    let start = "nothing was found to try: 0 of 10000 configurations drawn from the space keep the known constraints";
+    assert!(message.starts_with(start), "{message}");
+    assert!(message.contains("the strictest is \"x + 1 <= y\", which 0 of them keep"), "{message}");
+}
+
+#[test]
+fn what_is_told_infeasible_has_a_constraint_above_0() {
+    let mut session = session(21);
+    ask(&mut session, &json!(1));
+    for constraints in [json!(null), json!({}), json!({"late": -0.1}), json!({"late": null})] {
+        let refused = tell(&mut session, &json!(1), 1, &json!({"status": "infeasible", "constraints": constraints}));
+        let message = refused.unwrap_err();
+        assert!(
+            message.starts_with("status is \"infeasible\", which is the status of a trial with a constraint above 0"),
+            "{message}"
+        );
+    }
+    assert_eq!(
+        tell(&mut session, &json!(1), 1, &json!({"status": "infeasible", "constraints": {"late": 0.1}})),
+        Ok(None)
+    );
+}
+
+#[test]
+fn how_well_a_number_is_known_is_told_beside_it() {
+    let mut session = session(22);
+    ask(&mut session, &json!(1));
+    let told = json!({"deviations": {"values": {"speed": 0.02}, "constraints": {"late": 0.5}}});
+    assert_eq!(tell(&mut session, &json!(1), 1, &told), Ok(None));
+    ask(&mut session, &json!(2));
+    let history = seen(22).1.history;
+    let measured = history[0].measured().unwrap();
+    assert_eq!((measured.values[0].deviation, measured.excesses[0].deviation), (Some(0.02), Some(0.5)));
+    for (deviations, error) in [
+        (json!({"values": {"speed": -1}}), "deviations.values.speed is -1, and not a number of at least 0"),
+        (json!({"values": {"late": 1}}), "deviations.values.late is 1, which is of no known name"),
+        (json!(3), "deviations is 3, and not an object"),
+    ] {
+        let refused = tell(&mut session, &json!(2), 3, &json!({"deviations": deviations}));
+        assert_eq!(refused, Err(error.to_owned()));
+    }
+}
+
+#[test]
+fn of_several_objectives_a_judgement_has_the_front_by_name() {
+    let mut session = Session::new(sampler::find("auto").unwrap(), Some(1));
+    let space = json!({
+        "type": "space", "params": [{"name": "x", "type": "int", "low": 1, "high": 8}],
+        "objectives": [{"name": "speed", "direction": "maximize"}, {"name": "delay", "direction": "minimize"}],
+    });
+    send(&mut session, &space).unwrap();
+    // Beyond 4 the delay still grows, and the speed falls.
+    for x in 1..=8 {
+        let values = json!({"speed": 100 * x.min(4) - 40 * (x - 4).max(0), "delay": 10 + 5 * x});
+        let message = json!({"type": "tell", "id": x, "config": {"x": x}, "status": "ok", "values": values});
+        assert_eq!(send(&mut session, &message), Ok(None));
+    }
+    let answer = send(&mut session, &json!({"type": "judge", "id": 9})).unwrap().unwrap();
+    let mut front: Vec<_> = answer["front"].as_array().unwrap().iter().map(|one| one["config"]["x"].as_i64()).collect();
+    front.sort_unstable();
+    assert_eq!(front, [1, 2, 3, 4].map(Some), "{answer}");
+    let delay = answer["front"][0]["values"]["delay"].as_f64().unwrap();
+    assert!((14.0..31.0).contains(&delay), "{answer}");
+    assert_eq!((&answer["remaining"], &answer["next_gain"]), (&Json::Null, &Json::Null));
 }

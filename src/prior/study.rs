@@ -46,7 +46,7 @@ fn doubted(known: &Known, unstated: usize) -> Option<Known> {
     let more: f64 = (0..unstated).map(|_| UNSTATED * UNSTATED).sum::<f64>().sqrt();
     let doubt = |reading: &mut Reading| {
         if unstated > 0 {
-            reading.deviation = Some(reading.deviation.unwrap_or(0.0).hypot(more));
+            reading.deviation = Some(libm::hypot(reading.deviation.unwrap_or(0.0), more));
         }
     };
     measured.values.iter_mut().for_each(doubt);

@@ -2,9 +2,8 @@
 //! of the space before anything is measured.
 
 use std::collections::HashSet;
-use std::sync::OnceLock;
 
-use super::auto::Opinion;
+use super::auto::Opinions;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::space::Space;
@@ -23,8 +22,8 @@ pub struct Ask<'a> {
     pub defaults: &'a Config,
     /// What others believe of the space, the most trusted first.
     pub priors: &'a [Prior],
-    /// Trials in all, where the number is known.
-    pub budget: Option<u32>,
+    /// Trials that are still to be proposed, this one included, where the number is known.
+    pub left: Option<u32>,
     /// What a trial of a configuration is expected to cost, in any one unit; without it that is learnt from what the earlier
     /// ones have cost.
     pub cost: Option<&'a dyn Fn(&Config) -> f64>,
@@ -106,7 +105,7 @@ pub struct Prior {
     /// Whether its deviations are of one cause: see [`Prior::computed`].
     computed: bool,
     /// What this says of all others, found out when it is asked for the first time.
-    pub(super) opinion: OnceLock<Opinion>,
+    pub(super) opinions: Opinions,
 }
 
 /// What is said decides; what is made of it follows from that.
@@ -119,7 +118,7 @@ impl PartialEq for Prior {
 impl Prior {
     #[must_use]
     pub fn new(name: impl Into<String>, points: Vec<(Config, Known)>) -> Self {
-        Self { name: name.into(), points, computed: false, opinion: OnceLock::new() }
+        Self { name: name.into(), points, computed: false, opinions: Opinions::default() }
     }
 
     /// Of something that computes and does not measure. The deviations of its limits are not those of noise: they say where it
@@ -197,7 +196,7 @@ impl<'a> Ask<'a> {
         allowed: &'a dyn Fn(&Config) -> bool,
     ) -> Self {
         static NOTHING: Config = Config::new();
-        Self { space, aim, history, seed, allowed, defaults: &NOTHING, priors: &[], budget: None, cost: None }
+        Self { space, aim, history, seed, allowed, defaults: &NOTHING, priors: &[], left: None, cost: None }
     }
 
     pub(super) fn seen(&self) -> HashSet<String> {

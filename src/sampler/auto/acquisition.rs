@@ -3,7 +3,8 @@
 //!
 //! Source: S. Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023; the product
 //! with probabilities: M. Schonlau, W. Welch and D. Jones, "Global versus local search in constrained optimization", 1998; of
-//! two objectives the expected hypervolume improvement, of more a random weighting (J. Knowles, "`ParEGO`", 2006).
+//! two objectives the expected hypervolume improvement, of more the improvement of a weighted distance from the best of each
+//! (J. Knowles, "`ParEGO`", 2006), with weights drawn for each suggestion.
 
 use super::models::{Models, Outlook};
 use super::table::Table;
@@ -19,9 +20,8 @@ const MOST_ALIKE: f64 = 0.98;
 const PENALTY: f64 = 20.0;
 /// A point counts as a possible winner from this probability of keeping the limits on.
 const PROBABLY: f64 = 0.5;
-/// While nothing is known to be within the limits: how much a value counts, and an improvement over nothing.
+/// While nothing is known to be within the limits: how much a value counts.
 const VALUE_WEIGHT: f64 = 0.5;
-const IMPROVEMENT_WEIGHT: f64 = 0.05;
 /// Gains below this, as a logarithm, are not worth a trial.
 const LEAST_GAIN: f64 = 0.01;
 /// A suggestion that doubts the models takes uncertainties for so much larger; only where so many of the models' own deviations
@@ -37,9 +37,20 @@ enum Incumbent {
     Value(f64),
     /// Expected values that are not dominated, ascending by the first, and the point that all dominate.
     Front(Vec<[f64; 2]>, [f64; 2]),
-    /// Weights of three or more objectives, and the best weighted value.
-    Weighted(Vec<f64>, f64),
+    /// Of three or more objectives a distance from the best of each, and the smallest one.
+    Distance(Distance, f64),
 }
+
+/// How far some values are from the best of each objective: the largest of the weighted distances, and a little of their sum,
+/// so that all of a front is reached, wherever it bends.
+struct Distance {
+    /// What is best of each objective, and how much a unit of distance from it weighs.
+    best: Vec<f64>,
+    weights: Vec<f64>,
+}
+
+/// How much the sum of all distances counts beside the largest one.
+const SUM: f64 = 0.05;
 
 pub(super) struct Acquisition<'a> {
     models: &'a Models<'a>,
@@ -48,7 +59,7 @@ pub(super) struct Acquisition<'a> {
 }
 
 impl<'a> Acquisition<'a> {
-    /// `weights` are those of the objectives, where they are three or more; with `doubts` the models are taken for less sure
+    /// `weights` are those of the objectives, of which they are used where there are three or more; with `doubts` the models are taken for less sure
     /// than they are.
     pub(super) fn new(models: &'a Models<'a>, table: &Table, weights: &[f64], doubts: bool) -> Self {
         // What is under way counts as what it is expected to be, or its neighbours would promise the same gain once more.
@@ -112,10 +123,11 @@ impl Incumbent {
                 points.sort_by(|a, b| a[0].total_cmp(&b[0]));
                 Self::Front(points, reference)
             }
-            _ => match best(&|means| weighted(weights, means)) {
-                Some(best) => Self::Weighted(weights.to_vec(), best),
-                None => Self::Nothing,
-            },
+            _ => {
+                let distance = Distance::new(probable, weights);
+                let nearest = probable.iter().map(|means| distance.of(means).0).fold(f64::INFINITY, f64::min);
+                Self::Distance(distance, nearest)
+            }
         }
     }
 
@@ -123,26 +135,43 @@ impl Incumbent {
     fn log_gain(&self, outlook: &Outlook) -> f64 {
         let Some(first) = outlook.objectives.first() else { return 0.0 };
         match self {
-            Self::Nothing => VALUE_WEIGHT * first.mean + IMPROVEMENT_WEIGHT * improvement(first.mean, first.deviation),
+            Self::Nothing => VALUE_WEIGHT * first.mean,
             Self::Value(best) => improvement(first.mean - best - LEAST_GAIN, first.deviation),
             Self::Front(points, reference) => {
                 let [one, other] = [0, 1].map(|of| outlook.objectives.get(of).copied().unwrap_or(*first));
                 let (means, deviations) = ([one.mean, other.mean], [one.deviation, other.deviation]);
                 log_expected_improvement_2d(points, *reference, means, deviations)
             }
-            Self::Weighted(weights, best) => {
-                let means = means(outlook);
-                let terms = outlook.objectives.iter().zip(weights);
-                let variance: f64 =
-                    terms.map(|(belief, weight)| belief.deviation * belief.deviation * weight * weight).sum();
-                improvement(weighted(weights, &means) - best - LEAST_GAIN, variance.sqrt())
+            Self::Distance(distance, nearest) => {
+                let (mean, worst) = distance.of(&means(outlook));
+                // The largest distance is nearly normal where one objective decides it.
+                let deviation = distance.weights[worst] * outlook.objectives[worst].deviation;
+                improvement(nearest - mean - LEAST_GAIN, deviation)
             }
         }
     }
 }
 
-fn weighted(weights: &[f64], means: &[f64]) -> f64 {
-    weights.iter().zip(means).map(|(weight, mean)| weight * mean).sum()
+impl Distance {
+    fn new(probable: &[Vec<f64>], weights: &[f64]) -> Self {
+        let (mut best, mut scaled) = (Vec::new(), Vec::new());
+        for (of, weight) in weights.iter().enumerate().take(probable[0].len()) {
+            let values = || probable.iter().map(|means| means[of]);
+            let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+            best.push(most);
+            scaled.push(weight / (most - least).max(LEAST_GAIN));
+        }
+        Self { best, weights: scaled }
+    }
+
+    /// The distance, and the objective that decides it.
+    fn of(&self, means: &[f64]) -> (f64, usize) {
+        let distances =
+            self.best.iter().zip(&self.weights).zip(means).map(|((best, weight), mean)| weight * (best - mean));
+        let distances: Vec<_> = distances.collect();
+        let largest = (0..distances.len()).max_by(|a, b| distances[*a].total_cmp(&distances[*b])).unwrap_or(0);
+        (distances[largest] + SUM * distances.iter().sum::<f64>(), largest)
+    }
 }
 
 /// Logarithm of the expected improvement of a normal number over zero.

@@ -13,10 +13,10 @@ mod tests;
 use self::dependence::{around, dependence};
 use self::effects::effects;
 use self::sample::{Region, Sample};
+use super::measure::Measure;
 use super::models::{of_crashes, of_values};
-use super::table::{Column, Table, logarithmic};
+use super::table::{Column, Table};
 use crate::config::Config;
-use crate::objective::Goal;
 use crate::sampler::explanation::{About, Explanation, Importance, Interaction, Kind, Share};
 use crate::sampler::{Ask, Measured};
 use crate::surrogate::{Encoding, Process};
@@ -33,9 +33,8 @@ const LEAST_PAIR: f64 = 0.005;
 /// `None` before anything is measured, where nothing varies, and where nothing is allowed.
 pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
     let encoding = Encoding::new(ask.space, ask.defaults);
-    let log = logarithmic(ask);
     let known = ask.history.iter().enumerate().map(|(place, past)| (place, &past.config, &past.known));
-    let table = Table::new(ask.aim, &encoding, &log, known);
+    let table = Table::new(ask.aim, &encoding, &Measure::all(ask), known);
     if table.measured.is_empty() || ask.space.dimensions() == 0 {
         return None;
     }
@@ -49,9 +48,9 @@ pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
         region.crash = None;
         Sample::new(&region)
     })?;
-    let objectives = ask.aim.objectives.iter().zip(&table.objectives).map(|(target, column)| {
-        let (sign, log) = (if target.goal == Goal::Maximize { 1.0 } else { -1.0 }, column.log);
-        let told = move |value: f64| if log { libm::exp(sign * value) } else { sign * value };
+    let objectives = ask.aim.objectives.iter().zip(&table.objectives).zip(&table.measures);
+    let objectives = objectives.map(|((target, column), measure)| {
+        let told = move |modelled: f64| measure.value(modelled);
         (&target.name, Kind::Objective, column, Box::new(told) as Box<dyn Fn(f64) -> f64>)
     });
     let limits = ask.aim.constraints.iter().zip(&table.constraints);

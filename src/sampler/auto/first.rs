@@ -3,11 +3,11 @@
 //! A prior that is nearly right has one of the best configurations among its own best ones, but which one depends on what it
 //! has wrong: so the first is the best one, the second the one whose limits it is surest of, and the others are to differ.
 
+use super::measure::Measure;
 use super::neglected::is_same;
-use super::table::{Table, logarithmic};
+use super::table::Table;
 use super::why::short;
 use crate::config::Config;
-use crate::objective::Goal;
 use crate::sampler::{Ask, Known, Prior, Suggestion, sequence, sobol};
 use crate::surrogate::{Axis, Encoding, front};
 
@@ -34,10 +34,10 @@ pub(super) struct Believed<'a> {
 /// What the priors find best within the limits: nearly as good as the best one, or, of several objectives, what nothing beats.
 /// The best one of the first prior comes first.
 pub(super) fn believed<'a>(ask: &'a Ask<'_>, encoding: &Encoding<'_>) -> Vec<Believed<'a>> {
-    let log = logarithmic(ask);
+    let measures = Measure::all(ask);
     let of_prior = |prior: &'a Prior| {
         let found = prior.points().iter().filter_map(|(config, known)| {
-            let gains = gains(ask, &log, known)?;
+            let gains = gains(&measures, known)?;
             let measured = known.measured()?;
             let value = measured.values.first()?.value;
             let doubts = measured.excesses.iter().filter_map(|excess| excess.deviation.filter(|_| prior.is_computed()));
@@ -46,10 +46,10 @@ pub(super) fn believed<'a>(ask: &'a Ask<'_>, encoding: &Encoding<'_>) -> Vec<Bel
         let mut found: Vec<_> = found.collect();
         found.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]));
         let gains: Vec<_> = found.iter().map(|(gains, _)| gains.clone()).collect();
-        let kept = match (gains.first().map(Vec::as_slice), log.first()) {
-            (Some([best]), Some(log)) => {
-                let least = best - NEARLY * if *log { 1.0 } else { best.abs() };
-                (0..gains.len()).filter(|at| gains[*at][0] >= least).collect()
+        let kept = match (gains.first().map(Vec::as_slice), measures.first()) {
+            (Some([best]), Some(measure)) => {
+                let nearly = |gain: f64| measure.share(best - gain, *best) <= NEARLY;
+                (0..gains.len()).filter(|at| nearly(gains[*at][0])).collect()
             }
             _ => front(&gains),
         };
@@ -59,15 +59,11 @@ pub(super) fn believed<'a>(ask: &'a Ask<'_>, encoding: &Encoding<'_>) -> Vec<Bel
     ask.priors.iter().flat_map(of_prior).collect()
 }
 
-/// The objectives, larger is better, in the models' units; `None` for what misses a limit or is no number.
-fn gains(ask: &Ask<'_>, log: &[bool], known: &Known) -> Option<Vec<f64>> {
+/// The objectives as they are modelled, larger is better; `None` for what misses a limit or is no number.
+fn gains(measures: &[Measure], known: &Known) -> Option<Vec<f64>> {
     let measured = known.measured()?;
-    let readings = measured.values.iter().zip(&ask.aim.objectives).zip(log);
-    let gain = readings.map(|((reading, target), log)| {
-        let value = if *log { libm::log(reading.value) } else { reading.value };
-        if target.goal == Goal::Maximize { value } else { -value }
-    });
-    let gains: Vec<_> = gain.collect();
+    let readings = measured.values.iter().zip(measures);
+    let gains: Vec<_> = readings.map(|(reading, measure)| measure.modelled(reading.value)).collect();
     (measured.is_feasible() && !gains.is_empty() && gains.iter().all(|gain| gain.is_finite())).then_some(gains)
 }
 

@@ -1,6 +1,7 @@
 //! What the measurements say so far: the best measured configuration by all that is known, and what is left to gain.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -12,9 +13,8 @@ use super::opinion::Opinion;
 use super::search::Search;
 use super::table::Table;
 use super::{around, assume, weights};
-use crate::objective::Goal;
 use crate::sampler::{Ask, Judgement, Pick};
-use crate::surrogate::Encoding;
+use crate::surrogate::{Encoding, front};
 
 /// A configuration is picked only if it keeps every limit with this probability.
 const PROBABLY: f64 = 0.75;
@@ -34,7 +34,7 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     if table.measured.is_empty() {
         return None;
     }
-    let opinions: Vec<_> = ask.priors.iter().map(|prior| Opinion::of(prior, ask, &encoding)).collect();
+    let opinions = Opinion::all(ask, &encoding);
     let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
     rng.set_stream(u64::MAX - ask.history.len() as u64);
     let weights = weights(&mut rng, ask.aim.objectives.len());
@@ -44,8 +44,9 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     let pick = ranking.first().cloned();
     let notes = notes(ask, &table, &opinions);
     let best = pick.as_ref().and_then(|pick| table.measured.iter().find(|(place, _)| *place == pick.place));
-    let (Some((_, best)), [model]) = (best, likely.objectives.as_slice()) else {
-        return Some(Judgement { pick, ranking, remaining: None, next_gain: None, notes });
+    let (Some((_, best)), [model], [_]) = (best, likely.objectives.as_slice(), ask.aim.objectives.as_slice()) else {
+        let front = undominated(&table, &ranking);
+        return Some(Judgement { pick, ranking, front, remaining: None, next_gain: None, notes });
     };
     // A search ends when no trial pays any more, and not when a cheap one does not.
     let search = Search::new(ask, &encoding, Cost::Equal);
@@ -64,12 +65,11 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     rivals.truncate(RIVALS);
     rivals.extend(next.iter().map(|(point, _)| (0.0, point.clone())));
     let points: Vec<_> = std::iter::once(best.clone()).chain(rivals.into_iter().map(|(_, point)| point)).collect();
-    let log = table.objectives.get(model.index).is_some_and(|column| column.log);
-    let level = model.near(best).0.mean.abs().max(f64::MIN_POSITIVE);
-    let share = |gain: f64| if log { libm::exp(gain) - 1.0 } else { gain / level };
+    let level = model.near(best).0.mean;
+    let share = |gain: f64| table.measures[model.index].share(gain, level);
     let remaining = remaining(&mut rng, &models, &points).map(|gains| gains.map(share));
     let next_gain = next.map(|(point, _)| share(acquisition.gain(&point)));
-    Some(Judgement { pick, ranking, remaining, next_gain, notes })
+    Some(Judgement { pick, ranking, front: Vec::new(), remaining, next_gain, notes })
 }
 
 /// A configuration in the ranking.
@@ -99,23 +99,31 @@ fn ranking(ask: &Ask<'_>, table: &Table, models: &Models<'_>) -> Vec<Pick> {
             continue;
         }
         let (mut order, mut deviation) = (0.0, 0.0);
-        let mut values = Vec::new();
+        let mut values = vec![None; table.measures.len()];
         for (model, belief) in models.objectives.iter().zip(&outlook.objectives) {
             let column = &table.objectives[model.index];
             order += (belief.mean - column.mean()) / column.spread();
             deviation += belief.deviation / column.spread();
-            let sign = if ask.aim.objectives[model.index].goal == Goal::Maximize { 1.0 } else { -1.0 };
-            values.push(if column.log {
-                (libm::exp(sign * belief.mean), belief.deviation)
-            } else {
-                (sign * belief.mean, belief.deviation / belief.mean.abs().max(f64::MIN_POSITIVE))
-            });
+            let measure = table.measures[model.index];
+            values[model.index] = Some((measure.value(belief.mean), measure.deviation(belief.deviation, belief.mean)));
         }
         ranked.push(Ranked { order, deviation, times, pick: Pick { place: *place, values, feasible } });
     }
     ranked.sort_by(|a, b| b.order.total_cmp(&a.order));
     surest_first(&mut ranked);
     ranked.into_iter().map(|ranked| ranked.pick).collect()
+}
+
+/// What no other one is expected to beat in all objectives that all have.
+fn undominated(table: &Table, ranking: &[Pick]) -> Vec<Pick> {
+    let expected = |pick: &Pick| -> Vec<f64> {
+        let values = pick.values.iter().zip(&table.measures);
+        values.filter_map(|(value, measure)| value.map(|(value, _)| measure.modelled(value))).collect()
+    };
+    let expected: Vec<_> = ranking.iter().map(expected).collect();
+    let mut places = front(&expected);
+    places.sort_unstable();
+    places.into_iter().map(|place| ranking[place].clone()).collect()
 }
 
 /// Puts what was measured most often first, of those that cannot be told apart from the first one.
@@ -150,7 +158,7 @@ fn remaining(rng: &mut ChaCha8Rng, models: &[Models<'_>], points: &[Vec<f64>]) -
 }
 
 /// What the measurements say of the priors.
-fn notes(ask: &Ask<'_>, table: &Table, opinions: &[&Opinion]) -> Vec<String> {
+fn notes(ask: &Ask<'_>, table: &Table, opinions: &[Arc<Opinion>]) -> Vec<String> {
     let mut notes = Vec::new();
     for (prior, opinion) in ask.priors.iter().zip(opinions) {
         let objectives = ask.aim.objectives.iter().map(|target| &target.name);

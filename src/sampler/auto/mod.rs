@@ -14,12 +14,15 @@ mod cost;
 mod explain;
 mod first;
 mod judge;
+mod measure;
 mod models;
 mod neglected;
 mod opinion;
 mod search;
 mod table;
 mod why;
+
+use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -28,7 +31,8 @@ use self::acquisition::Acquisition;
 use self::cost::Cost;
 use self::models::Models;
 use self::neglected::neglected;
-pub(super) use self::opinion::Opinion;
+use self::opinion::Opinion;
+pub(super) use self::opinion::Opinions;
 use self::search::Search;
 use self::table::Table;
 use super::{Ask, Explanation, Judgement, Sampler, Suggestion};
@@ -56,6 +60,8 @@ enum Turn<'a> {
 const TURNS: usize = 6;
 const NEGLECTED_AT: usize = 2;
 const DOUBT_AT: usize = 5;
+/// What the last trials find out has no other that builds on it: none of them is such a turn.
+const ENDING: u32 = 6;
 
 impl Sampler for Auto {
     fn name(&self) -> &'static str {
@@ -89,12 +95,12 @@ impl Sampler for Auto {
                 return first::spread(ask);
             }
         }
-        let opinions: Vec<_> = ask.priors.iter().map(|prior| Opinion::of(prior, ask, &encoding)).collect();
+        let opinions = Opinion::all(ask, &encoding);
         let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
         rng.set_stream(ask.history.len() as u64);
         let weights: Vec<f64> = weights(&mut rng, ask.aim.objectives.len());
         let models = assume(&mut rng, &encoding, &table, &opinions);
-        let place = ask.history.len() % TURNS;
+        let place = if ask.left.is_some_and(|left| left <= ENDING) { 0 } else { ask.history.len() % TURNS };
         let acquisitions: Vec<_> =
             models.iter().map(|models| Acquisition::new(models, &table, &weights, place == DOUBT_AT)).collect();
         let search = Search::new(ask, &encoding, Cost::of(ask, &encoding));
@@ -135,11 +141,11 @@ fn assume<'a>(
     rng: &mut ChaCha8Rng,
     encoding: &Encoding<'_>,
     table: &Table,
-    opinions: &[&'a Opinion],
+    opinions: &'a [Arc<Opinion>],
 ) -> Vec<Models<'a>> {
     let count = if table.points().count() < MANY_TRIALS { ASSUMPTIONS } else { 1 };
-    let doubted = |opinion: &&Opinion| opinion.doubts.iter().any(Option::is_some);
-    let trends = opinions.len() + opinions.iter().copied().filter(doubted).count();
+    let doubted = |opinion: &&Arc<Opinion>| opinion.doubts.iter().any(Option::is_some);
+    let trends = opinions.len() + opinions.iter().filter(doubted).count();
     let hyper_parameters = 2 * (encoding.axes.len() + trends) + 2;
     let mut models = vec![Models::fit(&encoding.axes, table, opinions, &[])];
     models.extend((1..count).map(|_| {

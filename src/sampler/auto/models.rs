@@ -5,6 +5,8 @@
 //! them says, and slopes around 0 for each: they are followed as far as the measurements bear them out. A limit has a slope for
 //! how unsure a computed prior is of it as well: what is wrong in one place is wrong by as many deviations in others.
 
+use std::sync::Arc;
+
 use super::opinion::{Opinion, Trend};
 use super::table::{Column, Table};
 use crate::surrogate::{Axis, Belief, Data, Expected, Process, normal};
@@ -139,7 +141,7 @@ fn extended(trends: &[&Trend], point: &[f64]) -> (Vec<f64>, f64) {
 
 impl<'a> Models<'a> {
     /// `moved` are deviations of the hyper-parameters' priors, in units of their own: none of the most likely models.
-    pub(super) fn fit(axes: &[Axis], table: &Table, opinions: &[&'a Opinion], moved: &[f64]) -> Self {
+    pub(super) fn fit(axes: &[Axis], table: &Table, opinions: &'a [Arc<Opinion>], moved: &[f64]) -> Self {
         let common = Common { axes, pending: &table.pending, caution: 0.0, moved };
         // Measured as expected, a limit that may well be missed would be sure to be kept beside it: trials that are under way
         // together would all run the same risk.

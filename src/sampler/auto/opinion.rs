@@ -1,9 +1,10 @@
 //! What a prior says of configurations that it does not name.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::measure::Measure;
 use super::models::of_values;
-use super::table::{Column, Table, logarithmic};
+use super::table::{Column, Table};
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::sampler::{Ask, Known, Prior};
@@ -75,23 +76,50 @@ impl Trend {
     }
 }
 
+/// The last opinion of a prior, with the measures that it is in: to find it out costs more than all else of a question.
+#[derive(Debug, Default)]
+pub(in crate::sampler) struct Opinions(Mutex<Option<(Vec<Measure>, Arc<Opinion>)>>);
+
+impl Clone for Opinions {
+    fn clone(&self) -> Self {
+        Self(Mutex::new(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()))
+    }
+}
+
 impl Opinion {
+    /// Of all priors of a question.
+    pub(super) fn all(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Vec<Arc<Self>> {
+        let measures = Measure::all(ask);
+        ask.priors.iter().map(|prior| Self::of(prior, ask, encoding, &measures)).collect()
+    }
+
     /// Of a prior, as far as its points lie in the space.
-    pub(super) fn of<'p>(prior: &'p Prior, ask: &Ask<'_>, encoding: &Encoding<'_>) -> &'p Self {
-        prior.opinion.get_or_init(|| {
-            let points = prior.points().iter().enumerate();
-            let known = points.map(|(place, (config, known))| (place, config, known));
-            let table = Table::new(ask.aim, encoding, &logarithmic(ask), known);
-            let trends =
-                |columns: &[Column]| columns.iter().map(|column| Trend::new(&encoding.axes, &column.data)).collect();
-            let doubts = table.constraints.iter().map(|column| Trend::new(&encoding.axes, &column.data.deviations()));
-            Self {
-                objectives: trends(&table.objectives),
-                constraints: trends(&table.constraints),
-                doubts: if prior.is_computed() { doubts.collect() } else { Vec::new() },
-                crash: Trend::new(&encoding.axes, &table.crashes.data),
+    fn of(prior: &Prior, ask: &Ask<'_>, encoding: &Encoding<'_>, measures: &[Measure]) -> Arc<Self> {
+        let mut last = prior.opinions.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            // The history decides of the measures: those of an earlier question may be others.
+            Some((known, opinion)) if known == measures => Arc::clone(opinion),
+            _ => {
+                let opinion = Arc::new(Self::new(prior, ask, encoding, measures));
+                *last = Some((measures.to_vec(), Arc::clone(&opinion)));
+                opinion
             }
-        })
+        }
+    }
+
+    fn new(prior: &Prior, ask: &Ask<'_>, encoding: &Encoding<'_>, measures: &[Measure]) -> Self {
+        let points = prior.points().iter().enumerate();
+        let known = points.map(|(place, (config, known))| (place, config, known));
+        let table = Table::new(ask.aim, encoding, measures, known);
+        let trends =
+            |columns: &[Column]| columns.iter().map(|column| Trend::new(&encoding.axes, &column.data)).collect();
+        let doubts = table.constraints.iter().map(|column| Trend::new(&encoding.axes, &column.data.deviations()));
+        Self {
+            objectives: trends(&table.objectives),
+            constraints: trends(&table.constraints),
+            doubts: if prior.is_computed() { doubts.collect() } else { Vec::new() },
+            crash: Trend::new(&encoding.axes, &table.crashes.data),
+        }
     }
 }
 

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use super::measure::Measure;
 use crate::config::Config;
 use crate::objective::Goal;
-use crate::sampler::{Aim, Ask, Known, Prior};
+use crate::sampler::{Aim, Ask, Known};
 use crate::surrogate::{Data, Encoding};
 
 /// The history as the models see it.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// For each objective, larger is better.
+    /// For each objective as its [`Measure`] has it: larger is better.
     pub(super) objectives: Vec<Column>,
+    pub(super) measures: Vec<Measure>,
     /// For each limit, at most 0 is within.
     pub(super) constraints: Vec<Column>,
     /// 1 where it did not serve, -1 where it did.
@@ -26,8 +28,6 @@ pub(super) struct Table {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Column {
     pub(super) data: Data,
-    /// Whether targets are logarithms: then differences are relative.
-    pub(super) log: bool,
 }
 
 impl Column {
@@ -54,7 +54,7 @@ impl Column {
 
 /// Trials that the models look at, at most: their cost grows with the third power of it.
 const MOST_TRIALS: usize = 250;
-/// Of these, the best ones; the others are chosen evenly.
+/// Of these, the best ones; the others are chosen evenly. What is under way is looked at besides.
 const BEST_TRIALS: usize = 100;
 
 impl Table {
@@ -62,7 +62,7 @@ impl Table {
     pub(super) fn of(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Self {
         let places = chosen(ask);
         let known = places.iter().map(|place| (*place, &ask.history[*place].config, &ask.history[*place].known));
-        Self::new(ask.aim, encoding, &logarithmic(ask), known)
+        Self::new(ask.aim, encoding, &Measure::all(ask), known)
     }
 
     /// The points of all trials, those under way included.
@@ -74,11 +74,12 @@ impl Table {
     pub(super) fn new<'k>(
         aim: &Aim,
         encoding: &Encoding<'_>,
-        log: &[bool],
+        measures: &[Measure],
         known: impl Iterator<Item = (usize, &'k Config, &'k Known)>,
     ) -> Self {
         let mut table = Self {
-            objectives: log.iter().map(|log| Column { log: *log, ..Column::default() }).collect(),
+            objectives: vec![Column::default(); measures.len()],
+            measures: measures.to_vec(),
             constraints: vec![Column::default(); aim.constraints.len()],
             crashes: Column::default(),
             pending: Vec::new(),
@@ -92,17 +93,12 @@ impl Table {
                 Known::Rejected | Known::Failed => table.crashes.push(&point, 1.0, None),
                 Known::Measured(measured) => {
                     table.crashes.push(&point, -1.0, None);
-                    for ((column, target), reading) in
-                        table.objectives.iter_mut().zip(&aim.objectives).zip(&measured.values)
+                    for ((column, measure), reading) in table.objectives.iter_mut().zip(measures).zip(&measured.values)
                     {
-                        let (value, deviation) = if column.log {
-                            (libm::log(reading.value), reading.deviation)
-                        } else {
-                            (reading.value, reading.deviation.map(|relative| relative * reading.value))
-                        };
-                        if value.is_finite() {
-                            let sign = if target.goal == Goal::Maximize { 1.0 } else { -1.0 };
-                            column.push(&point, sign * value, deviation);
+                        let target = measure.modelled(reading.value);
+                        let deviation = reading.deviation.map(|share| measure.modelled_deviation(share, reading.value));
+                        if target.is_finite() {
+                            column.push(&point, target, deviation);
                         }
                     }
                     for (column, reading) in table.constraints.iter_mut().zip(&measured.excesses) {
@@ -121,7 +117,7 @@ impl Table {
     }
 }
 
-/// Places of the trials that are looked at, in order: all, or the best and an even choice of the others.
+/// Places of the trials that are looked at, in order: all, or the best, what is under way, and an even choice of the others.
 fn chosen(ask: &Ask<'_>) -> Vec<usize> {
     let all = ask.history.len();
     if all <= MOST_TRIALS {
@@ -139,19 +135,9 @@ fn chosen(ask: &Ask<'_>) -> Vec<usize> {
     let mut places: BTreeSet<_> = ranked.into_iter().take(BEST_TRIALS).map(|(.., place)| place).collect();
     let others = MOST_TRIALS - places.len();
     places.extend((0..others).map(|at| at * (all - 1) / (others - 1)));
+    // Left out, it would be proposed again.
+    places.extend((0..all).filter(|place| matches!(ask.history[*place].known, Known::Pending)));
     places.into_iter().collect()
-}
-
-/// For each objective whether every value that is known or believed is positive: then its logarithm is modelled.
-pub(super) fn logarithmic(ask: &Ask<'_>) -> Vec<bool> {
-    let believed = ask.priors.iter().flat_map(Prior::points).map(|(_, known)| known);
-    let known: Vec<_> = ask.history.iter().map(|past| &past.known).chain(believed).collect();
-    let is_positive = |index: usize| {
-        let readings = known.iter().filter_map(|known| known.measured()?.values.get(index));
-        let mut finite = readings.map(|reading| reading.value).filter(|value| value.is_finite());
-        finite.all(|value| value > 0.0)
-    };
-    (0..ask.aim.objectives.len()).map(is_positive).collect()
 }
 
 /// An excess that is far from the limit says little by how much: beyond 1 only its logarithm counts.

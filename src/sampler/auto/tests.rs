@@ -1,4 +1,8 @@
-//! The turns of the search that are not the usual one.
+//! The turns of the search, and what is under way.
+
+mod promise;
+mod units;
+mod verdict;
 
 use super::*;
 use crate::config::{Config, Value};
@@ -129,7 +133,8 @@ fn where_a_computed_prior_is_wrong_in_a_limit_it_is_wrong_by_as_many_deviations_
         let priors = [prior];
         let ask = Ask { priors: &priors, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
         let table = Table::of(&ask, &encoding);
-        let models = Models::fit(&encoding.axes, &table, &[Opinion::of(&priors[0], &ask, &encoding)], &[]);
+        let opinions = Opinion::all(&ask, &encoding);
+        let models = Models::fit(&encoding.axes, &table, &opinions, &[]);
         let misses = all.clone().map(|(backend, tokens, share)| {
             let point = encoding.point(&at(backend, tokens, share)).unwrap();
             let excess = -0.3 * share + 0.8 * doubt(backend, tokens, share);
@@ -309,7 +314,7 @@ fn what_was_measured_again_shows_whether_it_is_as_uncertain_as_was_said() {
         let twice = shares.zip(signs.into_iter().cycle()).map(|(share, sign)| past(share, -sign * again));
         let history: Vec<_> = once.chain(twice).collect();
         let judgement = Auto.judge(&Ask::new(&space, &aim, &history, 7, &|_| true)).unwrap();
-        judgement.pick.unwrap().values[0].1
+        judgement.pick.unwrap().values[0].unwrap().1
     };
     let (agreed, differed) = (expected(0.001), expected(0.1));
     assert!(agreed < 0.01, "{agreed} where it comes out the same");

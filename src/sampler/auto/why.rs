@@ -3,7 +3,6 @@
 use super::Turn;
 use super::models::Models;
 use super::table::Table;
-use crate::objective::Goal;
 use crate::sampler::Ask;
 
 /// Of a point that was chosen: what is expected there, and what for it is tried.
@@ -11,20 +10,13 @@ pub(super) fn of(ask: &Ask<'_>, table: &Table, models: &Models<'_>, point: &[f64
     let outlook = models.at(point);
     let mut parts = Vec::new();
     for (model, belief) in models.objectives.iter().zip(&outlook.objectives) {
-        let (Some(target), Some(column)) = (ask.aim.objectives.get(model.index), table.objectives.get(model.index))
-        else {
-            continue;
-        };
-        let natural = |value: f64| {
-            let value = if target.goal == Goal::Maximize { value } else { -value };
-            short(if column.log { libm::exp(value) } else { value })
-        };
-        let mut ends = [belief.mean - belief.deviation, belief.mean + belief.deviation];
-        if target.goal == Goal::Minimize {
-            ends.reverse();
-        }
-        let [low, high] = ends.map(natural);
-        parts.push(format!("{} is expected at {} ({low} to {high})", target.name, natural(belief.mean)));
+        let target = &ask.aim.objectives[model.index];
+        let measure = table.measures[model.index];
+        let natural = |modelled: f64| measure.value(modelled);
+        let mut ends = [belief.mean - belief.deviation, belief.mean + belief.deviation].map(natural);
+        ends.sort_by(f64::total_cmp);
+        let [low, high] = ends.map(short);
+        parts.push(format!("{} is expected at {} ({low} to {high})", target.name, short(natural(belief.mean))));
     }
     if !models.constraints.is_empty() {
         parts.push(format!("within the limits with {}", percent(libm::exp(outlook.log_feasible))));

@@ -50,6 +50,63 @@ fn survives_history(what: &str, aim: &Aim, space: &Space, history: &[Past]) {
     }
 }
 
+/// What is wrong with a judgement, whatever the sampler and the history.
+fn flaw(ask: &Ask<'_>, judgement: &Judgement) -> Option<&'static str> {
+    let is_measured = |pick: &Pick| ask.history[pick.place].measured().is_some();
+    let picks = || judgement.pick.iter().chain(&judgement.ranking).chain(&judgement.front);
+    let ordered = |[low, middle, high]: [f64; 3]| 0.0 <= low && low <= middle && middle <= high;
+    if !picks().all(is_measured) {
+        Some("picks what was not measured")
+    } else if picks().any(|pick| pick.values.len() != ask.aim.objectives.len()) {
+        Some("has no place for each objective")
+    } else if !picks().all(|pick| (0.0..=1.0).contains(&pick.feasible)) {
+        Some("has a probability that is none")
+    } else if !picks().flat_map(|pick| pick.values.iter().flatten()).all(|(value, _)| value.is_finite()) {
+        Some("expects what is no number")
+    } else if judgement.ranking.first() != judgement.pick.as_ref() {
+        Some("does not rank its pick first")
+    } else if !judgement.remaining.is_none_or(ordered) || judgement.next_gain.is_some_and(f64::is_nan) {
+        Some("does not know what is left")
+    } else {
+        None
+    }
+}
+
+#[test]
+fn whatever_came_of_trials_a_judgement_holds_together() {
+    let space = finite_space();
+    let judged = |what: &str, aim: &Aim, known: &dyn Fn(usize) -> Known| {
+        let history: Vec<_> = (0..7).map(|index| past(&space, index, known(index))).collect();
+        for sampler in SAMPLERS {
+            let ask = Ask::new(&space, aim, &history, 3, &|_| true);
+            if let Some(judgement) = sampler.judge(&ask) {
+                assert_eq!(flaw(&ask, &judgement), None, "{}: {what}: {judgement:?}", sampler.name());
+                assert_eq!(sampler.judge(&ask), Some(judgement), "{} changes its mind: {what}", sampler.name());
+            }
+        }
+    };
+    for goal in [UP, DOWN] {
+        let aim = aim_of(&[goal], 1);
+        judged("all failed", &aim, &|_| Known::Failed);
+        judged("all under way", &aim, &|_| Known::Pending);
+        judged("all beyond the limit", &aim, &|index| measured(&[5.0], &[0.1 + index as f64]));
+        judged("nothing measured", &aim, &|_| measured(&[f64::NAN], &[f64::NAN]));
+        judged("constant", &aim, &|_| measured(&[7.0], &[-0.1]));
+        judged("all zero", &aim, &|_| measured(&[0.0], &[0.0]));
+        judged("of both signs", &aim, &|index| measured(&[index as f64 - 3.0], &[-0.1]));
+        judged("negative", &aim, &|index| measured(&[-1.0 - index as f64], &[-0.1]));
+        judged("huge, of both signs", &aim, &|index| measured(&[1.7e308 * (index as f64 - 2.5).signum()], &[-0.1]));
+        judged("tiny", &aim, &|index| measured(&[1e-300 * (1.0 + index as f64)], &[-0.1]));
+        let several = aim_of(&[goal, DOWN, UP], 1);
+        judged("three objectives", &several, &|index| {
+            measured(&[1.0 + index as f64, 2.0, 9.0 - index as f64], &[-0.1])
+        });
+        judged("one of three measured", &several, &|index| {
+            measured(&[f64::NAN, 1.0 + index as f64, f64::NAN], &[-0.1])
+        });
+    }
+}
+
 const UP: Goal = Goal::Maximize;
 const DOWN: Goal = Goal::Minimize;
 
@@ -188,7 +245,7 @@ fn whatever_is_said_besides_the_history_is_survived() {
                 let ask = Ask {
                     defaults: &defaults,
                     priors: &priors,
-                    budget: Some(12),
+                    left: Some(3),
                     cost: Some(&|_| cost),
                     ..Ask::new(&space, &aim, &history[..length], 3, &|_| true)
                 };

@@ -46,7 +46,8 @@ impl Course<'_> {
         let search = self.scope.search.knowing(&self.known, absent.as_ref());
         let shown = self.history.iter().filter(|past| is_shown(past)).cloned().collect();
         let launches = self.spent.as_ref().map(Spent::launches);
-        search.question(shown, self.priors.clone()).costing(launches).into()
+        let left = self.tuner.job.budget.left(self.launches());
+        search.question(shown, self.priors.clone()).costing(launches).ending(left).into()
     }
 
     /// Has all measurements judged, stores that, and tells what is new in it.
@@ -75,7 +76,7 @@ impl Course<'_> {
         let shown = self.history.iter().enumerate().filter(|(_, past)| is_shown(past));
         let numbers: Vec<_> = shown.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX)).collect();
         let expected = |pick: &crate::sampler::Pick| {
-            let (value, deviation) = *pick.values.first()?;
+            let (value, deviation) = (*pick.values.first()?)?;
             Some(Expected { trial: *numbers.get(pick.place)?, value, deviation, feasible: pick.feasible })
         };
         Verdict {

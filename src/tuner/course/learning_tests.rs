@@ -62,14 +62,15 @@ impl Sampler for Learner {
                 let is_first = |past: &Past| past.config == ask.history[*place].config && past.measured().is_some();
                 ask.history.iter().position(is_first) == Some(*place)
             })
-            .map(|(place, measured)| Pick { place, values: vec![(value(measured), 0.01)], feasible: 1.0 })
+            .map(|(place, measured)| Pick { place, values: vec![Some((value(measured), 0.01))], feasible: 1.0 })
             .collect();
         let (count, known) = (ranking.len(), ask.history.iter().filter(|past| past.measured().is_some()).count());
-        ranking.sort_by(|a, b| b.values[0].0.total_cmp(&a.values[0].0));
+        ranking.sort_by(|a, b| b.values[0].unwrap().0.total_cmp(&a.values[0].unwrap().0));
         if count > 1 {
             ranking.swap(0, 1);
         }
         Some(Judgement {
+            front: Vec::new(),
             pick: ranking.first().cloned(),
             ranking,
             remaining: Some([0.0, 0.01, 0.02]),

@@ -54,13 +54,18 @@ impl Proposal {
 }
 
 impl Course<'_> {
+    /// Launches that the budget pays for, those under way included.
+    pub(super) fn launches(&self) -> u32 {
+        let paid = self.running.values().filter(|(_, paid)| *paid).count();
+        self.launched.saturating_add(u32::try_from(paid).unwrap_or(u32::MAX))
+    }
+
     /// A new proposal, or what to do where there is none.
     pub(super) async fn propose(&mut self) -> Result<ControlFlow<Next, Proposal>, TuneError> {
         let job = self.tuner.job;
         let idle = self.running.is_empty();
         let end = |ending: Ending| ControlFlow::Break(if idle { Next::End(ending) } else { Next::Wait });
-        let paid = self.running.values().filter(|(_, paid)| *paid).count();
-        let launched = self.launched.saturating_add(u32::try_from(paid).unwrap_or(u32::MAX));
+        let launched = self.launches();
         if job.budget.trials.is_some_and(|trials| launched >= trials) {
             return Ok(end(Ending::TrialsSpent));
         }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::Value;
+use crate::objective::Goal;
 use crate::sampler::auto::Auto;
 use crate::sampler::{Aim, Known, Past, Reading, Sampler, Target};
 use crate::space::{Condition, Domain, Parameter, Scale, Space};
@@ -192,7 +193,7 @@ fn a_conditional_parameter_acts_only_where_it_is_active() {
     let space = space(vec![parameter("on", Domain::Bool), depth]);
     // Off 0; on 20 + depth: mean 25 and variance 20/3. In all 1/2 20/3 + 25^2 / 4.
     let speed = |config: &Config| config.get("depth").map_or(0.5, |depth| 20.0 + depth.as_f64().unwrap());
-    let history = measured(&space, 40, |config| value(-speed(config)));
+    let history = measured(&space, 40, |config| value(10.0 - speed(config)));
     let about = explained(&space, &history);
     let all = 10.0 / 3.0 + 24.5 * 24.5 / 4.0;
     close(of(&about, "depth").total, 10.0 / 3.0 / all, 0.02);
@@ -201,7 +202,7 @@ fn a_conditional_parameter_acts_only_where_it_is_active() {
     assert_eq!(dependence.len(), 9);
     for point in dependence {
         // Of the configurations in which it is active, not of all.
-        let expected = -20.0 - point.value.as_f64().unwrap();
+        let expected = 10.0 - 20.0 - point.value.as_f64().unwrap();
         assert!((point.mean - expected).abs() < 1.0, "{point:?} {expected}");
     }
     let values: Vec<_> = of(&about, "on").dependence.iter().map(|point| point.value.clone()).collect();

@@ -1,0 +1,47 @@
+//! Why nothing is left to ask for.
+
+use std::collections::HashSet;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::problem::Problem;
+use crate::config::Config;
+use crate::sampler::Past;
+
+/// Spaces of at most so many configurations are looked at as a whole, of others so many configurations are drawn.
+const MOST_LISTED: usize = 65_536;
+const DRAWN: usize = 10_000;
+
+/// Says whether everything that is allowed was proposed, or the known constraints refuse nearly all of the space, and which of
+/// them refuses most.
+pub(super) fn reason(problem: &Problem, history: &[Past], seed: u64) -> String {
+    let seen: HashSet<_> = history.iter().map(|past| past.config.key()).collect();
+    let listed = problem.space.enumerate(MOST_LISTED);
+    let whole = listed.is_some();
+    let configs = listed.unwrap_or_else(|| drawn(problem, seed));
+    let allowed: Vec<_> = configs.iter().filter(|config| problem.allows(config)).collect();
+    let new = allowed.iter().filter(|config| !seen.contains(&config.key())).count();
+    let (total, left) = (configs.len(), allowed.len());
+    if whole && left > 0 && new == 0 {
+        return format!(
+            "nothing is left to try: all {left} configurations that are allowed, of {total} of the space, were proposed"
+        );
+    }
+    let kept = |index: &usize| configs.iter().filter(|config| problem.known[*index].holds(config)).count();
+    let tightest = (0..problem.known.len()).min_by_key(kept);
+    let of = if whole { "configurations of the space" } else { "configurations drawn from the space" };
+    let strictest = tightest.map_or_else(String::new, |index| {
+        format!("; the strictest is {:?}, which {} of them keep", problem.known[index].text, kept(&index))
+    });
+    format!(
+        "nothing was found to try: {left} of {total} {of} keep the known constraints, and {new} of these were not proposed \
+         yet{strictest}; widen the ranges, or choose parameters of which more configurations keep it"
+    )
+}
+
+fn drawn(problem: &Problem, seed: u64) -> Vec<Config> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut point = || -> Vec<f64> { (0..problem.space.dimensions()).map(|_| rng.random()).collect() };
+    (0..DRAWN).map(|_| problem.space.decode(&point())).collect()
+}
