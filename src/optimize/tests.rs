@@ -384,3 +384,73 @@ fn of_several_objectives_a_judgement_has_the_front_by_name() {
     assert!((14.0..31.0).contains(&delay), "{answer}");
     assert_eq!((&answer["remaining"], &answer["next_gain"]), (&Json::Null, &Json::Null));
 }
+
+/// So that they are the same on every machine: whoever changes the sampler writes down what it suggests now.
+#[test]
+fn the_suggestions_of_a_run_are_those_that_are_written_down() {
+    let mut session = Session::new(sampler::find("auto").unwrap(), Some(1));
+    let space = json!({
+        "type": "space", "objectives": [{"name": "throughput", "direction": "maximize"}], "constraints": [{"name": "ttft_p99"}],
+        "params": [
+            {"name": "seqs", "type": "int", "low": 8, "high": 1024, "log": true}, {"name": "chunked", "type": "bool"},
+            {"name": "share", "type": "float", "low": 0.5, "high": 0.98},
+        ],
+    });
+    send(&mut session, &space).unwrap();
+    let mut written = Vec::new();
+    for id in 0..14 {
+        let answer = ask(&mut session, &json!(id));
+        let config = &answer["config"];
+        written.push(format!("{} {} {}", config["seqs"], config["chunked"], config["share"]));
+        let (seqs, share) = (config["seqs"].as_f64().unwrap(), config["share"].as_f64().unwrap());
+        let outcome = if share > 0.93 {
+            json!({"status": "failed"})
+        } else {
+            let late = (seqs / 300.0) - share - 0.5;
+            let speed = 1000.0 * seqs / (seqs + 100.0) * share;
+            let status = if late > 0.0 { "infeasible" } else { "ok" };
+            json!({"status": status, "values": {"throughput": speed}, "constraints": {"ttft_p99": late}})
+        };
+        let mut message = json!({"type": "tell", "id": id});
+        message.as_object_mut().unwrap().extend(outcome.as_object().unwrap().clone());
+        send(&mut session, &message).unwrap();
+    }
+    let known = [
+        "68 true 0.5559",
+        "580 false 0.7519",
+        "25 false 0.8702",
+        "215 true 0.6892",
+        "258 true 0.9242",
+        "1024 true 0.98",
+        "460 true 0.98",
+        "406 true 0.8433",
+        "258 false 0.9242",
+        "380 false 0.9608",
+        "393 false 0.8523",
+        "588 true 0.7826",
+        "393 true 0.9158",
+        "413 false 0.9306",
+    ];
+    assert_eq!(written, known);
+}
+
+/// What the README shows of a run.
+#[test]
+fn the_run_in_the_readme_is_what_is_answered() {
+    let readme = include_str!("../../README.md");
+    let (_, section) = readme.split_once("## The optimizer alone").unwrap();
+    let mut session = Session::new(sampler::find("auto").unwrap(), None);
+    let mut replies = Vec::new();
+    let mut shown = Vec::new();
+    for line in section.lines().take_while(|line| !line.starts_with("- ")) {
+        if let Some(sent) = line.strip_prefix("> ") {
+            if let Reply::Line(reply) = session.feed(sent.as_bytes()).unwrap() {
+                replies.push(reply);
+            }
+        } else if let Some(reply) = line.strip_prefix("< ") {
+            shown.push(reply.to_owned());
+        }
+    }
+    assert_eq!(shown.len(), 3);
+    assert_eq!(shown, replies);
+}
