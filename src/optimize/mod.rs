@@ -13,15 +13,15 @@
 //!   perhaps `log`; `bool`; `categorical` with `choices`), each perhaps with `"when":{"param":...,"in":[...]}`: it is active
 //!   only then, and absent otherwise. `objectives` have a `direction`, `maximize` or `minimize`. `constraints` are measured, and
 //!   kept at 0 and below; `known_constraints` are comparisons (grammar: `expression.rs`) that no proposed configuration breaks.
-//!   `budget` (asks in all: the last ones explore no more), `seed` and `context` are optional. With a context the twin says what it believes of the space;
-//!   what it does not know, or why it says nothing, is in the `notes` of the answer.
+//!   `budget` (asks in all: the last ones explore no more), `seed` and `context` are optional. With a context the twin says
+//!   what it believes of the space; what it does not know, or why it says nothing, is in the `notes` of the answer.
 //! - **ask**: identifiers are any JSON values. Several asks may be open; one that is open cannot be asked again.
-//! - **tell**: `status` is `ok`, `infeasible` or `failed`. What is infeasible has a constraint above 0: the numbers decide. A number
-//!   that is absent, null or not finite was not measured; `deviations` may say how well one is known, by standard deviations:
-//!   in `values` shares of the value, in `constraints` as they are. A tell may
-//!   come again (one more measurement), with another configuration than was asked for (that one was tried), and under an
-//!   identifier that nobody has asked for (a measurement from elsewhere, whose configuration is part of the space). `cost` may
-//!   say what the trial has cost, in any one unit: what a further one promises is then divided by what it is expected to cost.
+//! - **tell**: `status` is `ok`, `infeasible` or `failed`. What is infeasible has a constraint above 0: the numbers decide.
+//!   A number that is absent, null or not finite was not measured; `deviations` may say how well one is known, by standard
+//!   deviations: in `values` shares of the value, in `constraints` as they are. A tell may come again (one more
+//!   measurement), with another configuration than was asked for (that one was tried), and under an identifier that nobody
+//!   has asked for (a measurement from elsewhere, whose configuration is part of the space). `cost` may say what the trial
+//!   has cost, in any one unit: what a further one promises is then divided by what it is expected to cost.
 //! - **judge**, an extension: what the measurements say so far. `pick` has the configuration that is probably the best one
 //!   (`config`), what is expected of it by objective (`values`), their standard deviations as shares (`deviations`) and the
 //!   probability that it keeps every limit (`feasible`). `remaining` is by which share of that the best one of the space is

@@ -28,6 +28,8 @@ const LEAST_GAIN: f64 = 0.01;
 /// would reach the best value, for else it finds the corners of the space.
 const DOUBT: f64 = 3.0;
 const HOPE: f64 = 2.0;
+/// Of three or more objectives, how much the sum of all distances counts beside the largest one.
+const SUM: f64 = 0.05;
 
 /// What is to be improved on.
 enum Incumbent {
@@ -49,9 +51,6 @@ struct Distance {
     weights: Vec<f64>,
 }
 
-/// How much the sum of all distances counts beside the largest one.
-const SUM: f64 = 0.05;
-
 pub(super) struct Acquisition<'a> {
     models: &'a Models<'a>,
     incumbent: Incumbent,
@@ -59,8 +58,8 @@ pub(super) struct Acquisition<'a> {
 }
 
 impl<'a> Acquisition<'a> {
-    /// `weights` are those of the objectives, of which they are used where there are three or more; with `doubts` the models are taken for less sure
-    /// than they are.
+    /// `weights` are those of the objectives, of use where there are three or more; with `doubts` the models are taken for less
+    /// sure than they are.
     pub(super) fn new(models: &'a Models<'a>, table: &Table, weights: &[f64], doubts: bool) -> Self {
         // What is under way counts as what it is expected to be, or its neighbours would promise the same gain once more.
         let points = table.measured.iter().map(|(_, point)| point).chain(&table.pending);
