@@ -128,6 +128,19 @@ class MustReach(unittest.TestCase):
             self.assertIn(f"largest ratio {1 + late / 10:.2f}, mean {mean:.2f} [{mean:.2f}, {mean:.2f}]", found.measured)
             self.assertEqual(found.passed, passed)
 
+    def test_trials_to_a_regret_are_counted_of_single_runs(self):
+        def row(first):
+            log = [measured(10.0)] * (first - 1) + [measured(100.0)] * (61 - first)
+            return [run("p", seed, log, trials=60) for seed in range(3)] + [run("p", 3, [measured(10.0)] * 60, trials=60)]
+
+        of = figures.Figures({"p": 100.0})
+        for first, ratio, passed in ((13, 1.3, True), (14, 1.4, False)):
+            found = checks.run_by_run_in_parallel({"setpoint": row(10), "setpoint_parallel4": row(first)}, of)[0]
+            # One run of four never gets there: 61 trials of it are in both means.
+            self.assertIn(f"0.05: mean {(3 * first + 61) / 4:.1f} for 22.8, median {first} for 10; ", found.measured)
+            self.assertTrue(found.measured.endswith(f"largest ratio {ratio:.2f} (4 runs)"), found.measured)
+            self.assertEqual(found.passed, passed)
+
     def test_slow_suggestions_fail(self):
         for slowest, passed in ((90.0, True), (150.0, False)):
             suggestions = [{"history": history, "first_ms": 1.0, "median_ms": 1.0, "max_ms": slowest} for history in (50, 500, 10_000)]
