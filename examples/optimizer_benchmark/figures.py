@@ -36,8 +36,15 @@ def user_pick(run, optimum):
 
 def own_pick(run, optimum):
     """Regret of the configuration that the optimizer itself names at the end; None of those that name none."""
-    judged = run.get("judged")
-    return None if judged is None else worth(judged, optimum)
+    return worth(run["judged"][-1], optimum) if run["judged"] else None
+
+
+def left(judged, optimum):
+    """What is left to gain beyond a pick, as a share of it: in truth, and the percentiles 5, 50 and 95 that its optimizer
+    believes; None where it says nothing."""
+    if judged["tv"] is None or judged["remaining"] is None:
+        return None
+    return max(0.0, optimum / judged["tv"] - 1), judged["remaining"]
 
 
 def trials_to(curve, level):
@@ -114,6 +121,11 @@ class Figures:
 
     def user_pick(self, run):
         return user_pick(run, self.optima[run["problem"]])
+
+    def left(self, run, at):
+        """Of the judgement after so many trials."""
+        found = [left(judged, self.optima[run["problem"]]) for judged in run["judged"] if judged["at"] == at]
+        return found[0] if found else None
 
     def own_pick(self, run):
         return own_pick(run, self.optima[run["problem"]])

@@ -4,9 +4,12 @@ import numpy as np
 
 from figures import AT, by_problem, count, interval, paired, quantile, shown
 from rows import PEERS, RANDOM
+from runs import JUDGED_AT
 
 # Suggestions before this one come from a design, mostly, and would make the times look better.
 FIRST_TIMED = 10
+# Shares of what a configuration gives that are not told apart: a sixth of the noise of one measurement.
+TOLD = 0.005
 
 
 def head(ats):
@@ -23,7 +26,7 @@ def line(label, runs, figures, ats):
     near = [figures.near(run) for run in runs]
     asked = [ms for run in runs for ms in run["ask_ms"][FIRST_TIMED:]]
     slowest = max(ms for run in runs for ms in run["ask_ms"])
-    own = by_problem(runs, figures.own_pick) if all(run.get("judged") for run in runs) else None
+    own = by_problem(runs, figures.own_pick) if all(run["judged"] for run in runs) else None
     cells = [
         label,
         str(len(runs)),
@@ -46,6 +49,23 @@ def table(title, rows, figures, problem=None, ats=AT):
         kept = [run for run in runs if problem in (None, run["problem"])]
         if kept:
             lines.append(line(label, kept, figures, ats))
+    return [*lines, ""]
+
+
+def what_is_left(rows, figures):
+    """Of the optimizers that say how much better the best configuration may be than the one they would take: how right they are."""
+    by = f"by more than {100 * TOLD:g} %"
+    lines = ["### What is left to gain beyond the pick: believed, in the median of the judgements, and in truth", "",
+             f"| row | after | judgements | 5th / 50th / 95th percentile | truth, median | below the 5th {by} | above the 95th {by} |", "|---" * 7 + "|"]
+    for label, runs in rows.items():
+        for at in (*JUDGED_AT, runs[0]["trials"]):
+            found = [said for said in (figures.left(run, at) for run in runs) if said]
+            if not found:
+                continue
+            truth, believed = np.array([truth for truth, _ in found]), np.array([of for _, of in found])
+            below, above = np.mean(truth < believed[:, 0] - TOLD), np.mean(truth > believed[:, 2] + TOLD)
+            percentiles = " / ".join(f"{100 * of:.1f} %" for of in np.median(believed, axis=0))
+            lines.append(f"| {label} | {at} | {len(found)} | {percentiles} | {100 * np.median(truth):.1f} % | {100 * below:.0f} % | {100 * above:.0f} % |")
     return [*lines, ""]
 
 
@@ -81,4 +101,4 @@ def report(title, rows, figures, problems):
     lines = table(title, rows, figures)
     for problem in problems:
         lines += table(problem, rows, figures, problem)
-    return lines + differences(rows, figures)
+    return lines + differences(rows, figures) + what_is_left(rows, figures)

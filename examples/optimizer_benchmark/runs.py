@@ -14,6 +14,8 @@ import harness
 
 # Standard deviations of the measured logarithms: throughput, p99 latencies.
 NOISE, NOISE_P99 = 0.03, 0.05
+# Trials after which the program under test is asked what it would take, besides the last one.
+JUDGED_AT = (15, 30, 45)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def measure(run):
     noise = np.random.default_rng([run.seed, zlib.crc32(problem.name.encode())])
     started = time.perf_counter()
     optimizer = row.start(list(run.command), row.space(problem, run.trials, run.seed))
-    log, ask_ms, tell_ms = [], [], []
+    log, ask_ms, tell_ms, judged = [], [], [], []
     try:
         while len(log) < run.trials:
             batch = []
@@ -51,7 +53,8 @@ def measure(run):
                 optimizer.tell(identifier, config, result)
                 tell_ms.append(milliseconds_since(before))
                 log.append(entry(result, record))
-        judged = judgement(optimizer, problem) if row.peer is None else None
+                if row.peer is None and len(log) in (*JUDGED_AT, run.trials):
+                    judged.append(judgement(optimizer, problem, len(log)))
     finally:
         optimizer.close()
     wall_s = round(time.perf_counter() - started, 2)
@@ -69,13 +72,13 @@ def entry(result, record):
             "tv": record["true_value"], "tg": record["true_g"]}
 
 
-def judgement(optimizer, problem):
-    """What the program's own final pick is in truth; no value where it names none."""
-    config = optimizer.judge()
+def judgement(optimizer, problem, at):
+    """What the program's own pick after so many trials is in truth, no value where it names none; and what it says is left."""
+    config, remaining = optimizer.judge()
     if config is None:
-        return {"tv": None, "tg": None}
+        return {"at": at, "tv": None, "tg": None, "remaining": None}
     value, constraints, crash = harness.truth(problem, config, np.random.default_rng(0))
-    return {"tv": None if crash else value, "tg": constraints}
+    return {"at": at, "tv": None if crash else value, "tg": constraints, "remaining": remaining}
 
 
 def attempt(run):

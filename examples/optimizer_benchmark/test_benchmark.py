@@ -11,7 +11,7 @@ from rows import WRONG
 from tables import Factor, Table
 
 
-def run(problem, seed, log, trials=4, judged=None):
+def run(problem, seed, log, trials=4, judged=()):
     return {"problem": problem, "seed": seed, "trials": trials, "log": log, "ask_ms": [1.0] * trials, "judged": judged}
 
 
@@ -30,8 +30,17 @@ class FiguresOfRuns(unittest.TestCase):
     def test_a_pick_that_misses_a_limit_clearly_is_no_result(self):
         self.assertEqual(figures.worth(measured(90.0, 0.06), 100.0), 1.0)
         self.assertAlmostEqual(figures.worth(measured(90.0, 0.04), 100.0), 0.1)
-        self.assertEqual(figures.own_pick(run("p", 0, [], judged={"tv": None, "tg": None}), 100.0), 1.0)
+        self.assertEqual(figures.own_pick(run("p", 0, [], judged=[{"tv": None, "tg": None}]), 100.0), 1.0)
         self.assertIsNone(figures.own_pick(run("p", 0, []), 100.0))
+
+    def test_what_is_left_is_a_share_of_the_pick_and_nothing_where_none_is_named(self):
+        of = figures.Figures({"p": 100.0})
+        judged = [{"at": 2, "tv": None, "tg": None, "remaining": None}, {"at": 4, "tv": 80.0, "tg": [-1.0], "remaining": [0.1, 0.2, 0.3]}]
+        truth, believed = of.left(run("p", 0, [], judged=judged), 4)
+        self.assertAlmostEqual(truth, 0.25)
+        self.assertEqual(believed, [0.1, 0.2, 0.3])
+        self.assertIsNone(of.left(run("p", 0, [], judged=judged), 2))
+        self.assertIsNone(of.left(run("p", 0, []), 4))
 
     def test_trials_are_counted_from_one_and_may_be_infinite(self):
         self.assertEqual(figures.trials_to(np.array([1.0, 0.05, 0.0]), 0.05), 2)
