@@ -23,20 +23,35 @@ pub(super) fn reason(problem: &Problem, history: &[Past], seed: u64) -> String {
     let allowed: Vec<_> = configs.iter().filter(|config| problem.allows(config)).collect();
     let new = allowed.iter().filter(|config| !seen.contains(&config.key())).count();
     let (total, left) = (configs.len(), allowed.len());
-    if whole && left > 0 && new == 0 {
-        return format!(
-            "nothing is left to try: all {left} configurations that are allowed, of {total} of the space, were proposed"
-        );
+    if left > 0 && new == 0 {
+        return if whole {
+            format!(
+                "nothing is left to try: every configuration that is allowed was proposed, {left} of {total} of the space"
+            )
+        } else {
+            format!(
+                "nothing was found to try: {total} configurations were drawn from the space, and all that are allowed \
+                 ({left}) were proposed before; widen the ranges"
+            )
+        };
     }
     let kept = |index: &usize| configs.iter().filter(|config| problem.known[*index].holds(config)).count();
     let tightest = (0..problem.known.len()).min_by_key(kept);
     let of = if whole { "configurations of the space" } else { "configurations drawn from the space" };
-    let strictest = tightest.map_or_else(String::new, |index| {
-        format!("; the strictest is {:?}, which {} of them keep", problem.known[index].text, kept(&index))
-    });
+    let advice = tightest.map_or_else(
+        || "widen the ranges".to_owned(),
+        |index| {
+            format!(
+                "the strictest is {:?}, which {} of them keep; widen the ranges, or choose parameters of which more \
+                 configurations keep it",
+                problem.known[index].text,
+                kept(&index)
+            )
+        },
+    );
     format!(
         "nothing was found to try: {left} of {total} {of} keep the known constraints, and {new} of these were not proposed \
-         yet{strictest}; widen the ranges, or choose parameters of which more configurations keep it"
+         yet; {advice}"
     )
 }
 

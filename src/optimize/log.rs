@@ -92,11 +92,21 @@ fn read_outcome(message: &Fields<'_>, problem: &Problem) -> Result<Known, Protoc
             let mut values = read_readings(message, "values", &objectives)?;
             let mut excesses = read_readings(message, "constraints", &constraints)?;
             if status == "infeasible" && !excesses.iter().any(|excess| excess.value > 0.0) {
-                let problem = "the status of a trial with a constraint above 0, and none was told: tell what was measured of \
-                               it, \"ok\" where all are kept, or \"failed\" where nothing was measured";
+                let problem = "the status of a trial with a constraint above 0, and no finite number above 0 was told of one: \
+                               tell what was measured of it, \"ok\" where all are kept, or \"failed\" where nothing was \
+                               measured";
                 return Err(ProtocolError::unusable("status", message.raw("status"), problem));
             }
             if let Some(deviations) = message.fields("deviations")? {
+                if let Some((other, json)) =
+                    deviations.iter().find(|(other, _)| !["values", "constraints"].contains(&other.as_str()))
+                {
+                    return Err(ProtocolError::unusable(
+                        deviations.place(other),
+                        json,
+                        "of no known name; there are values and constraints",
+                    ));
+                }
                 read_deviations(&deviations, "values", &objectives, &mut values)?;
                 read_deviations(&deviations, "constraints", &constraints, &mut excesses)?;
             }

@@ -133,7 +133,10 @@ fn where_nothing_is_left_an_ask_is_answered_with_an_error_and_the_run_may_go_on(
     }
     let answer = ask(&mut session, &json!(3));
     assert_eq!((&answer["type"], &answer["id"]), (&json!("error"), &json!(3)));
-    assert!(answer["message"].as_str().unwrap().contains("all 3 configurations that are allowed, of 4"), "{answer}");
+    assert!(
+        answer["message"].as_str().unwrap().contains("every configuration that is allowed was proposed, 3 of 4 of"),
+        "{answer}"
+    );
     assert_eq!(tell(&mut session, &json!(0), 1, &json!({})), Ok(None));
 }
 
@@ -325,10 +328,42 @@ fn where_the_known_constraints_refuse_nearly_all_of_a_space_that_is_said() {
 }
 
 #[test]
+fn where_a_small_space_allows_nothing_the_constraint_is_named() {
+    let mut session = Session::new(&InOrder, None);
+    let mut space = space(23);
+    space["known_constraints"] = json!([{"expr": "x >= 1"}, {"expr": "x >= 5"}]);
+    send(&mut session, &space).unwrap();
+    assert_eq!(
+        ask(&mut session, &json!(1))["message"],
+        "nothing was found to try: 0 of 4 configurations of the space keep the known constraints, and 0 of these were not \
+         proposed yet; the strictest is \"x >= 5\", which 0 of them keep; widen the ranges, or choose parameters of which more \
+         configurations keep it"
+    );
+}
+
+#[test]
+fn where_all_that_is_drawn_was_proposed_before_that_is_said() {
+    let mut session = Session::new(sampler::find("random").unwrap(), Some(1));
+    // Two numbers, and no constraint that would be to blame.
+    let float = json!({"name": "x", "type": "float", "low": 1, "high": 1.000_000_000_000_000_2});
+    let space = json!({"type": "space", "objectives": [{"name": "speed", "direction": "maximize"}], "params": [float]});
+    send(&mut session, &space).unwrap();
+    let answers: Vec<_> = (0..3).map(|id| ask(&mut session, &json!(id))).collect();
+    assert_eq!(
+        answers[2]["message"],
+        "nothing was found to try: 10000 configurations were drawn from the space, and all that are allowed (10000) were \
+         proposed before; widen the ranges",
+        "{answers:?}"
+    );
+}
+
+#[test]
 fn what_is_told_infeasible_has_a_constraint_above_0() {
     let mut session = session(21);
     ask(&mut session, &json!(1));
-    for constraints in [json!(null), json!({}), json!({"late": -0.1}), json!({"late": null})] {
+    for constraints in
+        [json!(null), json!({}), json!({"late": -0.1}), json!({"late": null}), json!({"late": "Infinity"})]
+    {
         let refused = tell(&mut session, &json!(1), 1, &json!({"status": "infeasible", "constraints": constraints}));
         let message = refused.unwrap_err();
         assert!(
@@ -355,6 +390,7 @@ fn how_well_a_number_is_known_is_told_beside_it() {
     for (deviations, error) in [
         (json!({"values": {"speed": -1}}), "deviations.values.speed is -1, and not a number of at least 0"),
         (json!({"values": {"late": 1}}), "deviations.values.late is 1, which is of no known name"),
+        (json!({"speed": 0.1}), "deviations.speed is 0.1, which is of no known name; there are values and constraints"),
         (json!(3), "deviations is 3, and not an object"),
     ] {
         let refused = tell(&mut session, &json!(2), 3, &json!({"deviations": deviations}));
