@@ -33,8 +33,8 @@ const SUM: f64 = 0.05;
 
 /// What is to be improved on.
 enum Incumbent {
-    /// Nothing that is probably within the limits.
-    Nothing,
+    /// Nothing that is probably within the limits; what the first objective is in the mean.
+    Nothing(f64),
     /// The best expected value.
     Value(f64),
     /// Expected values that are not dominated, ascending by the first, and the point that all dominate.
@@ -68,7 +68,8 @@ impl<'a> Acquisition<'a> {
             .filter(|outlook| outlook.log_feasible >= libm::log(PROBABLY))
             .map(|outlook| means(&outlook))
             .collect();
-        let incumbent = Incumbent::of(&probable, weights);
+        let level = models.objectives.first().map_or(0.0, |model| table.objectives[model.index].mean());
+        let incumbent = Incumbent::of(&probable, weights, level);
         Self { models, incumbent, doubt: if doubts { DOUBT } else { 1.0 } }
     }
 
@@ -92,14 +93,13 @@ impl<'a> Acquisition<'a> {
         }
         score
     }
+}
 
-    /// What a trial of a point is expected to gain over the best so far, as a logarithm of a factor.
-    pub(super) fn gain(&self, point: &[f64]) -> f64 {
-        let outlook = self.models.at(point);
-        let Incumbent::Value(best) = self.incumbent else { return 0.0 };
-        let first = outlook.objectives.first();
-        first.map_or(0.0, |first| libm::exp(improvement(first.mean - best, first.deviation)) * outlook.feasible())
-    }
+/// What a trial of a point is expected to gain over a value of the one objective, as it is modelled.
+pub(super) fn gain(models: &Models<'_>, point: &[f64], over: f64) -> f64 {
+    let outlook = models.at(point);
+    let first = outlook.objectives.first();
+    first.map_or(0.0, |first| libm::exp(improvement(first.mean - over, first.deviation)) * outlook.feasible())
 }
 
 fn means(outlook: &Outlook) -> Vec<f64> {
@@ -107,11 +107,11 @@ fn means(outlook: &Outlook) -> Vec<f64> {
 }
 
 impl Incumbent {
-    fn of(probable: &[Vec<f64>], weights: &[f64]) -> Self {
+    fn of(probable: &[Vec<f64>], weights: &[f64], level: f64) -> Self {
         let best = |value: &dyn Fn(&Vec<f64>) -> f64| probable.iter().map(value).max_by(f64::total_cmp);
         match probable.first().map_or(0, Vec::len) {
-            0 => Self::Nothing,
-            1 => best(&|means| means[0]).map_or(Self::Nothing, Self::Value),
+            0 => Self::Nothing(level),
+            1 => best(&|means| means[0]).map_or(Self::Nothing(level), Self::Value),
             2 => {
                 let worst = |of: usize| probable.iter().map(|means| means[of]).fold(f64::INFINITY, f64::min);
                 let reach =
@@ -134,7 +134,7 @@ impl Incumbent {
     fn log_gain(&self, outlook: &Outlook) -> f64 {
         let Some(first) = outlook.objectives.first() else { return 0.0 };
         match self {
-            Self::Nothing => VALUE_WEIGHT * first.mean,
+            Self::Nothing(level) => VALUE_WEIGHT * (first.mean - level),
             Self::Value(best) => improvement(first.mean - best - LEAST_GAIN, first.deviation),
             Self::Front(points, reference) => {
                 let [one, other] = [0, 1].map(|of| outlook.objectives.get(of).copied().unwrap_or(*first));
@@ -176,4 +176,31 @@ impl Distance {
 /// Logarithm of the expected improvement of a normal number over zero.
 fn improvement(mean: f64, deviation: f64) -> f64 {
     libm::log(deviation) + normal::log_improvement(mean / deviation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::surrogate::Belief;
+
+    fn outlook(means: [f64; 3], deviations: [f64; 3]) -> Outlook {
+        let beliefs = means.into_iter().zip(deviations).map(|(mean, deviation)| Belief { mean, deviation });
+        Outlook { objectives: beliefs.collect(), log_feasible: 0.0, serves: 1.0, alike: 0.0 }
+    }
+
+    #[test]
+    fn of_three_objectives_the_distance_from_the_best_of_each_is_improved_on() {
+        // The ranges are 2, 10 and 100: in units of its own each best one is a range away from the worst.
+        let probable = [[2.0, 0.0, 0.0], [0.0, 10.0, 50.0], [1.0, 5.0, 100.0]].map(Vec::from);
+        let incumbent = Incumbent::of(&probable, &[0.5, 0.25, 0.25], 0.0);
+        let Incumbent::Distance(_, nearest) = &incumbent else { panic!("three objectives have a distance") };
+        // The weighted distances of the three are (0, 0.25, 0.25), (0.5, 0, 0.125) and (0.25, 0.125, 0).
+        assert!((nearest - 0.25 - SUM * 0.375).abs() < 1e-12, "{nearest}");
+        let gain = |means, deviations| incumbent.log_gain(&outlook(means, deviations));
+        // The first is a quarter away from its best and decides; the others are at theirs.
+        let promised = gain([1.5, 10.0, 100.0], [0.4, 0.1, 1.0]);
+        let expected = improvement(nearest - 0.125 - SUM * 0.125 - LEAST_GAIN, 0.5 / 2.0 * 0.4);
+        assert!((promised - expected).abs() < 1e-12, "{promised} and {expected}");
+        assert!(gain([1.5, 9.0, 100.0], [0.4, 0.1, 1.0]) < promised, "what does not decide counts a little");
+    }
 }

@@ -13,9 +13,9 @@ mod tests;
 use self::dependence::{around, dependence};
 use self::effects::effects;
 use self::sample::{Region, Sample};
-use super::measure::Measure;
 use super::models::{of_crashes, of_values};
 use super::table::{Column, Table};
+use super::units::Units;
 use crate::config::Config;
 use crate::sampler::explanation::{About, Explanation, Importance, Interaction, Kind, Share};
 use crate::sampler::{Ask, Measured};
@@ -34,7 +34,7 @@ const LEAST_PAIR: f64 = 0.005;
 pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
     let encoding = Encoding::new(ask.space, ask.defaults);
     let known = ask.history.iter().enumerate().map(|(place, past)| (place, &past.config, &past.known));
-    let table = Table::new(ask.aim, &encoding, &Measure::all(ask), known);
+    let table = Table::new(&encoding, &Units::of(ask), known);
     if table.measured.is_empty() || ask.space.dimensions() == 0 {
         return None;
     }
@@ -48,13 +48,16 @@ pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
         region.crash = None;
         Sample::new(&region)
     })?;
-    let objectives = ask.aim.objectives.iter().zip(&table.objectives).zip(&table.measures);
+    let objectives = ask.aim.objectives.iter().zip(&table.objectives).zip(&table.units.objectives);
     let objectives = objectives.map(|((target, column), measure)| {
         let told = move |modelled: f64| measure.value(modelled);
         (&target.name, Kind::Objective, column, Box::new(told) as Box<dyn Fn(f64) -> f64>)
     });
-    let limits = ask.aim.constraints.iter().zip(&table.constraints);
-    let limits = limits.map(|(name, column)| (name, Kind::Limit, column, Box::new(harden) as Box<dyn Fn(f64) -> f64>));
+    let limits = ask.aim.constraints.iter().zip(&table.constraints).zip(&table.units.limits);
+    let limits = limits.map(|((name, column), unit)| {
+        let told = move |modelled: f64| unit.excess(modelled);
+        (name, Kind::Limit, column, Box::new(told) as Box<dyn Fn(f64) -> f64>)
+    });
     let mut best = None;
     let about = objectives.chain(limits).filter_map(|(name, of, column, told)| {
         let data = column.data.evenly(MOST_DATA);
@@ -150,13 +153,6 @@ fn share(shares: &[f64]) -> Share {
     // The mean is one of the functions that fit.
     let low = end(sorted.get(tail)).min(*share);
     Share { share: *share, low, high: end(sorted.iter().rev().nth(tail)).max(*share) }
-}
-
-/// What `table::soften` has made of an excess, undone as far as it can be.
-fn harden(softened: f64) -> f64 {
-    let size = softened.abs();
-    let hard = if size <= 1.0 { size } else { libm::exp(size - 1.0) };
-    hard.copysign(softened)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a number of values")]

@@ -6,6 +6,7 @@
 use super::measure::Measure;
 use super::neglected::is_same;
 use super::table::Table;
+use super::units::Units;
 use super::why::short;
 use crate::config::Config;
 use crate::sampler::{Ask, Known, Prior, Suggestion, sequence, sobol};
@@ -34,7 +35,7 @@ pub(super) struct Believed<'a> {
 /// What the priors find best within the limits: nearly as good as the best one, or, of several objectives, what nothing beats.
 /// The best one of the first prior comes first.
 pub(super) fn believed<'a>(ask: &'a Ask<'_>, encoding: &Encoding<'_>) -> Vec<Believed<'a>> {
-    let measures = Measure::all(ask);
+    let measures = Units::of(ask).objectives;
     let of_prior = |prior: &'a Prior| {
         let found = prior.points().iter().filter_map(|(config, known)| {
             let gains = gains(&measures, known)?;

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::acquisition::Acquisition;
+use super::acquisition::gain;
 use super::cost::Cost;
-use super::models::{Models, Outlook};
+use super::models::{Models, Outlook, WRONG_LIMITS, WRONG_VALUES};
 use super::opinion::Opinion;
 use super::search::Search;
 use super::table::Table;
-use super::{around, assume, weights};
-use crate::sampler::{Ask, Judgement, Pick};
-use crate::surrogate::{Encoding, front};
+use super::{around, assume};
+use crate::sampler::{Ask, Judgement, Known, Pick};
+use crate::surrogate::{Belief, Encoding, front};
 
 /// A configuration is picked only if it keeps every limit with this probability.
 const PROBABLY: f64 = 0.75;
@@ -27,6 +27,7 @@ const DRAWS: usize = 300;
 const ENOUGH: usize = 8;
 const OF_USE: f64 = 0.3;
 
+#[expect(clippy::cast_precision_loss, reason = "a number of assumptions")]
 pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     let encoding = Encoding::new(ask.space, ask.defaults);
     // What is under way was not measured.
@@ -36,14 +37,16 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     }
     let opinions = Opinion::all(ask, &encoding);
     let mut rng = ChaCha8Rng::seed_from_u64(ask.seed);
-    rng.set_stream(u64::MAX - ask.history.len() as u64);
-    let weights = weights(&mut rng, ask.aim.objectives.len());
-    let models = assume(&mut rng, &encoding, &table, &opinions);
-    let likely = &models[0];
-    let ranking = ranking(ask, &table, likely);
+    let ended = ask.history.iter().filter(|past| !matches!(past.known, Known::Pending)).count();
+    rng.set_stream(u64::MAX - ended as u64);
+    let mut models = assume(&mut rng, &encoding, &table, &opinions);
+    let modelled = models[0].objectives.len();
+    models.retain(|models| models.objectives.len() == modelled);
+    let ranking = ranking(ask, &table, &models);
     let pick = ranking.first().cloned();
     let notes = notes(ask, &table, &opinions);
     let best = pick.as_ref().and_then(|pick| table.measured.iter().find(|(place, _)| *place == pick.place));
+    let likely = &models[0];
     let (Some((_, best)), [model], [_]) = (best, likely.objectives.as_slice(), ask.aim.objectives.as_slice()) else {
         let front = undominated(&table, &ranking);
         return Some(Judgement { pick, ranking, front, remaining: None, next_gain: None, notes });
@@ -58,17 +61,22 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     for point in search.points(&mut rng, &around(ask, &encoding, &table, likely)) {
         rivals.push((hopes(&likely.at(&point)), point));
     }
-    let acquisition = Acquisition::new(likely, &table, &weights, false);
-    let gain = |point: &[f64]| libm::log(acquisition.gain(point).max(1e-300));
-    let next = search.best(&mut rng, std::slice::from_ref(best), &gain, &gain);
+    let expected: Vec<_> = models.iter().map(|models| models.at(best).objectives[0].mean).collect();
+    let gains = |count: usize, point: &[f64]| {
+        let gains = models.iter().zip(&expected).take(count).map(|(models, over)| gain(models, point, *over));
+        gains.sum::<f64>() / count as f64
+    };
+    let quick = |point: &[f64]| libm::log(gains(1, point).max(1e-300));
+    let whole = |point: &[f64]| libm::log(gains(models.len(), point).max(1e-300));
+    let next = search.best(&mut rng, std::slice::from_ref(best), &quick, &whole);
     rivals.sort_by(|a, b| b.0.total_cmp(&a.0));
     rivals.truncate(RIVALS);
     rivals.extend(next.iter().map(|(point, _)| (0.0, point.clone())));
     let points: Vec<_> = std::iter::once(best.clone()).chain(rivals.into_iter().map(|(_, point)| point)).collect();
-    let level = model.near(best).0.mean;
-    let share = |gain: f64| table.measures[model.index].share(gain, level);
+    let share = |gain: f64| table.units.objectives[model.index].share(gain, expected[0]);
     let remaining = remaining(&mut rng, &models, &points).map(|gains| gains.map(share));
-    let next_gain = next.map(|(point, _)| share(acquisition.gain(&point)));
+    let remaining = remaining.filter(|shares| shares.iter().all(|share| share.is_finite()));
+    let next_gain = next.map(|(point, _)| share(gains(models.len(), &point))).filter(|share| share.is_finite());
     Some(Judgement { pick, ranking, front: Vec::new(), remaining, next_gain, notes })
 }
 
@@ -84,7 +92,7 @@ struct Ranked {
 
 /// Measured configurations that are probably within the limits, the best expected one first, or what cannot be told apart from it
 /// and was measured more often. A history of several objectives is in the order of their sum, each in units of its spread.
-fn ranking(ask: &Ask<'_>, table: &Table, models: &Models<'_>) -> Vec<Pick> {
+fn ranking(ask: &Ask<'_>, table: &Table, models: &[Models<'_>]) -> Vec<Pick> {
     let mut times: HashMap<String, usize> = HashMap::new();
     for (place, _) in &table.measured {
         *times.entry(ask.history[*place].config.key()).or_default() += 1;
@@ -93,31 +101,50 @@ fn ranking(ask: &Ask<'_>, table: &Table, models: &Models<'_>) -> Vec<Pick> {
     for (place, point) in &table.measured {
         // Of equal ones only the first is looked at.
         let Some(times) = times.remove(&ask.history[*place].config.key()) else { continue };
-        let outlook = models.at(point);
-        let feasible = outlook.feasible();
-        if feasible < PROBABLY || outlook.objectives.is_empty() {
+        let (beliefs, feasible) = believed(models, point);
+        if feasible < PROBABLY || beliefs.is_empty() {
             continue;
         }
         let (mut order, mut deviation) = (0.0, 0.0);
-        let mut values = vec![None; table.measures.len()];
-        for (model, belief) in models.objectives.iter().zip(&outlook.objectives) {
+        let mut values = vec![None; table.objectives.len()];
+        for (model, belief) in models[0].objectives.iter().zip(&beliefs) {
             let column = &table.objectives[model.index];
             order += (belief.mean - column.mean()) / column.spread();
             deviation += belief.deviation / column.spread();
-            let measure = table.measures[model.index];
+            let measure = table.units.objectives[model.index];
             values[model.index] = Some((measure.value(belief.mean), measure.deviation(belief.deviation, belief.mean)));
         }
         ranked.push(Ranked { order, deviation, times, pick: Pick { place: *place, values, feasible } });
     }
     ranked.sort_by(|a, b| b.order.total_cmp(&a.order));
-    surest_first(&mut ranked);
+    // Of several objectives the first one is of the front, and what cannot be told apart from it may not be.
+    if ask.aim.objectives.len() == 1 {
+        surest_first(&mut ranked);
+    }
     ranked.into_iter().map(|ranked| ranked.pick).collect()
+}
+
+/// What all assumptions together say of the objectives of a point, and the probability that it serves and keeps every limit:
+/// the most likely one alone would be too sure.
+#[expect(clippy::cast_precision_loss, reason = "a number of assumptions")]
+fn believed(models: &[Models<'_>], point: &[f64]) -> (Vec<Belief>, f64) {
+    let outlooks: Vec<_> = models.iter().map(|models| models.at(point)).collect();
+    let average = |of: &dyn Fn(&Outlook) -> f64| outlooks.iter().map(of).sum::<f64>() / outlooks.len() as f64;
+    let belief = |index: usize| {
+        let mean = average(&|outlook| outlook.objectives[index].mean);
+        let variance = average(&|outlook| {
+            let Belief { mean: own, deviation } = outlook.objectives[index];
+            deviation * deviation + (own - mean) * (own - mean)
+        });
+        Belief { mean, deviation: variance.sqrt() }
+    };
+    ((0..models[0].objectives.len()).map(belief).collect(), average(&Outlook::feasible))
 }
 
 /// What no other one is expected to beat in all objectives that all have.
 fn undominated(table: &Table, ranking: &[Pick]) -> Vec<Pick> {
     let expected = |pick: &Pick| -> Vec<f64> {
-        let values = pick.values.iter().zip(&table.measures);
+        let values = pick.values.iter().zip(&table.units.objectives);
         values.filter_map(|(value, measure)| value.map(|(value, _)| measure.modelled(value))).collect()
     };
     let expected: Vec<_> = ranking.iter().map(expected).collect();
@@ -163,15 +190,17 @@ fn notes(ask: &Ask<'_>, table: &Table, opinions: &[Arc<Opinion>]) -> Vec<String>
     for (prior, opinion) in ask.priors.iter().zip(opinions) {
         let objectives = ask.aim.objectives.iter().map(|target| &target.name);
         let objectives = objectives.zip(&table.objectives).zip(&opinion.objectives);
+        let objectives = objectives.map(|of| (of, WRONG_VALUES));
         let limits = ask.aim.constraints.iter().zip(&table.constraints).zip(&opinion.constraints);
-        for ((name, column), trend) in objectives.chain(limits) {
+        for (((name, column), trend), usual) in objectives.chain(limits.map(|of| (of, WRONG_LIMITS))) {
             let (Some(trend), count) = (trend, column.data.targets.len()) else { continue };
             if count < ENOUGH {
                 continue;
             }
             let said: Vec<_> = column.data.points.iter().map(|point| trend.at(point)).collect();
             let agreement = rank_correlation(&said, &column.data.targets);
-            if agreement < OF_USE {
+            // Of measurements that hardly differ the order is chance.
+            if agreement < OF_USE && wrong(&said, &column.data.targets) > usual {
                 notes.push(format!(
                     "what {} says of {name} is of little use here: its rank correlation with {count} measurements is \
                      {agreement:.2}; the search goes by the measurements",
@@ -181,6 +210,15 @@ fn notes(ask: &Ask<'_>, table: &Table, opinions: &[Arc<Opinion>]) -> Vec<String>
         }
     }
     notes
+}
+
+/// By how much it is more wrong here than there: the standard deviation of the differences.
+#[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+fn wrong(said: &[f64], measured: &[f64]) -> f64 {
+    let differences = || measured.iter().zip(said).map(|(measured, said)| measured - said);
+    let mean = differences().sum::<f64>() / measured.len() as f64;
+    let squares: f64 = differences().map(|difference| (difference - mean) * (difference - mean)).sum();
+    (squares / measured.len() as f64).sqrt()
 }
 
 /// Spearman's rank correlation; 1 where one of the two does not vary.

@@ -2,7 +2,6 @@
 //! and sign.
 
 use crate::objective::Goal;
-use crate::sampler::{Ask, Prior};
 
 /// How the values of one objective are modelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,19 +21,8 @@ enum Form {
 }
 
 impl Measure {
-    /// For each objective by all values that are known or believed.
-    pub(super) fn all(ask: &Ask<'_>) -> Vec<Self> {
-        let believed = ask.priors.iter().flat_map(Prior::points).map(|(_, known)| known);
-        let known: Vec<_> = ask.history.iter().map(|past| &past.known).chain(believed).collect();
-        let of = |index: usize, goal: Goal| {
-            let readings = known.iter().filter_map(|known| known.measured()?.values.get(index));
-            Self::new(goal, readings.map(|reading| reading.value).filter(|value| value.is_finite()))
-        };
-        ask.aim.objectives.iter().enumerate().map(|(index, target)| of(index, target.goal)).collect()
-    }
-
-    fn new(goal: Goal, values: impl Iterator<Item = f64>) -> Self {
-        let values: Vec<_> = values.collect();
+    /// By all values that are known or believed.
+    pub(super) fn new(goal: Goal, values: Vec<f64>) -> Self {
         let form = if values.iter().all(|value| *value > 0.0) {
             Form::Positive
         } else if values.iter().all(|value| *value < 0.0) {
@@ -77,21 +65,21 @@ impl Measure {
         }
     }
 
-    /// A modelled standard deviation as a share of the value that is modelled as `level`.
+    /// A modelled standard deviation as a share of the value that is modelled as `level`, or of the unit where that is larger.
     pub(super) fn deviation(self, deviation: f64, level: f64) -> f64 {
         match self.form {
             Form::Positive | Form::Negative => deviation,
-            Form::Mixed(_) => deviation / level.abs().max(f64::MIN_POSITIVE),
+            Form::Mixed(_) => deviation / level.abs().max(1.0),
         }
     }
 
     /// A modelled gain over what is modelled as `level`, as a share of its value. Where smaller sizes are better, all of it is
-    /// the most that can be gained.
+    /// the most that can be gained; of values of both signs it is a share of the unit where that is larger than the value.
     pub(super) fn share(self, gain: f64, level: f64) -> f64 {
         match (self.form, self.goal) {
             (Form::Positive, Goal::Maximize) | (Form::Negative, Goal::Minimize) => libm::expm1(gain),
             (Form::Positive, Goal::Minimize) | (Form::Negative, Goal::Maximize) => -libm::expm1(-gain),
-            (Form::Mixed(_), _) => gain / level.abs().max(f64::MIN_POSITIVE),
+            (Form::Mixed(_), _) => gain / level.abs().max(1.0),
         }
     }
 }
@@ -100,8 +88,10 @@ impl Measure {
 /// that mostly do not differ what all of them do.
 fn usual_difference(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    let at = |share: usize| values[(values.len() - 1) * share / 100];
-    let differences = [at(75) - at(25), at(100) - at(0), at(0).abs()];
+    let last = values.len() - 1;
+    // As far from either end, so that it is the same of the negated values.
+    let between = |left_out: usize| values[last - left_out] - values[left_out];
+    let differences = [between(last / 4), between(0), values[0].abs()];
     let difference = differences.into_iter().find(|difference| *difference > 0.0 && difference.is_finite());
     difference.map_or(1.0, |difference| libm::exp2(libm::floor(libm::log2(difference)).clamp(-1000.0, 1000.0)))
 }
@@ -118,7 +108,7 @@ mod tests {
     fn larger_is_better_and_the_value_comes_back() {
         for goal in [Goal::Maximize, Goal::Minimize] {
             for values in [[3.0, 20.0, 7000.0], [-9000.0, -30.0, -0.5], [-4.0, 0.0, 1000.0], [0.0, 0.0, 3.0]] {
-                let measure = Measure::new(goal, values.into_iter());
+                let measure = Measure::new(goal, values.into());
                 let modelled = values.map(|value| measure.modelled(value));
                 let is_better = |a: usize, b: usize| modelled[a] >= modelled[b] && values[a] >= values[b];
                 assert!(
@@ -138,25 +128,39 @@ mod tests {
             (Goal::Maximize, -100.0, -70.0, 0.3),
             (Goal::Minimize, -100.0, -130.0, 0.3),
         ] {
-            for more in [vec![], vec![0.0]] {
-                let measure = Measure::new(goal, [level, better].into_iter().chain(more));
+            for more in [vec![], vec![0.0, 0.9 * level, 1.1 * level]] {
+                let measure = Measure::new(goal, [level, better].into_iter().chain(more).collect());
                 let [from, to] = [level, better].map(|value| measure.modelled(value));
                 let found = measure.share(to - from, from);
                 assert!(close(found, share), "{goal:?} {level}: {found}");
             }
         }
-        let latency = Measure::new(Goal::Minimize, [100.0].into_iter());
+        let latency = Measure::new(Goal::Minimize, vec![100.0]);
+        // A count of preemptions that is 0 can fall no further, and is no small share of anything.
+        let count = Measure::new(Goal::Minimize, vec![0.0, 8.0, 4.0, 0.0, 8.0]);
+        assert!(close(count.share(0.5, count.modelled(0.0)), 0.5) && close(count.deviation(0.5, 0.0), 0.5));
         assert!(latency.share(50.0, latency.modelled(100.0)) <= 1.0, "a latency cannot fall by more than all of it");
     }
 
     #[test]
     fn the_unit_of_values_of_both_signs_is_what_they_usually_differ_by() {
         let scaled = |by: f64| {
-            let measure = Measure::new(Goal::Maximize, [-3.0, 1.0, 2.0, 5.0, 9.0].map(|value| by * value).into_iter());
+            let measure = Measure::new(Goal::Maximize, [-3.0, 1.0, 2.0, 5.0, 9.0].map(|value| by * value).into());
             measure.modelled(by * 5.0) - measure.modelled(by)
         };
         assert!(close(scaled(1.0), scaled(1024.0)) && (0.5..2.0).contains(&scaled(1.0)), "{}", scaled(1.0));
         assert!((0.5..2.0).contains(&scaled(1e-7)));
-        assert!(close(Measure::new(Goal::Maximize, [0.0, 0.0].into_iter()).modelled(3.0), 3.0));
+        assert!(close(Measure::new(Goal::Maximize, vec![0.0, 0.0]).modelled(3.0), 3.0));
+        let mixed = Measure::new(Goal::Maximize, vec![-4.0, 0.0, 4.0, 8.0]);
+        assert!(close(mixed.modelled(8.0), 1.0), "the unit is 8: {mixed:?}");
+        assert!(close(mixed.modelled_deviation(0.1, 40.0), 0.5) && close(mixed.deviation(1.0, 10.0), 0.1));
+        // Of negated values it is the same, and it is a power of two.
+        for values in [vec![-4.0, 0.0, 1000.0], vec![-4.0, 0.0, 1000.0, 1003.0], vec![-3.0, 1.0, 2.0, 5.0, 9.0]] {
+            let [one, other] = [1.0, -1.0].map(|sign| {
+                let values = values.iter().map(|value| sign * value).collect();
+                Measure::new(Goal::Maximize, values).modelled(1.0)
+            });
+            assert!(close(one, other) && close(libm::log2(one), libm::round(libm::log2(one))), "{one} and {other}");
+        }
     }
 }

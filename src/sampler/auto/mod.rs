@@ -14,12 +14,14 @@ mod cost;
 mod explain;
 mod first;
 mod judge;
+mod limit;
 mod measure;
 mod models;
 mod neglected;
 mod opinion;
 mod search;
 mod table;
+mod units;
 mod why;
 
 use std::sync::Arc;

@@ -15,8 +15,8 @@ use crate::surrogate::{Axis, Belief, Data, Expected, Process, normal};
 const FAR_WITHIN: f64 = -0.7;
 /// By how much a prior is wrong in one place and not in another, as a logarithm: of values, of limits (mostly tail latencies),
 /// and how many measurements that counts for.
-const WRONG_VALUES: f64 = 0.2;
-const WRONG_LIMITS: f64 = 0.35;
+pub(super) const WRONG_VALUES: f64 = 0.2;
+pub(super) const WRONG_LIMITS: f64 = 0.35;
 const PRIOR_WEIGHT: f64 = 8.0;
 /// Until it is measured, what is under way exceeds a limit by so many deviations more than is expected.
 const CAUTION: f64 = 1.0;

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::measure::Measure;
 use super::models::of_values;
 use super::table::{Column, Table};
+use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::sampler::{Ask, Known, Prior};
@@ -76,9 +76,9 @@ impl Trend {
     }
 }
 
-/// The last opinion of a prior, with the measures that it is in: to find it out costs more than all else of a question.
+/// The last opinion of a prior, with the units that it is in: to find it out costs more than all else of a question.
 #[derive(Debug, Default)]
-pub(in crate::sampler) struct Opinions(Mutex<Option<(Vec<Measure>, Arc<Opinion>)>>);
+pub(in crate::sampler) struct Opinions(Mutex<Option<(Units, Arc<Opinion>)>>);
 
 impl Clone for Opinions {
     fn clone(&self) -> Self {
@@ -89,28 +89,28 @@ impl Clone for Opinions {
 impl Opinion {
     /// Of all priors of a question.
     pub(super) fn all(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Vec<Arc<Self>> {
-        let measures = Measure::all(ask);
-        ask.priors.iter().map(|prior| Self::of(prior, ask, encoding, &measures)).collect()
+        let units = Units::of(ask);
+        ask.priors.iter().map(|prior| Self::of(prior, encoding, &units)).collect()
     }
 
     /// Of a prior, as far as its points lie in the space.
-    fn of(prior: &Prior, ask: &Ask<'_>, encoding: &Encoding<'_>, measures: &[Measure]) -> Arc<Self> {
+    fn of(prior: &Prior, encoding: &Encoding<'_>, units: &Units) -> Arc<Self> {
         let mut last = prior.opinions.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            // The history decides of the measures: those of an earlier question may be others.
-            Some((known, opinion)) if known == measures => Arc::clone(opinion),
+            // The history decides of the units: those of an earlier question may be others.
+            Some((known, opinion)) if known == units => Arc::clone(opinion),
             _ => {
-                let opinion = Arc::new(Self::new(prior, ask, encoding, measures));
-                *last = Some((measures.to_vec(), Arc::clone(&opinion)));
+                let opinion = Arc::new(Self::new(prior, encoding, units));
+                *last = Some((units.clone(), Arc::clone(&opinion)));
                 opinion
             }
         }
     }
 
-    fn new(prior: &Prior, ask: &Ask<'_>, encoding: &Encoding<'_>, measures: &[Measure]) -> Self {
+    fn new(prior: &Prior, encoding: &Encoding<'_>, units: &Units) -> Self {
         let points = prior.points().iter().enumerate();
         let known = points.map(|(place, (config, known))| (place, config, known));
-        let table = Table::new(ask.aim, encoding, measures, known);
+        let table = Table::new(encoding, units, known);
         let trends =
             |columns: &[Column]| columns.iter().map(|column| Trend::new(&encoding.axes, &column.data)).collect();
         let doubts = table.constraints.iter().map(|column| Trend::new(&encoding.axes, &column.data.deviations()));
@@ -129,7 +129,7 @@ pub(super) fn best(prior: &Prior, ask: &Ask<'_>, encoding: &Encoding<'_>, most: 
     let rank = |(config, known): &(Config, Known)| {
         let measured = known.measured()?;
         let excess: f64 = measured.excesses.iter().map(|excess| excess.value.max(0.0)).sum();
-        let value = measured.values.first()?.value;
+        let value = Some(measured.values.first()?.value).filter(|value| !value.is_nan())?;
         Some((excess, if target.goal == Goal::Maximize { -value } else { value }, encoding.point(config)?))
     };
     let mut ranked: Vec<_> = prior.points().iter().filter_map(rank).collect();

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::measure::Measure;
+use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
-use crate::sampler::{Aim, Ask, Known};
+use crate::sampler::{Ask, Known};
 use crate::surrogate::{Data, Encoding};
 
 /// The history as the models see it.
@@ -13,7 +13,7 @@ use crate::surrogate::{Data, Encoding};
 pub(super) struct Table {
     /// For each objective as its [`Measure`] has it: larger is better.
     pub(super) objectives: Vec<Column>,
-    pub(super) measures: Vec<Measure>,
+    pub(super) units: Units,
     /// For each limit, at most 0 is within.
     pub(super) constraints: Vec<Column>,
     /// 1 where it did not serve, -1 where it did.
@@ -48,10 +48,14 @@ impl Column {
     fn push(&mut self, point: &[f64], target: f64, deviation: Option<f64>) {
         self.data.points.push(point.to_vec());
         self.data.targets.push(target);
-        self.data.variances.push(deviation.filter(|deviation| deviation.is_finite()).map_or(0.0, |d| d * d));
+        // What is no number is known no better than what is known least.
+        let deviation = deviation.map_or(0.0, |told| if told < LEAST_KNOWN { told } else { LEAST_KNOWN });
+        self.data.variances.push(deviation * deviation);
     }
 }
 
+/// A deviation of as much, as it is modelled, says that nothing is known.
+const LEAST_KNOWN: f64 = 1e3;
 /// Trials that the models look at, at most: their cost grows with the third power of it.
 const MOST_TRIALS: usize = 250;
 /// Of these, the best ones; the others are chosen evenly. What is under way is looked at besides.
@@ -62,7 +66,7 @@ impl Table {
     pub(super) fn of(ask: &Ask<'_>, encoding: &Encoding<'_>) -> Self {
         let places = chosen(ask);
         let known = places.iter().map(|place| (*place, &ask.history[*place].config, &ask.history[*place].known));
-        Self::new(ask.aim, encoding, &Measure::all(ask), known)
+        Self::new(encoding, &Units::of(ask), known)
     }
 
     /// The points of all trials, those under way included.
@@ -72,15 +76,14 @@ impl Table {
 
     /// What is known of some configurations, each with its place; those that have no point are left out.
     pub(super) fn new<'k>(
-        aim: &Aim,
         encoding: &Encoding<'_>,
-        measures: &[Measure],
+        units: &Units,
         known: impl Iterator<Item = (usize, &'k Config, &'k Known)>,
     ) -> Self {
         let mut table = Self {
-            objectives: vec![Column::default(); measures.len()],
-            measures: measures.to_vec(),
-            constraints: vec![Column::default(); aim.constraints.len()],
+            objectives: vec![Column::default(); units.objectives.len()],
+            constraints: vec![Column::default(); units.limits.len()],
+            units: units.clone(),
             crashes: Column::default(),
             pending: Vec::new(),
             measured: Vec::new(),
@@ -93,17 +96,19 @@ impl Table {
                 Known::Rejected | Known::Failed => table.crashes.push(&point, 1.0, None),
                 Known::Measured(measured) => {
                     table.crashes.push(&point, -1.0, None);
-                    for ((column, measure), reading) in table.objectives.iter_mut().zip(measures).zip(&measured.values)
-                    {
+                    let readings = measured.values.iter().zip(&units.objectives);
+                    for (column, (reading, measure)) in table.objectives.iter_mut().zip(readings) {
                         let target = measure.modelled(reading.value);
                         let deviation = reading.deviation.map(|share| measure.modelled_deviation(share, reading.value));
                         if target.is_finite() {
                             column.push(&point, target, deviation);
                         }
                     }
-                    for (column, reading) in table.constraints.iter_mut().zip(&measured.excesses) {
+                    let readings = measured.excesses.iter().zip(&units.limits);
+                    for (column, (reading, unit)) in table.constraints.iter_mut().zip(readings) {
+                        let deviation = reading.deviation.map(|told| unit.modelled_deviation(told, reading.value));
                         if reading.value.is_finite() {
-                            column.push(&point, soften(reading.value), reading.deviation);
+                            column.push(&point, unit.modelled(reading.value), deviation);
                         }
                     }
                     table.measured.push((place, point));
@@ -138,13 +143,6 @@ fn chosen(ask: &Ask<'_>) -> Vec<usize> {
     // Left out, it would be proposed again.
     places.extend((0..all).filter(|place| matches!(ask.history[*place].known, Known::Pending)));
     places.into_iter().collect()
-}
-
-/// An excess that is far from the limit says little by how much: beyond 1 only its logarithm counts.
-fn soften(excess: f64) -> f64 {
-    let size = excess.abs();
-    let softened = if size <= 1.0 { size } else { 1.0 + libm::log(size) };
-    softened.min(2.5).copysign(excess)
 }
 
 /// Values far below the others say only that they are bad: what lies further below the lower quartile than one and a half

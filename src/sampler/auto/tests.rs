@@ -238,6 +238,36 @@ fn a_turn_of_doubt_is_named_and_the_usual_one_is_not() {
 }
 
 #[test]
+fn the_last_six_trials_explore_no_more() {
+    let (space, aim, mut history) = (space(), aim(&[Goal::Maximize]), narrow_history());
+    let mut explored = Vec::new();
+    for left in (1..=2 * ENDING).rev() {
+        let ask = Ask { left: Some(left), ..Ask::new(&space, &aim, &history, 7, &|_| true) };
+        let Suggestion { config, why } = Auto.ask(&ask).unwrap();
+        if ["tried where the models may be wrong", "the best so far with another "]
+            .iter()
+            .any(|turn| why.starts_with(turn))
+        {
+            explored.push(left);
+        }
+        history.push(Past::new("auto", config, measured(&[70.0], -0.5)));
+    }
+    assert_eq!(explored.len(), 2, "each turn once in six: {explored:?}");
+    assert!(explored.iter().all(|left| *left > ENDING), "{explored:?}");
+}
+
+#[test]
+fn what_is_expected_is_told_from_the_low_to_the_high_end() {
+    for goal in [Goal::Maximize, Goal::Minimize] {
+        let (space, aim, history) = (space(), aim(&[goal]), narrow_history());
+        let why = Auto.ask(&Ask { left: Some(1), ..Ask::new(&space, &aim, &history, 7, &|_| true) }).unwrap().why;
+        let (_, expected) = why.split_once("is expected at ").unwrap();
+        let numbers: Vec<f64> = expected.split(['(', ')', ' ']).filter_map(|word| word.parse().ok()).take(3).collect();
+        assert!(numbers.len() == 3 && numbers[1] < numbers[0] && numbers[0] < numbers[2], "{goal:?}: {why}");
+    }
+}
+
+#[test]
 fn what_is_under_way_is_to_be_improved_on_as_well() {
     let (space, aim) = (space(), aim(&[Goal::Maximize]));
     let past = |share: f64, known| Past::new("auto", config("a", 1024, share), known);
@@ -250,7 +280,7 @@ fn what_is_under_way_is_to_be_improved_on_as_well() {
         let table = Table::of(&ask, &encoding);
         let models = Models::fit(&encoding.axes, &table, &[], &[]);
         let acquisition = Acquisition::new(&models, &table, &[1.0], false);
-        acquisition.gain(&encoding.point(&config("a", 1024, share)).unwrap())
+        libm::exp(acquisition.score(&encoding.point(&config("a", 1024, share)).unwrap()))
     };
     let alone = gain(&history[..6], 0.75);
     assert!(alone > 0.1, "promises {alone} where nothing is under way");

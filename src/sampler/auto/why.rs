@@ -11,7 +11,7 @@ pub(super) fn of(ask: &Ask<'_>, table: &Table, models: &Models<'_>, point: &[f64
     let mut parts = Vec::new();
     for (model, belief) in models.objectives.iter().zip(&outlook.objectives) {
         let target = &ask.aim.objectives[model.index];
-        let measure = table.measures[model.index];
+        let measure = table.units.objectives[model.index];
         let natural = |modelled: f64| measure.value(modelled);
         let mut ends = [belief.mean - belief.deviation, belief.mean + belief.deviation].map(natural);
         ends.sort_by(f64::total_cmp);

@@ -51,7 +51,7 @@ impl Sampler for Learner {
         free.retain(|config| !seen.contains(&config.key()) && (ask.allowed)(config));
         let count = u64::try_from(free.len()).ok().filter(|count| *count > 0)?;
         let config = free.swap_remove(usize::try_from(sum % count).ok()?);
-        Some(Suggestion { config, why: format!("{} are known", ask.history.len()) })
+        Some(Suggestion { config, why: format!("{:?} are left", ask.left) })
     }
 
     /// The second best measurement is what it expects to be the best.
@@ -102,6 +102,10 @@ async fn one_at_a_time_a_study_that_is_killed_and_taken_up_again_learns_as_an_un
     assert!(rows.iter().all(|row| row.why.is_some()));
     assert_eq!(rows[0].expected_gain, None, "of the defaults nothing is expected");
     assert!(rows[1].expected_gain.is_some());
+    let searched = rows.iter().filter(|row| row.proposed_by == "learner");
+    let left: Vec<_> = searched.filter_map(|row| row.why.as_deref()).collect();
+    let falling: Vec<_> = (1..=11).rev().map(|left| format!("Some({left}) are left")).collect();
+    assert_eq!(left, falling, "after the defaults, and without the confirmation's two");
     let states: Vec<_> = rows.iter().map(|row| row.state.as_str()).collect();
     assert!(states.contains(&"failed") && states.contains(&"measured"), "it learns of both: {states:?}");
     for seed in 1..6 {

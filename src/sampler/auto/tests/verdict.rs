@@ -41,6 +41,68 @@ fn what_is_left_to_gain_is_much_where_values_still_rise_and_little_where_all_is_
 }
 
 #[test]
+fn of_values_of_both_signs_what_is_left_is_a_share_of_the_pick() {
+    // From -1 to 638, and 171 at a half.
+    let value = |share: f64| vec![100.0 * libm::exp(2.0 * share) - 101.0];
+    let [low, middle, high] = judged(&[Goal::Maximize], &history(shares(8, 0.5), &value), &[]).remaining.unwrap();
+    let all = 638.0 / 171.0 - 1.0;
+    assert!(
+        low <= middle && middle > 0.1 * all && high > 0.5 * all && high < 2.0 * all,
+        "{low} {middle} {high} of {all}"
+    );
+}
+
+#[test]
+fn what_one_more_trial_gains_is_over_the_pick_and_not_over_what_may_miss_a_limit() {
+    let past = |share, value, excess| Past::new("auto", config("a", 1024, share), measured(&[value], excess));
+    let within = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5].map(|share| past(share, 100.0 + 10.0 * share, share - 0.7));
+    // Twice as good, and within the limit with some sixty percent.
+    let borderline = [-0.005, 0.02, -0.03].map(|excess| past(0.75, 200.0, excess));
+    let beyond = [past(0.9, 150.0, 0.3), past(1.0, 120.0, 0.4)];
+    let trials: Vec<_> = within.into_iter().chain(borderline).chain(beyond).collect();
+    let told = judged(&[Goal::Maximize], &trials, &[]);
+    assert!(told.pick.as_ref().is_some_and(|pick| pick.values[0].unwrap().0 < 120.0), "{told:?}");
+    let ([.., high], gain) = (told.remaining.unwrap(), told.next_gain.unwrap());
+    assert!(gain > 0.2 && gain < high, "{told:?}");
+}
+
+#[test]
+fn a_value_that_is_told_to_be_hardly_known_counts_for_little() {
+    let mut trials = history(shares(9, 1.0), &|_| vec![100.0]);
+    let lucky = |deviation| {
+        let reading = Reading { deviation, ..Reading::exact(200.0) };
+        Known::Measured(Measured { values: vec![reading], excesses: vec![Reading::exact(-1.0)] })
+    };
+    let expected = |known, trials: &mut [Past]| {
+        trials[4].known = known;
+        judged(&[Goal::Maximize], trials, &[]).pick.unwrap().values[0].unwrap().0
+    };
+    let known = expected(lucky(Some(0.0)), &mut trials);
+    assert!(known > 125.0, "{known}");
+    for deviation in [1.0, 1e160] {
+        let unknown = expected(lucky(Some(deviation)), &mut trials);
+        assert!(unknown < 110.0, "{deviation}: {unknown}");
+    }
+}
+
+#[test]
+fn of_several_objectives_the_pick_is_of_the_front_also_where_another_was_measured_more_often() {
+    // Both objectives are noisy, and hardly rise.
+    let noise = |at: usize| if at.is_multiple_of(2) { 1.02 } else { 0.98 };
+    let value = |(at, share)| [100.0 + share, 50.0 + share].map(|value| value * noise(at));
+    let often = std::iter::repeat_n(0.8, 6);
+    let tried = shares(7, 1.0).chain(often).enumerate();
+    let trials: Vec<_> =
+        tried.map(|trial| Past::new("auto", config("a", 1024, trial.1), measured(&value(trial), -1.0))).collect();
+    let goals = [Goal::Maximize; 2];
+    let told = judged(&goals, &trials, &[]);
+    let pick = told.pick.unwrap();
+    assert!(told.front.iter().any(|other| other.place == pick.place), "{pick:?} of {:?}", told.front);
+    // Of one objective it is what was measured most often.
+    assert_eq!(judged(&goals[..1], &trials, &[]).pick.unwrap().place, 7);
+}
+
+#[test]
 fn of_several_objectives_the_front_is_told_and_what_was_not_measured_has_no_value() {
     let goals = [Goal::Maximize, Goal::Minimize];
     // Beyond a share of 0.6 both get worse.
@@ -71,11 +133,19 @@ fn a_prior_that_says_the_opposite_is_told_of_and_one_that_agrees_is_not() {
             shares(20, 1.0).map(|share| (config("a", 1024, share), measured(&[100.0 + 50.0 * sign * share], -1.0)));
         Prior::computed("the twin", points.collect())
     };
+    // A tenth more or less.
+    let agreeing = || {
+        let points = shares(20, 1.0).map(|share| (config("a", 1024, share), measured(&[100.0 + 10.0 * share], -1.0)));
+        Prior::computed("the twin", points.collect())
+    };
     let notes = |sign: f64| judged(&[Goal::Maximize], &trials, &[prior(sign)]).notes;
     assert_eq!(notes(1.0), Vec::<String>::new());
     let expected = "what the twin says of objective 0 is of little use here: its rank correlation with 10 measurements is \
                     -1.00; the search goes by the measurements";
     assert_eq!(notes(-1.0), [expected]);
+    // Where the measurements hardly differ, their order is chance.
+    let alike = history(shares(10, 1.0), &|share| vec![100.0 * (1.0 - 0.03 * share)]);
+    assert_eq!(judged(&[Goal::Maximize], &alike, &[agreeing()]).notes, Vec::<String>::new());
     // Too few to tell.
     let few = judged(&[Goal::Maximize], &trials[..7], &[prior(-1.0)]);
     assert!(few.notes.is_empty());

@@ -1,0 +1,82 @@
+//! The unit in which the excesses of a limit are modelled: so that 0 stays the limit, 0.01 is a small excess and 1 a large one.
+
+/// Excesses of which most are larger or smaller than this have a unit of their own; of others it is 1, as of the logarithm of a
+/// measured number over its limit.
+const SMALL: f64 = 0.03;
+const LARGE: f64 = 4.0;
+/// What is modelled at most.
+const FARTHEST: f64 = 2.5;
+
+/// How the excesses of one limit are modelled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LimitUnit(f64);
+
+impl LimitUnit {
+    pub(super) fn new(excesses: Vec<f64>) -> Self {
+        let mut sizes: Vec<_> = excesses.into_iter().map(f64::abs).filter(|size| *size > 0.0).collect();
+        sizes.sort_by(f64::total_cmp);
+        // Three of four are smaller.
+        let usual = sizes.get(sizes.len() * 3 / 4).copied().unwrap_or(1.0);
+        if (SMALL..LARGE).contains(&usual) {
+            return Self(1.0);
+        }
+        // A power of two, so that one more seldom changes it.
+        Self(libm::exp2((libm::floor(libm::log2(usual)) + 1.0).clamp(-1000.0, 1000.0)))
+    }
+
+    /// An excess that is far from the limit says little by how much: beyond 1 only its logarithm counts.
+    pub(super) fn modelled(self, excess: f64) -> f64 {
+        let size = (excess / self.0).abs();
+        let softened = if size <= 1.0 { size } else { 1.0 + libm::log(size) };
+        softened.min(FARTHEST).copysign(excess)
+    }
+
+    /// The standard deviation of an excess as it is modelled.
+    pub(super) fn modelled_deviation(self, deviation: f64, excess: f64) -> f64 {
+        deviation / self.0 / (excess / self.0).abs().max(1.0)
+    }
+
+    /// What is modelled as this, as far as it can be told.
+    pub(super) fn excess(self, modelled: f64) -> f64 {
+        let size = modelled.abs();
+        let hard = if size <= 1.0 { size } else { libm::exp(size - 1.0) };
+        self.0 * hard.copysign(modelled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-12 * b.abs().max(1e-300)
+    }
+
+    #[test]
+    fn excesses_of_usual_size_are_modelled_as_they_are_and_others_by_their_own() {
+        let usual = [-0.5, 0.2, -0.03, 1.0];
+        let scaled = |by: f64| LimitUnit::new(usual.map(|excess| by * excess).into());
+        assert_eq!(scaled(1.0), LimitUnit(1.0));
+        assert!(close(scaled(1.0).modelled(0.2), 0.2));
+        for by in [1e-9, 1e-3, 1e3, 1e9] {
+            let unit = scaled(by);
+            assert!((0.05..0.2).contains(&unit.modelled(0.2 * by)), "{by}: {}", unit.modelled(0.2 * by));
+            for excess in usual.map(|excess| by * excess) {
+                assert!(close(unit.excess(unit.modelled(excess)), excess));
+            }
+        }
+        assert_eq!(LimitUnit::new(Vec::new()), LimitUnit(1.0));
+        assert_eq!(LimitUnit::new(vec![0.0, -0.0]), LimitUnit(1.0));
+    }
+
+    #[test]
+    fn far_from_the_limit_an_excess_counts_by_its_logarithm_and_so_does_its_deviation() {
+        let unit = LimitUnit(1.0);
+        assert!(close(unit.modelled(-3.0), -1.0 - libm::log(3.0)) && close(unit.modelled(1e300), 2.5));
+        let step = 1e-6;
+        for excess in [0.3, -0.3, 2.0, -3.0] {
+            let slope = (unit.modelled(excess + step) - unit.modelled(excess)) / step;
+            assert!((unit.modelled_deviation(1.0, excess) - slope).abs() < 1e-5, "{excess}: {slope}");
+        }
+    }
+}
