@@ -4,6 +4,8 @@
 /// measured number over its limit.
 const SMALL: f64 = 0.03;
 const LARGE: f64 = 4.0;
+/// Excesses that are too few to tell what is usual.
+const FEW: usize = 3;
 /// What is modelled at most.
 const FARTHEST: f64 = 2.5;
 
@@ -16,10 +18,8 @@ impl LimitUnit {
         let mut sizes: Vec<_> = excesses.into_iter().map(f64::abs).filter(|size| *size > 0.0).collect();
         sizes.sort_by(f64::total_cmp);
         // Three of four are smaller.
-        let usual = sizes.get(sizes.len() * 3 / 4).copied().unwrap_or(1.0);
-        if (SMALL..LARGE).contains(&usual) {
-            return Self(1.0);
-        }
+        let usual = sizes.get(sizes.len() * 3 / 4).copied().filter(|_| sizes.len() > FEW);
+        let Some(usual) = usual.filter(|usual| !(SMALL..LARGE).contains(usual)) else { return Self(1.0) };
         // A power of two, so that one more seldom changes it.
         Self(libm::exp2((libm::floor(libm::log2(usual)) + 1.0).clamp(-1000.0, 1000.0)))
     }
@@ -66,6 +66,7 @@ mod tests {
             }
         }
         assert_eq!(LimitUnit::new(Vec::new()), LimitUnit(1.0));
+        assert_eq!(LimitUnit::new(vec![1e3; 3]), LimitUnit(1.0), "too few");
         assert_eq!(LimitUnit::new(vec![0.0, -0.0]), LimitUnit(1.0));
     }
 

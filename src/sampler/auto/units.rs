@@ -2,9 +2,9 @@
 
 use super::limit::LimitUnit;
 use super::measure::Measure;
-use crate::sampler::{Ask, Known, Measured, Prior, Reading, Target};
+use crate::sampler::{Ask, Measured, Prior, Reading, Target};
 
-/// Those of a question, by all that is known or believed in it.
+/// Those of a question: of objectives by all that is known or believed, of limits by what was measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Units {
     pub(super) objectives: Vec<Measure>,
@@ -13,20 +13,24 @@ pub(super) struct Units {
 
 impl Units {
     pub(super) fn of(ask: &Ask<'_>) -> Self {
-        let believed = ask.priors.iter().flat_map(Prior::points).map(|(_, known)| known);
-        let known = ask.history.iter().map(|past| &past.known).chain(believed);
-        let measured: Vec<&Measured> = known.filter_map(Known::measured).collect();
-        let finite = |readings: &dyn Fn(&Measured) -> Option<Reading>| -> Vec<f64> {
-            let values = measured.iter().filter_map(|measured| readings(measured)).map(|reading| reading.value);
-            values.filter(|value| value.is_finite()).collect()
-        };
+        let measured: Vec<&Measured> = ask.history.iter().filter_map(|past| past.known.measured()).collect();
+        let points = ask.priors.iter().flat_map(Prior::points);
+        let believed: Vec<&Measured> = points.filter_map(|(_, known)| known.measured()).collect();
         let objective = |(index, target): (usize, &Target)| {
-            Measure::new(target.goal, finite(&|measured| measured.values.get(index).copied()))
+            let of = |known: &[&Measured]| finite(known, |measured| measured.values.get(index));
+            Measure::new(target.goal, [of(&measured), of(&believed)].concat())
         };
-        let limit = |index: usize| LimitUnit::new(finite(&|measured| measured.excesses.get(index).copied()));
+        // What a wrong prior believes of a limit must not make small what was measured of it.
+        let limit = |index: usize| LimitUnit::new(finite(&measured, |measured| measured.excesses.get(index)));
         Self {
             objectives: ask.aim.objectives.iter().enumerate().map(objective).collect(),
             limits: (0..ask.aim.constraints.len()).map(limit).collect(),
         }
     }
+}
+
+/// The finite ones of some readings.
+fn finite(known: &[&Measured], reading: impl Fn(&Measured) -> Option<&Reading>) -> Vec<f64> {
+    let values = known.iter().filter_map(|measured| reading(measured)).map(|reading| reading.value);
+    values.filter(|value| value.is_finite()).collect()
 }
