@@ -3,16 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::acquisition::gain;
-use super::cost::Cost;
+use super::assume;
+use super::left::{self, Left};
 use super::models::{Models, Outlook, WRONG_LIMITS, WRONG_VALUES};
 use super::opinion::Opinion;
-use super::search::Search;
 use super::table::Table;
-use super::{around, assume};
 use crate::sampler::{Ask, Judgement, Known, Pick};
 use crate::surrogate::{Belief, Encoding, front};
 
@@ -20,14 +18,10 @@ use crate::surrogate::{Belief, Encoding, front};
 const PROBABLY: f64 = 0.75;
 /// Deviations of a difference by which two configurations can be told apart.
 const TOLD_APART: f64 = 2.0;
-/// Configurations among which the best one of the space is looked for, and draws of what they are worth, of all assumptions.
-const RIVALS: usize = 60;
-const DRAWS: usize = 300;
 /// Measurements from which on a prior can be judged, and the rank correlation below which it is of no use.
 const ENOUGH: usize = 8;
 const OF_USE: f64 = 0.3;
 
-#[expect(clippy::cast_precision_loss, reason = "a number of assumptions")]
 pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     let encoding = Encoding::new(ask.space, ask.defaults);
     // What is under way was not measured.
@@ -46,37 +40,11 @@ pub(super) fn judge(ask: &Ask<'_>) -> Option<Judgement> {
     let pick = ranking.first().cloned();
     let notes = notes(ask, &table, &opinions);
     let best = pick.as_ref().and_then(|pick| table.measured.iter().find(|(place, _)| *place == pick.place));
-    let likely = &models[0];
-    let (Some((_, best)), [model], [_]) = (best, likely.objectives.as_slice(), ask.aim.objectives.as_slice()) else {
+    let (Some((_, best)), 1, 1) = (best, modelled, ask.aim.objectives.len()) else {
         let front = undominated(&table, &ranking);
         return Some(Judgement { pick, ranking, front, remaining: None, next_gain: None, notes });
     };
-    // A search ends when no trial pays any more, and not when a cheap one does not.
-    let search = Search::new(ask, &encoding, Cost::Equal);
-    let mut rivals: Vec<(f64, Vec<f64>)> = Vec::new();
-    let hopes = |outlook: &Outlook| {
-        let belief = outlook.objectives[0];
-        belief.mean + 2.0 * belief.deviation + libm::log(outlook.feasible().max(1e-6))
-    };
-    for point in search.points(&mut rng, &around(ask, &encoding, &table, likely)) {
-        rivals.push((hopes(&likely.at(&point)), point));
-    }
-    let expected: Vec<_> = models.iter().map(|models| models.at(best).objectives[0].mean).collect();
-    let gains = |count: usize, point: &[f64]| {
-        let gains = models.iter().zip(&expected).take(count).map(|(models, over)| gain(models, point, *over));
-        gains.sum::<f64>() / count as f64
-    };
-    let quick = |point: &[f64]| libm::log(gains(1, point).max(1e-300));
-    let whole = |point: &[f64]| libm::log(gains(models.len(), point).max(1e-300));
-    let next = search.best(&mut rng, std::slice::from_ref(best), &quick, &whole);
-    rivals.sort_by(|a, b| b.0.total_cmp(&a.0));
-    rivals.truncate(RIVALS);
-    rivals.extend(next.iter().map(|(point, _)| (0.0, point.clone())));
-    let points: Vec<_> = std::iter::once(best.clone()).chain(rivals.into_iter().map(|(_, point)| point)).collect();
-    let share = |gain: f64| table.units.objectives[model.index].share(gain, expected[0]);
-    let remaining = remaining(&mut rng, &models, &points).map(|gains| gains.map(share));
-    let remaining = remaining.filter(|shares| shares.iter().all(|share| share.is_finite()));
-    let next_gain = next.map(|(point, _)| share(gains(models.len(), &point))).filter(|share| share.is_finite());
+    let Left { remaining, next_gain } = left::of(ask, &encoding, &table, &models, best, &mut rng);
     Some(Judgement { pick, ranking, front: Vec::new(), remaining, next_gain, notes })
 }
 
@@ -164,24 +132,6 @@ fn surest_first(ranked: &mut [Ranked]) {
     if let Some(place) = surest.map(|(place, _)| place) {
         ranked[..=place].rotate_right(1);
     }
-}
-
-/// By how much the best of some points is better than the first of them: the 5th, 50th and 95th percentile over draws of all of
-/// them together, each under one of the assumptions. A point counts in a draw as often as it is feasible.
-fn remaining(rng: &mut ChaCha8Rng, models: &[Models<'_>], points: &[Vec<f64>]) -> Option<[f64; 3]> {
-    let draws = DRAWS / models.len();
-    let mut gains = Vec::with_capacity(DRAWS);
-    for models in models {
-        let drawn = models.objectives.first()?.draws(points, draws, rng.random());
-        let feasible: Vec<_> = points.iter().map(|point| models.at(point).feasible()).collect();
-        for (draw, own) in drawn[0].iter().enumerate() {
-            let others = (1..points.len()).filter(|at| rng.random::<f64>() < feasible[*at]);
-            gains.push(others.map(|at| drawn[at][draw] - own).fold(0.0, f64::max));
-        }
-    }
-    gains.sort_by(f64::total_cmp);
-    let at = |share: usize| gains.get((gains.len() * share / 100).min(gains.len() - 1)).copied();
-    Some([at(5)?, at(50)?, at(95)?])
 }
 
 /// What the measurements say of the priors.

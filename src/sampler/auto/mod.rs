@@ -14,6 +14,7 @@ mod cost;
 mod explain;
 mod first;
 mod judge;
+mod left;
 mod limit;
 mod measure;
 mod models;

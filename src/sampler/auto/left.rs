@@ -1,0 +1,81 @@
+//! What is left to gain beyond the pick: in all, and by one more trial.
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+
+use super::acquisition::gain;
+use super::around;
+use super::cost::Cost;
+use super::models::{Models, Outlook};
+use super::search::Search;
+use super::table::Table;
+use crate::sampler::Ask;
+use crate::surrogate::Encoding;
+
+/// Configurations among which the best one of the space is looked for, and draws of what they are worth, of all assumptions.
+const RIVALS: usize = 60;
+const DRAWS: usize = 300;
+
+/// Shares of what the pick is expected to give; `None` of what is no number.
+pub(super) struct Left {
+    /// The 5th, 50th and 95th percentile of what the best configuration of the space gives more.
+    pub(super) remaining: Option<[f64; 3]>,
+    pub(super) next_gain: Option<f64>,
+}
+
+/// Of the one objective, beyond the point of the pick.
+#[expect(clippy::cast_precision_loss, reason = "a number of assumptions")]
+pub(super) fn of(
+    ask: &Ask<'_>,
+    encoding: &Encoding<'_>,
+    table: &Table,
+    models: &[Models<'_>],
+    pick: &[f64],
+    rng: &mut ChaCha8Rng,
+) -> Left {
+    let likely = &models[0];
+    // A search ends when no trial pays any more, and not when a cheap one does not.
+    let search = Search::new(ask, encoding, Cost::Equal);
+    let hopes = |outlook: &Outlook| {
+        let belief = outlook.objectives[0];
+        belief.mean + 2.0 * belief.deviation + libm::log(outlook.feasible().max(1e-6))
+    };
+    let points = search.points(rng, &around(ask, encoding, table, likely));
+    let mut rivals: Vec<_> = points.into_iter().map(|point| (hopes(&likely.at(&point)), point)).collect();
+    let expected: Vec<_> = models.iter().map(|models| models.at(pick).objectives[0].mean).collect();
+    let gains = |count: usize, point: &[f64]| {
+        let gains = models.iter().zip(&expected).take(count).map(|(models, over)| gain(models, point, *over));
+        gains.sum::<f64>() / count as f64
+    };
+    let quick = |point: &[f64]| libm::log(gains(1, point).max(1e-300));
+    let whole = |point: &[f64]| libm::log(gains(models.len(), point).max(1e-300));
+    let next = search.best(rng, &[pick.to_vec()], &quick, &whole);
+    rivals.sort_by(|a, b| b.0.total_cmp(&a.0));
+    rivals.truncate(RIVALS);
+    rivals.extend(next.iter().map(|(point, _)| (0.0, point.clone())));
+    let points: Vec<_> = std::iter::once(pick.to_vec()).chain(rivals.into_iter().map(|(_, point)| point)).collect();
+    let share = |gain: f64| table.units.objectives[likely.objectives[0].index].share(gain, expected[0]);
+    let remaining = remaining(rng, models, &points).map(|gains| gains.map(share));
+    Left {
+        remaining: remaining.filter(|shares| shares.iter().all(|share| share.is_finite())),
+        next_gain: next.map(|(point, _)| share(gains(models.len(), &point))).filter(|share| share.is_finite()),
+    }
+}
+
+/// By how much the best of some points is better than the first of them: the 5th, 50th and 95th percentile over draws of all of
+/// them together, each under one of the assumptions. A point counts in a draw as often as it is feasible.
+fn remaining(rng: &mut ChaCha8Rng, models: &[Models<'_>], points: &[Vec<f64>]) -> Option<[f64; 3]> {
+    let draws = DRAWS / models.len();
+    let mut gains = Vec::with_capacity(DRAWS);
+    for models in models {
+        let drawn = models.objectives.first()?.draws(points, draws, rng.random());
+        let feasible: Vec<_> = points.iter().map(|point| models.at(point).feasible()).collect();
+        for (draw, own) in drawn[0].iter().enumerate() {
+            let others = (1..points.len()).filter(|at| rng.random::<f64>() < feasible[*at]);
+            gains.push(others.map(|at| drawn[at][draw] - own).fold(0.0, f64::max));
+        }
+    }
+    gains.sort_by(f64::total_cmp);
+    let at = |share: usize| gains.get((gains.len() * share / 100).min(gains.len() - 1)).copied();
+    Some([at(5)?, at(50)?, at(95)?])
+}
