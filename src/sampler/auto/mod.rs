@@ -32,6 +32,7 @@ use rand_chacha::ChaCha8Rng;
 
 use self::acquisition::Acquisition;
 use self::cost::Cost;
+use self::first::Beliefs;
 use self::models::Models;
 use self::neglected::neglected;
 use self::opinion::Opinion;
@@ -87,15 +88,15 @@ impl Sampler for Auto {
         let encoding = Encoding::new(ask.space, ask.defaults);
         let table = Table::of(ask, &encoding);
         let asked = table.points().count();
-        if asked < first::SPREAD {
-            let believed = first::believed(ask, &encoding);
+        if asked < first::BELIEVED + first::SPREAD {
+            let beliefs = Beliefs::of(ask, &encoding);
             if asked < first::BELIEVED
-                && let Some(suggestion) = first::next(ask, &encoding, &table, &believed)
+                && let Some(suggestion) = first::next(ask, &encoding, &table, &beliefs.trusted)
             {
                 return Some(suggestion);
             }
-            if believed.is_empty() || asked == 0 {
-                return first::spread(ask);
+            if asked == 0 || (beliefs.trusted.is_empty() && asked < first::SPREAD + beliefs.refuted) {
+                return first::spread(ask, beliefs.refuted);
             }
         }
         let opinions = Opinion::all(ask, &encoding);
@@ -124,7 +125,7 @@ impl Sampler for Auto {
         };
         let Some((point, config)) = search.best(&mut rng, &around, &first, &all) else {
             // Nearly everything is refused or known: what is left is found in order.
-            return first::spread(ask);
+            return first::spread(ask, 0);
         };
         let turn = if place == DOUBT_AT { Turn::Doubt } else { Turn::Promise };
         let why = why::of(ask, &table, &models[0], &point, &turn);

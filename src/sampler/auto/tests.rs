@@ -38,14 +38,19 @@ fn measured(values: &[f64], excess: f64) -> Known {
 
 /// What is suggested one after the other when everything is told to be in the middle.
 fn suggested(priors: &[Prior], goals: &[Goal], count: usize) -> Vec<Suggestion> {
+    let middle = measured(&vec![50.0; goals.len()], -0.1);
+    suggested_when(priors, goals, count, &|_| middle.clone())
+}
+
+/// The same with what is told of the first trial, the second and so on.
+fn suggested_when(priors: &[Prior], goals: &[Goal], count: usize, told: &dyn Fn(usize) -> Known) -> Vec<Suggestion> {
     let (space, aim) = (space(), aim(goals));
     let mut history = Vec::new();
     let mut suggestions = Vec::new();
-    for _ in 0..count {
+    for at in 0..count {
         let ask = Ask { priors, ..Ask::new(&space, &aim, &history, 7, &|_| true) };
         let suggestion = Auto.ask(&ask).unwrap();
-        let known = measured(&vec![50.0; goals.len()], -0.1);
-        history.push(Past::new("auto", suggestion.config.clone(), known));
+        history.push(Past::new("auto", suggestion.config.clone(), told(at)));
         suggestions.push(suggestion);
     }
     suggestions
@@ -150,10 +155,10 @@ fn where_a_computed_prior_is_wrong_in_a_limit_it_is_wrong_by_as_many_deviations_
 #[test]
 fn of_two_objectives_the_first_points_are_what_nothing_beats() {
     let points = vec![
-        (config("a", 512, 0.5), measured(&[100.0, 9.0], -0.5)),
-        (config("b", 1024, 0.5), measured(&[60.0, 3.0], -0.5)),
-        (config("c", 2048, 0.5), measured(&[50.0, 4.0], -0.5)),
-        (config("d", 4096, 0.5), measured(&[20.0, 1.0], -0.5)),
+        (config("a", 512, 0.5), measured(&[60.0, 60.0], -0.5)),
+        (config("b", 1024, 0.5), measured(&[55.0, 50.0], -0.5)),
+        (config("c", 2048, 0.5), measured(&[50.0, 55.0], -0.5)),
+        (config("d", 4096, 0.5), measured(&[45.0, 45.0], -0.5)),
     ];
     let suggestions = suggested(&[Prior::new("a study", points)], &[Goal::Maximize, Goal::Minimize], 3);
     let mut backends: Vec<_> =
@@ -174,6 +179,63 @@ fn a_prior_that_knows_nothing_within_the_limits_does_not_choose_the_first_points
     let alone = suggested(&[], &[Goal::Maximize], 5);
     assert!(alone.iter().all(|suggestion| suggestion.why.starts_with("spread over the space")));
     assert_eq!(suggested(&[Prior::new("the twin", beyond)], &[Goal::Maximize], 5), alone);
+}
+
+/// Of how many of the first nine suggestions each reason is given, when the first ones turn out like this.
+fn reasons(goals: &[Goal], told: &[Known]) -> [usize; 2] {
+    // Of two objectives none beats another one.
+    let said = |more: f64| measured(&[100.0 + more, 100.0 - more][..goals.len()], -0.5);
+    let points = [("a", 0.0), ("b", -1.0), ("c", -2.0), ("d", -3.0)];
+    let points = points.map(|(backend, more)| (config(backend, 1024, 0.5), said(more)));
+    let told = |at: usize| told.get(at).cloned().unwrap_or_else(|| measured(&[100.0; 2][..goals.len()], -0.1));
+    let suggestions = suggested_when(&[Prior::new("the twin", points.into())], goals, 10, &told);
+    let count = |start: &str| suggestions.iter().filter(|suggestion| suggestion.why.starts_with(start)).count();
+    let refuted = "spread over the space, because what was believed to be best turned out otherwise";
+    assert!(suggestions[9].why.contains("is expected at"), "then models decide: {}", suggestions[9].why);
+    [count("tried because the twin finds it"), count(refuted)]
+}
+
+#[test]
+fn after_a_prior_that_is_wrong_of_its_best_the_search_is_spread() {
+    let values = |values: &[f64]| values.iter().map(|value| measured(&[*value], -0.1)).collect::<Vec<_>>();
+    let one = [Goal::Maximize];
+    assert_eq!(reasons(&one, &values(&[100.0, 40.0])), [2, 5], "a factor of 2.5 between two that are said to be equal");
+    assert_eq!(reasons(&one, &values(&[100.0, 150.0, 60.0])), [3, 5]);
+    assert_eq!(reasons(&one, &values(&[20.0, 20.5, 19.5, 20.0])), [4, 0], "all by the same factor");
+    assert_eq!(reasons(&one, &values(&[100.0, 110.0, 90.0, 80.0])), [4, 0], "as wrong as a prior usually is");
+    let minimized = [Goal::Minimize];
+    assert_eq!(reasons(&minimized, &values(&[100.0, 40.0])), [2, 5]);
+    let of_two = [[100.0, 100.0], [100.0, 40.0]].map(|values| measured(&values, -0.1));
+    assert_eq!(reasons(&[Goal::Maximize, Goal::Maximize], &of_two), [4, 0], "one of two objectives counts half");
+    let of_two = [[100.0, 100.0], [40.0, 40.0]].map(|values| measured(&values, -0.1));
+    assert_eq!(reasons(&[Goal::Maximize, Goal::Maximize], &of_two), [2, 5]);
+}
+
+#[test]
+fn two_failures_of_a_priors_best_refute_it_and_one_does_not() {
+    let one = [Goal::Maximize];
+    assert_eq!(reasons(&one, &[Known::Failed, Known::Failed]), [2, 5]);
+    assert_eq!(reasons(&one, &[Known::Failed, Known::Rejected]), [2, 5]);
+    assert_eq!(reasons(&one, &[Known::Failed]), [4, 0]);
+    // What is not known says nothing; what was lost was tried, and does not count as known.
+    assert_eq!(reasons(&one, &[Known::Failed, Known::Pending, Known::Pending, Known::Pending]), [4, 0]);
+    assert_eq!(reasons(&one, &[measured(&[f64::NAN], -0.1), measured(&[100.0], -0.1)]), [4, 0]);
+}
+
+#[test]
+fn another_prior_is_not_refuted_by_what_refutes_the_first() {
+    let said = |name: &str, value: f64, backends: [&str; 2]| {
+        let points = backends.map(|backend| (config(backend, 1024, 0.5), measured(&[value], -0.5)));
+        Prior::new(name, points.into())
+    };
+    let priors = [said("study one", 100.0, ["a", "b"]), said("study two", 90.0, ["c", "d"])];
+    let failed = |at: usize| if at < 2 { Known::Failed } else { measured(&[90.0], -0.1) };
+    let suggestions = suggested_when(&priors, &[Goal::Maximize], 5, &failed);
+    let whys: Vec<_> = suggestions.iter().map(|suggestion| suggestion.why.as_str()).collect();
+    assert_eq!(whys[0], "tried because study one finds it best; it says 100 of objective 0");
+    let of_two = whys.iter().filter(|why| why.contains("study two finds it"));
+    assert_eq!(of_two.count(), 2, "{whys:?}");
+    assert!(!whys.iter().any(|why| why.starts_with("spread")), "{whys:?}");
 }
 
 /// Twenty trials of two of the backends and two numbers of tokens, and a failed one of another backend.
