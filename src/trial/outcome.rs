@@ -56,8 +56,10 @@ pub enum FailureKind {
     NoKvMemory,
     /// The host's memory ran out, or was about to: the kernel or the tuner ended the engine.
     HostMemory,
-    /// The device is not to be had: another process holds its memory, or it is broken.
+    /// Another process holds memory of the device.
     DeviceBusy,
+    /// The device, its driver, its fabric manager, or a library or file system that the engine needs is gone or unusable.
+    DeviceLost,
     /// Another process holds the port.
     PortInUse,
     /// Processes or hosts could not talk to each other: collectives, name lookup, a download.
@@ -94,7 +96,7 @@ pub enum Blame {
 }
 
 impl FailureKind {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Spawn,
         Self::InvalidArgument,
         Self::Unsupported,
@@ -108,6 +110,7 @@ impl FailureKind {
         Self::NoKvMemory,
         Self::HostMemory,
         Self::DeviceBusy,
+        Self::DeviceLost,
         Self::PortInUse,
         Self::Network,
         Self::Disk,
@@ -138,6 +141,7 @@ impl FailureKind {
             Self::NoKvMemory => "no_kv_memory",
             Self::HostMemory => "host_memory",
             Self::DeviceBusy => "device_busy",
+            Self::DeviceLost => "device_lost",
             Self::PortInUse => "port_in_use",
             Self::Network => "network",
             Self::Disk => "disk",
@@ -169,9 +173,13 @@ impl FailureKind {
             | Self::Hang
             | Self::Crash
             | Self::RequestErrors => Blame::Configuration,
-            Self::ModelUnavailable | Self::DeviceBusy | Self::PortInUse | Self::Network | Self::Disk | Self::Killed => {
-                Blame::Environment
-            }
+            Self::ModelUnavailable
+            | Self::DeviceBusy
+            | Self::DeviceLost
+            | Self::PortInUse
+            | Self::Network
+            | Self::Disk
+            | Self::Killed => Blame::Environment,
             Self::Spawn | Self::StartupExit | Self::StartupTimeout | Self::WrongServer | Self::ClientBound => {
                 Blame::Unclear
             }

@@ -116,6 +116,11 @@ impl Tuner<'_> {
     fn remedy(&self, kind: FailureKind) -> String {
         let what = match kind {
             FailureKind::DeviceBusy => "see with `nvidia-smi` which processes hold the device, and end them".to_owned(),
+            FailureKind::DeviceLost => {
+                "see with `nvidia-smi` and `dmesg` (Xid lines) whether the device, its driver and its fabric \
+                                        manager still work; reset the device or restart the machine"
+                    .to_owned()
+            }
             FailureKind::PortInUse => {
                 "see with `ss -ltnp` which processes listen, and end what is left over".to_owned()
             }
