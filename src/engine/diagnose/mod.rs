@@ -3,6 +3,7 @@
 
 mod line;
 mod patterns;
+mod root_line;
 mod stage;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,8 @@ use std::process::ExitStatus;
 
 use crate::trial::{Failure, FailureKind};
 use line::Line;
+pub use root_line::root_line;
+
 use patterns::{Cause, FROM_OUTSIDE, NETWORK, ROOTS, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
 
 /// How the first process of a launch has ended.
