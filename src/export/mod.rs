@@ -102,6 +102,7 @@ mod tests {
             engine_version: Some("0.32.0".to_owned()),
             log: None,
             outcome: Outcome::Measured(measurement),
+            probe: None,
         };
         Scored { trial, score: Score::Feasible { value: 250.0 } }
     }

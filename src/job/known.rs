@@ -33,7 +33,12 @@ pub fn known(objective: &Objective, outcome: &Outcome) -> Known {
 #[must_use]
 pub fn past(objective: &Objective, trial: Trial) -> Past {
     let cost = (!matches!(trial.outcome, Outcome::Rejected(_))).then_some(trial.elapsed_s);
-    Past { cost, ..Past::new(trial.proposed_by, trial.config, known(objective, &trial.outcome)) }
+    let known = match known(objective, &trial.outcome) {
+        // A probe started meanwhile, so that the environment was not to blame.
+        Known::Lost if trial.probe.is_some() => Known::Failed,
+        known => known,
+    };
+    Past { cost, ..Past::new(trial.proposed_by, trial.config, known) }
 }
 
 /// The numbers of a measurement, or of what stands for one.

@@ -79,7 +79,7 @@ impl std::fmt::Debug for dyn Sampler {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
     pub trials: Option<u32>,
-    /// No trial begins after this time of one `tune`.
+    /// From the start of one `tune` to its end, the confirmation and the last stop included.
     pub time: Option<Duration>,
     /// How often the winner and the engine's defaults are measured again, in turn, as the last of `trials`.
     pub confirm: Option<u32>,
@@ -108,7 +108,9 @@ impl Budget {
     /// Rounds of confirmation: as the study says, else one where the budget can spare it.
     #[must_use]
     pub fn confirmations(&self) -> u32 {
-        let asked = self.confirm.unwrap_or(u32::from(self.trials.is_some_and(|trials| trials >= CONFIRM_FROM)));
+        // A limit of time alone keeps the time for it.
+        let spare = self.trials.map_or(self.time.is_some(), |trials| trials >= CONFIRM_FROM);
+        let asked = self.confirm.unwrap_or(u32::from(spare));
         // At least one launch besides the defaults is left to the search.
         self.trials.map_or(asked, |trials| asked.min(trials.saturating_sub(2) / 2))
     }
@@ -362,6 +364,7 @@ mod tests {
             (budget(Some(3), Some(1)), 0),
             (budget(None, Some(2)), 2),
             (budget(None, None), 0),
+            (Budget { time: Some(Duration::from_secs(1)), ..Budget::default() }, 1),
         ] {
             assert_eq!(budget.confirmations(), rounds, "{budget:?}");
         }

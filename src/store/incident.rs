@@ -17,17 +17,20 @@ pub struct Incident {
     pub failure: Failure,
     /// Where its log is kept.
     pub log: Option<PathBuf>,
+    /// Whether the study paused or gave up slots because of it.
+    pub paused: bool,
 }
 
-/// Number, attempt, time, kind, message, log.
-type Row = (i64, i64, String, String, String, Option<String>);
+/// Number, attempt, time, kind, message, log, and whether it led to a pause.
+type Row = (i64, i64, String, String, String, Option<String>, bool);
 
-impl Store {
-    /// Stores an incident; the trial itself needs no outcome.
-    pub async fn append_incident(&self, study: i64, incident: &Incident) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO incidents (study_id, number, attempt, at, kind, message, log) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        )
+type Insert<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
+
+/// The statement that stores an incident.
+pub(super) fn insert(study: i64, incident: &Incident) -> Insert<'_> {
+    let query = "INSERT INTO incidents (study_id, number, attempt, at, kind, message, log, paused) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+    sqlx::query(query)
         .bind(study)
         .bind(incident.number)
         .bind(incident.attempt)
@@ -35,16 +38,20 @@ impl Store {
         .bind(incident.failure.kind.name())
         .bind(&incident.failure.message)
         .bind(incident.log.as_ref().map(|path| path.to_string_lossy().into_owned()))
-        .execute(&self.pool)
-        .await
-        .map_err(|error| self.error(error))?;
+        .bind(incident.paused)
+}
+
+impl Store {
+    /// Stores an incident; the trial itself needs no outcome.
+    pub async fn append_incident(&self, study: i64, incident: &Incident) -> Result<(), StoreError> {
+        insert(study, incident).execute(&self.pool).await.map_err(|error| self.error(error))?;
         Ok(())
     }
 
     /// The incidents of a study in order, or those of one of its trials.
     pub async fn incidents(&self, study: &Study, number: Option<u32>) -> Result<Vec<Incident>, StoreError> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT number, attempt, at, kind, message, log FROM incidents \
+            "SELECT number, attempt, at, kind, message, log, paused FROM incidents \
              WHERE study_id = ?1 AND number = ifnull(?2, number) ORDER BY number, attempt",
         )
         .bind(study.id)
@@ -53,12 +60,13 @@ impl Store {
         .await
         .map_err(|error| self.error(error))?;
         let whole = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
-        let incident = |(number, attempt, at, kind, message, log): Row| Incident {
+        let incident = |(number, attempt, at, kind, message, log, paused): Row| Incident {
             number: whole(number),
             attempt: whole(attempt),
             at,
             failure: Failure { kind: FailureKind::from_name(&kind).unwrap_or(FailureKind::StartupExit), message },
             log: log.map(PathBuf::from),
+            paused,
         };
         Ok(rows.into_iter().map(incident).collect())
     }
@@ -72,7 +80,14 @@ mod tests {
 
     fn incident(number: u32, attempt: u32, kind: FailureKind) -> Incident {
         let failure = Failure { kind, message: format!("{number}.{attempt}") };
-        Incident { number, attempt, at: crate::store::now(), failure, log: Some(PathBuf::from("/logs/a.1.log")) }
+        Incident {
+            number,
+            attempt,
+            at: crate::store::now(),
+            failure,
+            log: Some(PathBuf::from("/logs/a.1.log")),
+            paused: attempt == 1,
+        }
     }
 
     #[tokio::test]

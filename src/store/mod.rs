@@ -6,6 +6,7 @@ mod incident;
 mod judgement;
 mod open;
 mod placement;
+mod probe;
 mod ranking;
 mod replies;
 mod rows;
@@ -230,15 +231,16 @@ impl Store {
         };
         sqlx::query(
             "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
-             reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, metrics, value, violation) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
+             reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, metrics, value, violation, probe) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
              ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
              expected_gain = excluded.expected_gain, \
              config = excluded.config, command = excluded.command, env = excluded.env, state = excluded.state, \
              reason_code = excluded.reason_code, reason = excluded.reason, started_at = excluded.started_at, \
              startup_s = excluded.startup_s, elapsed_s = excluded.elapsed_s, \
              engine_version = excluded.engine_version, log = excluded.log, metrics = excluded.metrics, \
-             value = excluded.value, violation = excluded.violation WHERE state = 'running'",
+             value = excluded.value, violation = excluded.violation, probe = excluded.probe \
+             WHERE state = 'running'",
         )
         .bind(study)
         .bind(trial.number)
@@ -259,6 +261,7 @@ impl Store {
         .bind(trial.outcome.measurement().map(json))
         .bind(score.value())
         .bind(violation)
+        .bind(trial.probe)
         .execute(&self.pool)
         .await
         .map_err(|error| self.error(error))?;

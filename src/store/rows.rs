@@ -50,6 +50,7 @@ pub(super) struct TrialRow {
     violation: Option<f64>,
     why: Option<String>,
     expected_gain: Option<f64>,
+    probe: Option<u32>,
 }
 
 impl TrialRow {
@@ -84,6 +85,7 @@ impl TrialRow {
             engine_version: self.engine_version,
             log: self.log.map(PathBuf::from),
             outcome,
+            probe: self.probe,
         };
         Ok(Scored { trial, score })
     }

@@ -63,6 +63,8 @@ pub struct Trial {
     pub engine_version: Option<String>,
     pub log: Option<PathBuf>,
     pub outcome: Outcome,
+    /// Number of the probe that started although this launch had failed: the failure is the configuration's own.
+    pub probe: Option<u32>,
 }
 
 #[cfg(test)]
@@ -82,6 +84,7 @@ impl Trial {
             engine_version: None,
             log: None,
             outcome,
+            probe: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The winner and the engine's defaults, measured again: the winner of many noisy trials is partly lucky.
 
+use super::course::PROBE;
 use super::slots::CROWD;
 use super::{TuneError, Tuner};
 use crate::config::Config;
@@ -32,7 +33,9 @@ impl Tuner<'_> {
         };
         let challenger = challenger.map(|ranked| (ranked.first.trial.config, why));
         let beside = "again, beside the best: what changed meanwhile meets both alike";
-        let of = |past: &&Past, config: &Config| past.config == *config && past.proposed_by != CROWD;
+        let of = |past: &&Past, config: &Config| {
+            past.config == *config && past.proposed_by != CROWD && past.proposed_by != PROBE
+        };
         let launches = |config: &Config| history.iter().filter(|past| of(past, config)).count();
         let candidates = baseline.map(|config| (config, beside)).into_iter().chain(challenger);
         let candidates = candidates.map(|(config, why)| (launches(&config), config, why));

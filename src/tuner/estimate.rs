@@ -1,6 +1,7 @@
 //! How long a study will take, from earlier trials with the same model or else from rough figures.
 
 use super::Slots;
+use super::course::PROBE;
 use super::slots::CROWD;
 use crate::facts::Device;
 use crate::job::Job;
@@ -121,6 +122,7 @@ impl Done {
         let launched = trials.iter().map(|scored| &scored.trial);
         let launched = launched.filter(|trial| !matches!(trial.outcome, Outcome::Rejected(_)));
         launched.fold(Self::default(), |done, trial| match &*trial.proposed_by {
+            PROBE => done,
             CROWD => Self { crowd: done.crowd + 1, ..done },
             _ => Self { paid: done.paid + 1, ..done },
         })

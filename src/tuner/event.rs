@@ -23,6 +23,8 @@ pub enum Event {
         /// The best feasible value so far.
         best: Option<f64>,
     },
+    /// How the budget is planned; shown again when the plan changes.
+    Plan(Plan),
     /// What the rules leave of the search space; told again when rules are set aside.
     Space(Removal),
     /// Processes that an earlier, killed run had left behind were ended.
@@ -112,6 +114,34 @@ pub enum Event {
     End(Ending),
 }
 
+/// How the budget of a run is planned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Launches in all, if the budget limits them.
+    pub trials: Option<u32>,
+    /// Launches of the confirmation at the end.
+    pub confirmations: u32,
+    /// The budget's time, and what is left of it.
+    pub time: Option<Duration>,
+    pub left: Option<Duration>,
+    /// The expected duration of a launch; `None` before any is known.
+    pub launch: Option<Duration>,
+    /// The time that is kept for the confirmation.
+    pub reserve: Duration,
+}
+
+impl Plan {
+    /// Whether the reserve is another one, by more than a fifth, or a launch is expected to take twice or half as long.
+    pub(super) fn differs_from(&self, shown: &Self) -> bool {
+        let changed = |a: Duration, b: Duration, factor: f64| {
+            let (low, high) = (a.min(b).as_secs_f64(), a.max(b).as_secs_f64());
+            high > low * factor
+        };
+        let [launch, before] = [self, shown].map(|plan| plan.launch.unwrap_or_default());
+        self.time.is_some() && (changed(self.reserve, shown.reserve, 1.2) || changed(launch, before, 2.0))
+    }
+}
+
 /// What happens within a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -185,7 +215,7 @@ impl std::fmt::Display for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TrialsSpent => f.write_str("the budget of trials is spent"),
-            Self::TimeSpent => f.write_str("the time is up"),
+            Self::TimeSpent => f.write_str("the time is up: no further launch fits into it"),
             Self::Converged { next_gain, below, trials, remaining } => {
                 let [next, below] = [next_gain, below].map(|share| 100.0 * share);
                 write!(

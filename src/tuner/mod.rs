@@ -23,6 +23,7 @@ mod vitals;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -38,17 +39,18 @@ use crate::trial::{Launch, Outcome, Rejection, Trial};
 
 pub use believe::beliefs;
 pub use confirm::CONFIRMATION;
+pub use course::PROBE;
 use course::{Course, Next, Proposal};
 pub use doubt::{WrongRule, wrong_rules};
 pub use estimate::{Estimate, Source, estimate};
-pub use event::{Ending, Event, Observer, Phase, left_on_the_table};
+pub use event::{Ending, Event, Observer, Phase, Plan, left_on_the_table};
 pub use fill::command_line;
 pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError, holder};
 pub use memory::learned;
 pub use prepare::{Installed, detect};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
-pub use retry::Pause;
+pub use retry::{Pause, PauseEvidence};
 pub use slots::{CROWD, Interference, Slots};
 use trial::{Told, asked};
 
@@ -121,13 +123,22 @@ impl Tuner<'_> {
     ///
     /// # Errors
     /// When the tuner cannot go on; a failing configuration is not an error.
-    pub async fn run(self) -> Result<Summary, TuneError> {
-        let summary = Box::pin(self.tune()).await;
+    pub async fn run(mut self) -> Result<Summary, TuneError> {
+        let asked = self.stop.clone();
+        let (sender, receiver) = watch::channel(*asked.borrow());
+        self.stop = receiver;
+        let deadline = self.job.budget.time.and_then(|time| Instant::now().checked_add(time));
+        let summary = tokio::select! {
+            biased;
+            summary = Box::pin(self.tune(&asked)) => summary,
+            never = follow(asked.clone(), sender, deadline) => match never {},
+        };
         self.inquiry.into_inner().stop().await;
         summary
     }
 
-    async fn tune(&self) -> Result<Summary, TuneError> {
+    /// `asked` is the user's own word: any other stop comes from the end of the time.
+    async fn tune(&self, asked: &watch::Receiver<Stop>) -> Result<Summary, TuneError> {
         let (study, _lock) = self.open_study().await?;
         self.inquiry.write().await.start();
         let doubted = OnceLock::new();
@@ -168,7 +179,10 @@ impl Tuner<'_> {
             }
         }
         drop(launches);
-        let ending = end.unwrap_or(Ok(Ending::Interrupted))?;
+        let ending = match end.unwrap_or(Ok(Ending::Interrupted))? {
+            Ending::Interrupted if *asked.borrow() == Stop::No => Ending::TimeSpent,
+            ending => ending,
+        };
         if *self.stop.borrow() < Stop::Now {
             course.judge().await?;
         }
@@ -228,8 +242,33 @@ impl Tuner<'_> {
             engine_version: None,
             log: None,
             outcome: Outcome::Rejected(rejection),
+            probe: None,
         }
     }
+}
+
+/// Hands on the user's word, and asks for a stop at the deadline, so that a trial that is still under way then is ended.
+async fn follow(
+    mut asked: watch::Receiver<Stop>,
+    stop: watch::Sender<Stop>,
+    deadline: Option<Instant>,
+) -> std::convert::Infallible {
+    let raise = |to: Stop| stop.send_modify(|stop| *stop = to.max(*stop));
+    let time = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+            None => std::future::pending().await,
+        }
+        raise(Stop::Gently);
+        std::future::pending().await
+    };
+    let user = async {
+        while asked.changed().await.is_ok() {
+            raise(*asked.borrow());
+        }
+        std::future::pending().await
+    };
+    tokio::select! { never = time => never, never = user => never }
 }
 
 /// What comes of `work`, while the launches go on; those that end meanwhile are `done`.

@@ -1,18 +1,16 @@
-//! Launches that failed for a reason of their environment: kept, launched again after a wait, and a pause of the study where
-//! that does not help. What is broken at night is broken for every configuration.
+//! Launches that failed for a reason of their environment: each is kept as an incident, and its trial is launched again after a
+//! wait. If that does not help, a probe decides (`course::probe`).
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::trial::{Launched, asked};
+use super::course::FailureClass;
+use super::trial::{LaunchEnd, Launched, asked};
 use super::vitals::LEAST_DISK;
 use super::{Ending, Event, Stop, TuneError, Tuner};
 use crate::store::{Incident, Study, now};
 use crate::trial::{Blame, Failure, FailureKind, Outcome, Trial};
-
-/// Launches of a trial in a row that may fail for a reason of the environment before the study pauses.
-const MOST_FAILURES: u32 = 3;
 
 /// Each wait is so many times as long as the one before.
 const LONGER: u32 = 5;
@@ -20,8 +18,23 @@ const LONGER: u32 = 5;
 /// Failures of the environment since a trial was begun or its launch has had another outcome.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
+    /// Launches that may fail in a row.
+    most: u32,
+    /// Failures that a probe has shown to be configurations' own: no further launch mends them.
+    own: Arc<[FailureClass]>,
     failures: u32,
     since: Option<String>,
+}
+
+/// A launch whose environment failed until the patience ended. Its incidents are stored, and its trial has no outcome.
+pub(super) struct Unresolved {
+    /// With the last failure as its outcome.
+    pub(super) launched: Launched,
+    pub(super) last: Incident,
+    /// Launches that failed in a row.
+    pub(super) failures: u32,
+    /// Time of the first of them, as the database writes it.
+    pub(super) since: String,
 }
 
 /// A study that waits for a person.
@@ -29,25 +42,36 @@ pub(super) struct Patience {
 pub struct Pause {
     /// Launches that failed in a row.
     pub failures: u32,
-    /// When the first of them failed, as the database writes it.
+    /// Time of the first of them, as the database writes it.
     pub since: String,
     /// The last of them.
     pub last: Incident,
-    /// What to do.
+    /// The evidence against the environment.
+    pub evidence: PauseEvidence,
+    /// The next step of a person.
     pub hint: String,
 }
 
+/// The reason why a pause blames the environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseEvidence {
+    /// This probe failed, with a configuration that was measured before or with the engine's defaults.
+    Probe(u32),
+    /// No configuration has ever been measured, and the engine's defaults failed alike.
+    NothingWorks,
+}
+
 impl Patience {
-    /// Counts a failure; `Some` is how long to wait before the next launch, `None` ends the patience.
-    fn lose(&mut self, at: &str, first_wait: Duration) -> Option<Duration> {
-        self.since.get_or_insert_with(|| at.to_owned());
-        self.failures += 1;
-        (self.failures < MOST_FAILURES).then(|| first_wait.saturating_mul(LONGER.saturating_pow(self.failures - 1)))
+    pub(super) fn new(most: u32, own: Arc<[FailureClass]>) -> Self {
+        Self { most, own, ..Self::default() }
     }
 
-    /// Something else came of a launch.
-    fn restore(&mut self) {
-        *self = Self::default();
+    /// Counts a failure. Returns the wait before the next launch; `None` ends the patience.
+    fn lose(&mut self, at: &str, failure: &Failure, first_wait: Duration) -> Option<Duration> {
+        self.since.get_or_insert_with(|| at.to_owned());
+        self.failures += 1;
+        let is_worth_another = self.failures < self.most && !self.own.contains(&FailureClass::of(failure));
+        is_worth_another.then(|| first_wait.saturating_mul(LONGER.saturating_pow(self.failures - 1)))
     }
 }
 
@@ -57,47 +81,55 @@ pub(super) fn incident(outcome: &Outcome) -> Option<&Failure> {
 }
 
 impl Tuner<'_> {
-    /// Decides about a launch that has ended: `Ok(None)` is to launch again.
+    /// Decides about a launch that has ended; `None` is to launch again.
     pub(super) async fn settle(
         &self,
         study: &Study,
         patience: &mut Patience,
         launched: Launched,
         again_at_once: bool,
-    ) -> Result<Option<ControlFlow<Ending, Launched>>, TuneError> {
+    ) -> Result<Option<LaunchEnd>, TuneError> {
         let Some(failure) = incident(&launched.trial.outcome) else {
-            patience.restore();
-            return Ok(Some(ControlFlow::Continue(launched)));
+            return Ok(Some(LaunchEnd::Outcome(launched)));
         };
         let number = launched.trial.number;
-        let incident = self.keep_incident(study, number, failure, launched.trial.log.as_deref()).await?;
+        let last = self.keep_incident(study, number, failure, launched.trial.log.as_deref()).await?;
         if let Some(left_behind) = launched.left_behind {
             return Err(left_behind.into());
         }
-        let wait =
-            if again_at_once { Some(Duration::ZERO) } else { patience.lose(&incident.at, self.job.engine.retry_after) };
+        let first_wait = self.job.engine.retry_after;
+        let wait = if again_at_once { Some(Duration::ZERO) } else { patience.lose(&last.at, failure, first_wait) };
         let Some(wait) = wait else {
-            // An engine that crashes without a word looks killed. What has paused the study before is then its own fault.
-            if incident.failure.kind == FailureKind::Killed && incident.attempt >= 2 * MOST_FAILURES {
-                let trial = Trial { log: incident.log, ..launched.trial };
-                return Ok(Some(ControlFlow::Continue(Launched { trial, ..launched })));
-            }
-            let since = patience.since.clone().unwrap_or_else(now);
-            let hint = self.remedy(incident.failure.kind);
-            let pause = Box::new(Pause { failures: patience.failures, since, last: incident, hint });
-            return Ok(Some(ControlFlow::Break(Ending::Paused(pause))));
+            let since = patience.since.take().unwrap_or_else(|| last.at.clone());
+            let trial = Trial { log: last.log.clone(), ..launched.trial };
+            let launched = Launched { trial, ..launched };
+            let unresolved = Unresolved { launched, last, failures: patience.failures, since };
+            return Ok(Some(LaunchEnd::Unresolved(Box::new(unresolved))));
         };
-        (self.observer)(Event::Retry { incident: Box::new(incident), wait });
+        (self.observer)(Event::Retry { incident: Box::new(last), wait });
         let mut stop = self.stop.clone();
         Ok(tokio::select! {
             biased;
-            () = asked(&mut stop, Stop::Gently) => Some(ControlFlow::Break(Ending::Interrupted)),
+            () = asked(&mut stop, Stop::Gently) => Some(LaunchEnd::Ended(Ending::Interrupted)),
             () = tokio::time::sleep(wait) => None,
         })
     }
 
-    /// Stores what happened, and puts the log aside: the next launch begins a new one.
+    /// Stores a failure as an incident of its trial.
     pub(super) async fn keep_incident(
+        &self,
+        study: &Study,
+        number: u32,
+        failure: &Failure,
+        log: Option<&Path>,
+    ) -> Result<Incident, TuneError> {
+        let incident = self.incident(study, number, failure, log).await?;
+        self.store.append_incident(study.id, &incident).await?;
+        Ok(incident)
+    }
+
+    /// Returns the next incident of a trial, and puts its log aside: the next launch begins a new one.
+    pub(super) async fn incident(
         &self,
         study: &Study,
         number: u32,
@@ -107,13 +139,11 @@ impl Tuner<'_> {
         let earlier = self.store.incidents(study, Some(number)).await?;
         let attempt = earlier.last().map_or(1, |last| last.attempt + 1);
         let log = log.map(|log| put_aside(log, attempt)).transpose()?.flatten();
-        let incident = Incident { number, attempt, at: now(), failure: failure.clone(), log };
-        self.store.append_incident(study.id, &incident).await?;
-        Ok(incident)
+        Ok(Incident { number, attempt, at: now(), failure: failure.clone(), log, paused: false })
     }
 
-    /// What a person can do about a failure of the environment.
-    fn remedy(&self, kind: FailureKind) -> String {
+    /// Returns the next step of a person after a failure of the environment.
+    pub(super) fn remedy(&self, kind: FailureKind) -> String {
         let what = match kind {
             FailureKind::DeviceBusy => "see with `nvidia-smi` which processes hold the device, and end them".to_owned(),
             FailureKind::DeviceLost => {
@@ -134,13 +164,11 @@ impl Tuner<'_> {
                 None => "free some space, inodes or open files (`df -h`, `df -i`, `ulimit -n`)".to_owned(),
             },
             FailureKind::Killed => {
-                "find out who ends it: `journalctl -k`, a limit of the scheduler or container, another \
-                                    user; where it is killed again and again the trial fails, and the study goes on"
-                    .to_owned()
+                "find out who ends it: `journalctl -k`, a limit of the scheduler or container, another user".to_owned()
             }
-            _ => "see the log".to_owned(),
+            _ => "see the log for what has changed on this machine".to_owned(),
         };
-        format!("{what}; then run the same command again, which goes on with this trial")
+        format!("{what}; then run the same command again, which goes on where this run has stopped")
     }
 
     /// Where an engine and the tuner write.
@@ -176,10 +204,18 @@ fn scarce(places: &[PathBuf]) -> Option<String> {
 
 impl std::fmt::Display for Pause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { failures, since, last, .. } = self;
+        let Self { failures, since, last, evidence, .. } = self;
         let Failure { kind, message } = &last.failure;
-        write!(f, "the study is paused: {failures} launches in a row failed since {since} for reasons that are not ")?;
+        let launches = if *failures == 1 { "launch" } else { "launches in a row" };
+        write!(f, "the study is paused: {failures} {launches} failed since {since} for reasons that are not ")?;
         write!(f, "their configurations', most recently trial {} with {kind}: {message}", last.number)?;
+        match evidence {
+            PauseEvidence::Probe(probe) if *probe == last.number => {
+                f.write_str("; this was the probe, whose configuration is known to work")?;
+            }
+            PauseEvidence::Probe(probe) => write!(f, "; the probe, trial {probe}, failed as well")?,
+            PauseEvidence::NothingWorks => f.write_str("; no configuration has worked yet, the defaults included")?,
+        }
         last.log.as_ref().map_or(Ok(()), |log| write!(f, " (log {})", log.display()))
     }
 }
@@ -189,14 +225,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_ends_with_the_third_failure_in_a_row_and_comes_back_with_any_outcome() {
+    fn patience_ends_with_the_third_failure_in_a_row() {
         let second = Duration::from_secs(1);
-        let mut patience = Patience::default();
-        assert_eq!(patience.lose("a", second), Some(second));
-        patience.restore();
-        assert_eq!(["b", "c"].map(|at| patience.lose(at, second)), [Some(second), Some(5 * second)]);
-        assert_eq!((patience.lose("d", second), patience.since.as_deref()), (None, Some("b")));
-        assert_eq!(Patience::default().lose("a", Duration::MAX), Some(Duration::MAX));
+        let full = Failure { kind: FailureKind::Disk, message: "full".to_owned() };
+        let mut patience = Patience::new(3, Arc::default());
+        assert_eq!(["b", "c"].map(|at| patience.lose(at, &full, second)), [Some(second), Some(5 * second)]);
+        assert_eq!((patience.lose("d", &full, second), patience.since.as_deref()), (None, Some("b")));
+        assert_eq!(Patience::new(3, Arc::default()).lose("a", &full, Duration::MAX), Some(Duration::MAX));
+    }
+
+    #[test]
+    fn there_is_no_second_launch_for_what_a_probe_has_blamed_on_configurations_or_for_a_trial_that_had_its_pause() {
+        let full = Failure { kind: FailureKind::Disk, message: "full".to_owned() };
+        let own: Arc<[FailureClass]> = [FailureClass::of(&full)].into();
+        assert_eq!(Patience::new(3, own).lose("a", &full, Duration::from_secs(1)), None);
+        assert_eq!(Patience::new(1, Arc::default()).lose("a", &full, Duration::from_secs(1)), None);
     }
 
     #[test]

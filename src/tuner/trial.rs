@@ -1,15 +1,15 @@
 //! One launch from spawn to outcome.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::course::Proposal;
-use super::retry::Patience;
+use super::retry::{Patience, Unresolved};
 use super::sample::Sample;
 use super::slots::Place;
 use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
@@ -78,8 +78,16 @@ pub(super) struct Launched {
 pub(super) struct Settled {
     pub(super) proposal: Proposal,
     pub(super) place: Place,
-    /// Its outcome, or the end of the run that it asks for.
-    pub(super) result: Result<ControlFlow<Ending, Launched>, TuneError>,
+    pub(super) result: Result<LaunchEnd, TuneError>,
+}
+
+/// The end of a trial's launches.
+pub(super) enum LaunchEnd {
+    Outcome(Launched),
+    /// Its environment failed until the patience ended.
+    Unresolved(Box<Unresolved>),
+    /// The run ends, and the trial is launched again by the next one.
+    Ended(Ending),
 }
 
 impl From<Trial> for Launched {
@@ -102,20 +110,15 @@ impl Tuner<'_> {
         Settled { proposal, place, result }
     }
 
-    /// Launches a configuration and measures it. Where its environment fails it is launched again, or the study pauses: then,
-    /// as when it is interrupted, the trial has no outcome and is to be tried again.
-    async fn launch(
-        &self,
-        study: &Study,
-        proposal: &Proposal,
-        place: &mut Place,
-    ) -> Result<ControlFlow<Ending, Launched>, TuneError> {
+    /// Launches a configuration and measures it. If its environment fails it is launched again, until the patience ends.
+    async fn launch(&self, study: &Study, proposal: &Proposal, place: &mut Place) -> Result<LaunchEnd, TuneError> {
         let (number, config) = (proposal.number, &proposal.config);
         let log = self.log_path(number);
-        let (mut collisions, mut patience) = (0, Patience::default());
+        let mut collisions = 0;
+        let mut patience = Patience::new(proposal.most_failures, Arc::clone(&proposal.own_failures));
         loop {
             if !self.wait_for_memory(place).await {
-                return Ok(ControlFlow::Break(Ending::Interrupted));
+                return Ok(LaunchEnd::Ended(Ending::Interrupted));
             }
             // In this order a trial never seems to end after it has.
             let (started_at, begin) = (now(), Instant::now());
@@ -130,7 +133,7 @@ impl Tuner<'_> {
             }
             let Some((attempt, left_behind)) = self.attempt(config, command, (&filling, variables), place).await?
             else {
-                return Ok(ControlFlow::Break(Ending::Interrupted));
+                return Ok(LaunchEnd::Ended(Ending::Interrupted));
             };
             // Somebody else was quicker: another port may do at once.
             let again_at_once = attempt.failed_with(FailureKind::PortInUse) && collisions < MOST_COLLISIONS;
@@ -149,6 +152,7 @@ impl Tuner<'_> {
                 engine_version: ready.and_then(|ready| ready.version),
                 log: Some(log.clone()),
                 outcome,
+                probe: None,
             };
             let launched = Launched { trial, told, left_behind };
             if let Some(tried) = self.settle(study, &mut patience, launched, again_at_once).await? {

@@ -12,6 +12,15 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
         Event::Begin { study, stored, launched, best } => {
             json!({"event": "begin", "study": study, "stored": stored, "launched": launched, "best": best})
         }
+        Event::Plan(plan) => json!({
+            "event": "plan",
+            "trials": plan.trials,
+            "confirmations": plan.confirmations,
+            "time_s": plan.time.map(|time| time.as_secs_f64()),
+            "left_s": plan.left.map(|left| left.as_secs_f64()),
+            "launch_s": plan.launch.map(|launch| launch.as_secs_f64()),
+            "reserve_s": plan.reserve.as_secs_f64(),
+        }),
         Event::Space(removal) => {
             let share = |removed: &Removed| (removed.rule.to_owned(), json!(removal.share(removed.configurations)));
             let rules: serde_json::Map<_, _> = removal.rules.iter().map(share).collect();
@@ -57,6 +66,7 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
             "failures": pause.failures,
             "since": pause.since,
             "last": report::incident_json(&pause.last),
+            "reason": pause.to_string(),
             "hint": pause.hint,
         }),
         Event::Progress { .. } if !verbose => return None,

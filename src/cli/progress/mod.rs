@@ -16,7 +16,7 @@ use crate::job::Job;
 use crate::report::number;
 use crate::store::{Incident, Scored};
 use crate::trial::{Blame, Outcome};
-use crate::tuner::{CONFIRMATION, Ending, Event, Interference, WrongRule};
+use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Plan, WrongRule};
 use json::event_json;
 use state::{Open, State};
 
@@ -131,6 +131,7 @@ impl Progress {
                 let best = best.map(|best| format!(", best {} {}", self.metric, number(best))).unwrap_or_default();
                 Some(format!("study {study}: going on after {stored} trials, {launched} of them launched{best}"))
             }
+            Event::Plan(plan) => Some(plan_line(plan)),
             Event::Space(removal) if removal.rules.is_empty() => None,
             Event::Space(removal) => {
                 let gone = 100.0 * (1.0 - removal.remaining_share());
@@ -218,6 +219,26 @@ impl Progress {
             }
         }
     }
+}
+
+/// `plan: 8.0 h; the search ends 24 min before, so that the best and the defaults are measured again (2 launches)`
+fn plan_line(plan: &Plan) -> String {
+    let trials = plan.trials.map(|trials| format!("{trials} launches in all"));
+    let time = plan.time.map(|time| coarse(time));
+    let budget: Vec<_> = trials.into_iter().chain(time).collect();
+    let launch = plan.launch.filter(|_| plan.time.is_some());
+    let launch = launch.map(|launch| format!("; a launch takes about {}", coarse(launch))).unwrap_or_default();
+    let confirmation = match (plan.confirmations, plan.reserve.is_zero()) {
+        (0, _) => "no confirmation".to_owned(),
+        (count, true) => format!("the last {count} launches measure the best and the defaults again"),
+        (count, false) => format!(
+            "the last {count} launches measure the best and the defaults again, for which {} are reserved",
+            coarse(plan.reserve)
+        ),
+    };
+    let left = plan.left.filter(|left| Some(*left) != plan.time && plan.time > Some(*left + Duration::from_secs(1)));
+    let left = left.map(|left| format!(" ({} left)", coarse(left))).unwrap_or_default();
+    format!("plan: {}{left}; {confirmation}{launch}", budget.join(" or "))
 }
 
 fn interference_line(found: Option<&Interference>, at_a_time: usize) -> String {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::coarse;
 use crate::report::number;
-use crate::tuner::{Event, Phase};
+use crate::tuner::{Event, Phase, Plan};
 
 #[derive(Default)]
 pub(super) struct State {
@@ -20,6 +20,7 @@ pub(super) struct State {
     /// Trials launched in this run, and since when, for the time that is left.
     launched_here: u32,
     began: Option<Instant>,
+    plan: Option<Plan>,
 }
 
 /// What is known of a trial without an outcome: its phase, and how many of the phase's requests have ended.
@@ -60,6 +61,7 @@ impl State {
                 self.launched = *launched;
                 self.best = *best;
             }
+            Event::Plan(plan) => self.plan = Some(plan.clone()),
             Event::Space(_)
             | Event::Swept { .. }
             | Event::StopCommand { .. }
@@ -85,6 +87,9 @@ impl State {
         let of = self.trials.map(|trials| format!(" of {trials}")).unwrap_or_default();
         let best = self.best.map(|best| format!(", best {}", number(best))).unwrap_or_default();
         let left = self.time_left().map(|left| format!(", about {} left", coarse(left))).unwrap_or_default();
+        let reserve = self.plan.as_ref().filter(|plan| !plan.reserve.is_zero());
+        let reserve = reserve.map(|plan| format!(", {} of it for the confirmation", coarse(plan.reserve)));
+        let left = format!("{left}{}", reserve.unwrap_or_default());
         let most = self.trials.unwrap_or(u32::MAX);
         let first = self.launched.saturating_add(1).min(most);
         let what = match self.open.len() {
@@ -105,9 +110,16 @@ impl State {
     }
 
     fn time_left(&self) -> Option<Duration> {
-        let left = self.trials?.saturating_sub(self.launched);
-        let mean = self.began?.elapsed().checked_div(self.launched_here)?;
-        Some(mean * left)
+        let began = self.began?;
+        let by_trials = || {
+            let left = self.trials?.saturating_sub(self.launched);
+            Some(began.elapsed().checked_div(self.launched_here)? * left)
+        };
+        let by_time = self.plan.as_ref().and_then(|plan| plan.time).map(|time| time.saturating_sub(began.elapsed()));
+        match (by_trials(), by_time) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 }
 

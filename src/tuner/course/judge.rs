@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::PROBE;
 use super::{Course, Spent};
 use crate::job::{Enough, Question};
 use crate::sampler::{BASELINE, Judgement, Known, Past};
@@ -21,12 +22,17 @@ pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&
 
 /// Whether a trial is the sampler's: not one that the tuner has added.
 fn is_searched(past: &Past) -> bool {
-    !matches!(&*past.proposed_by, BASELINE | CONFIRMATION | CROWD)
+    !matches!(&*past.proposed_by, BASELINE | CONFIRMATION | CROWD | PROBE)
 }
 
-/// Whether a trial says what its configuration is like. What the defaults reach next to themselves does not.
+/// Whether a trial says what its configuration is like. What the defaults reach next to themselves does not, and a probe only
+/// once it is measured.
 fn is_shown(past: &Past) -> bool {
-    past.proposed_by != CROWD
+    match &*past.proposed_by {
+        CROWD => false,
+        PROBE => past.measured().is_some(),
+        _ => true,
+    }
 }
 
 /// Whether so many trials in a row, the next one included, were expected to gain so little.

@@ -110,7 +110,7 @@ async fn one_at_a_time_a_study_that_is_killed_and_taken_up_again_learns_as_an_un
     assert!(states.contains(&"failed") && states.contains(&"measured"), "it learns of both: {states:?}");
     for seed in 1..6 {
         let disturbed = bench("trials = 14", 1).await;
-        let chances = Chances { killed: 0.1, paused: 0.1, ..Chances::default() };
+        let chances = Chances { killed: 0.1, ..Chances::default() };
         assert_eq!(finish(&disturbed, seed, chances).await, Ending::TrialsSpent);
         assert_eq!(told(&disturbed).await.0, expected.0, "seed {seed}");
     }
@@ -163,7 +163,7 @@ async fn what_the_sampler_has_noticed_is_told_once() {
     let bench = bench("trials = 6", 1).await;
     let mut tuner = bench.tuner().await;
     let (sender, told) = std::sync::mpsc::channel();
-    tuner.observer = std::sync::Arc::new(move |event| {
+    tuner.observer = Arc::new(move |event| {
         if let Event::Noticed { text } = event {
             // Nobody listens after the test.
             let _ = sender.send(text);
@@ -174,7 +174,7 @@ async fn what_the_sampler_has_noticed_is_told_once() {
     loop {
         match course.next().await.unwrap() {
             Next::Launch(proposal, place) => {
-                let result = ControlFlow::Continue(pretended(&proposal, &place, Chances::default()));
+                let result = pretended(&proposal, &place, Chances::default());
                 assert_eq!(settle(&mut course, (proposal, place), result).await, None);
             }
             Next::Propose => {}
@@ -216,7 +216,7 @@ async fn launches_are_looked_after_while_the_sampler_thinks() {
     let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
     let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
     let Next::Launch(proposal, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
-    let result = ControlFlow::Continue(pretended(&proposal, &place, Chances::default()));
+    let result = pretended(&proposal, &place, Chances::default());
     assert_eq!(settle(&mut course, (proposal, place), result).await, None);
     let (next, ()) = tokio::join!(course.next(), async { ELSEWHERE.store(true, Ordering::SeqCst) });
     assert!(matches!(next.unwrap(), Next::Launch(..)));
@@ -261,7 +261,7 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
     }
     let mut tuner = bench.tuner().await;
     let (sender, told) = std::sync::mpsc::channel();
-    tuner.observer = std::sync::Arc::new(move |event| {
+    tuner.observer = Arc::new(move |event| {
         if let Event::Noticed { text } = event {
             // Nobody listens after the test.
             let _ = sender.send(text);
@@ -273,7 +273,7 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
     assert_eq!(told[0], "no prior absent: the database has no study of this name");
     assert_eq!(told[1], "no prior elsewhere: none of its measured trials is a point of this space");
     let Next::Launch(proposal, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
-    let result = ControlFlow::Continue(pretended(&proposal, &place, Chances::default()));
+    let result = pretended(&proposal, &place, Chances::default());
     assert_eq!(settle(&mut course, (proposal, place), result).await, None);
     let Next::Launch(proposal, _) = course.next().await.unwrap() else { panic!("nothing runs") };
     assert_eq!(proposal.why.as_deref(), Some("the twin true, study earlier true"));
@@ -332,7 +332,7 @@ async fn what_launches_are_expected_to_cost_follows_from_what_is_stored() {
         loop {
             match course.next().await.unwrap() {
                 Next::Launch(proposal, place) => {
-                    let result = Ok(ControlFlow::Continue(compiled(&proposal, &place)));
+                    let result = Ok(LaunchEnd::Outcome(compiled(&proposal, &place)));
                     assert_eq!(course.settled(Settled { proposal, place, result }).await.unwrap(), None);
                 }
                 Next::Propose => {}

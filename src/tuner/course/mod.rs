@@ -1,20 +1,29 @@
 //! The course of a run: what to launch next and where, what comes of it, and when it is over.
 
+mod clock;
 mod crowd;
 mod judge;
+mod probe;
 mod propose;
 mod spent;
+mod suspicion;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use self::clock::Clock;
+pub use self::probe::PROBE;
+use self::probe::Probe;
 use self::spent::Spent;
+pub(super) use self::suspicion::FailureClass;
+use self::suspicion::Suspicion;
 use super::broken::{FailedStarts, MOST_FAILED_STARTS};
+use super::estimate::{Source, estimate};
 use super::slots::{CROWD, Place, Pool};
-use super::trial::{Launched, Settled};
-use super::{CONFIRMATION, Ending, Event, Pause, Phase, Stop, TuneError, Tuner, learned, unless_asked};
+use super::trial::{LaunchEnd, Launched, Settled};
+use super::{CONFIRMATION, Ending, Event, Phase, Plan, Stop, TuneError, Tuner, learned, unless_asked};
 use crate::config::Config;
 use crate::job::{Search, past};
 use crate::memory::Learned;
@@ -27,6 +36,9 @@ use crate::trial::{FailureKind, Outcome, Rejection, Trial};
 /// Rejected configurations in a row after which the space counts as empty of valid ones.
 const MOST_REJECTED: usize = 1000;
 
+/// A launch that is expected to take longer is not planned for.
+const MOST_EXPECTED: Duration = Duration::from_hours(24);
+
 /// A trial that has a number and no outcome.
 #[derive(Clone, Debug)]
 pub(super) struct Proposal {
@@ -38,8 +50,10 @@ pub(super) struct Proposal {
     pub(super) config: Config,
     /// Whether the rules and the engine have been asked about it.
     checked: bool,
-    /// Slots on which its environment has failed; they are set aside until it has been tried on others.
-    suspects: Vec<usize>,
+    /// Launches in a row that may fail for a reason of its environment.
+    pub(super) most_failures: u32,
+    /// Failures that a probe has shown to be configurations' own.
+    pub(super) own_failures: Arc<[FailureClass]>,
     /// Whether it has the host to itself, because its neighbours may have taken what it did not get.
     apart: bool,
 }
@@ -70,7 +84,11 @@ pub(super) struct Course<'r> {
     distrusted: &'r OnceLock<Vec<&'static str>>,
     scope: Scope<'r>,
     known: Learned,
-    begin: Instant,
+    clock: Clock,
+    /// The key of the best feasible configuration.
+    best_key: Option<String>,
+    /// The plan that was last shown.
+    plan: Option<Plan>,
     /// Every proposal, in the order of their numbers, and what each was expected to gain.
     history: Vec<Past>,
     gains: Vec<Option<f64>>,
@@ -92,11 +110,15 @@ pub(super) struct Course<'r> {
     measured_any: bool,
     rejected_in_row: usize,
     failed_starts: FailedStarts,
+    suspicion: Suspicion,
+    probes: Vec<Probe>,
+    /// Whether the environment was found broken, so that the run ends.
+    paused: bool,
 }
 
-/// Whether a launch counts for the budget: how much trials cost each other is found out on top of it.
+/// Whether a launch counts for the budget: what neighbours cost and whether the environment works is found out on top of it.
 fn is_paid(proposed_by: &str) -> bool {
-    proposed_by != CROWD
+    proposed_by != CROWD && proposed_by != PROBE
 }
 
 impl<'r> Course<'r> {
@@ -106,7 +128,6 @@ impl<'r> Course<'r> {
         distrusted: &'r OnceLock<Vec<&'static str>>,
     ) -> Result<Self, TuneError> {
         let job = tuner.job;
-        let begin = Instant::now();
         let proposed = tuner.store.proposals(study).await?;
         let stored = proposed.iter().filter(|row| row.state != "running").count();
         let was = |row: &&Proposed| matches!(&*row.state, "measured" | "failed") && is_paid(&row.proposed_by);
@@ -114,8 +135,12 @@ impl<'r> Course<'r> {
         let measured_any = proposed.iter().any(|row| row.state == "measured");
         let outcomes = tuner.store.trials(study).await?;
         let spent = Spent::read(tuner, study, &outcomes).await?;
+        let launches: Vec<Trial> = outcomes.iter().map(|scored| scored.trial.clone()).collect();
+        let mut clock = Clock::new(job.budget.time, expected_launch(tuner).await?);
+        launches.iter().for_each(|trial| clock.learn(trial));
         let (history, gains, waiting) = propose::read(proposed, outcomes, &job.objective);
         let best = tuner.store.best(study, job.objective.goal, 1).await?.pop();
+        let best_key = best.as_ref().map(|best| best.first.trial.config.key());
         let best = best.map(|best| best.value);
         (tuner.observer)(Event::Begin { study: job.name.clone(), stored, launched, best });
         let installed = &tuner.installed;
@@ -125,13 +150,15 @@ impl<'r> Course<'r> {
         // takes the study up again begins with the same.
         let priors = tuner.beliefs(&scope.search).await?;
         let known = learned(job, installed, tuner.store).await?;
-        Ok(Self {
+        let mut course = Self {
             tuner,
             study,
             distrusted,
             scope,
             known,
-            begin,
+            clock,
+            best_key,
+            plan: None,
             history,
             gains,
             priors,
@@ -145,7 +172,14 @@ impl<'r> Course<'r> {
             measured_any,
             rejected_in_row: 0,
             failed_starts: FailedStarts::default(),
-        })
+            suspicion: Suspicion::default(),
+            probes: Vec::new(),
+            paused: false,
+        };
+        course.show_plan();
+        course.recall(launches).await?;
+        course.recall_pauses().await?;
+        Ok(course)
     }
 
     /// What to do next, with the launches that are under way.
@@ -160,12 +194,14 @@ impl<'r> Course<'r> {
         if self.at_a_time.is_none() && self.running.is_empty() {
             self.judge_interference().await?;
         }
-        // What found no slots in time is not begun either; it was not stored, or comes again in the next run.
-        let is_late = self.waiting.front().is_some_and(|first| first.suspects.is_empty()) && self.is_time_spent();
-        if is_late {
-            return Ok(if self.running.is_empty() { Next::End(Ending::TimeSpent) } else { Next::Wait });
+        if !self.is_time_spent()
+            && let Some(next) = self.launch_probe().await?
+        {
+            return Ok(next);
         }
-        let proposal = match self.waiting.pop_front() {
+        // A trial that does not fit into the time any more keeps its number for the next run.
+        let first = self.waiting.iter().position(|waiting| self.has_time_for(waiting));
+        let proposal = match first.and_then(|first| self.waiting.remove(first)) {
             Some(proposal) => proposal,
             None => match self.propose().await? {
                 ControlFlow::Continue(proposal) => proposal,
@@ -176,7 +212,7 @@ impl<'r> Course<'r> {
     }
 
     fn is_time_spent(&self) -> bool {
-        self.tuner.job.budget.time.is_some_and(|time| self.begin.elapsed() >= time)
+        !self.clock.has(Duration::ZERO)
     }
 
     /// Asks the engine which rules are wrong; whether the user let it answer.
@@ -231,7 +267,14 @@ impl<'r> Course<'r> {
             self.waiting.push_front(proposal);
             return Ok(Next::Wait);
         };
+        self.begin(proposal, place).await
+    }
+
+    /// Stores that a proposal is launched.
+    async fn begin(&mut self, mut proposal: Proposal, place: Place) -> Result<Next, TuneError> {
         self.rejected_in_row = 0;
+        proposal.own_failures = self.suspicion.own();
+        let alone = place.alone;
         let Proposal { number, proposed_by, why, config, .. } = proposal.clone();
         self.tuner.reserve(self.study, &proposal).await?;
         self.running.insert(number, (alone, is_paid(&proposed_by)));
@@ -254,16 +297,29 @@ impl<'r> Course<'r> {
         self.running.remove(&proposal.number);
         let (slots, was_alone) = (place.slots.clone(), place.alone || self.at_a_time == Some(1));
         self.pool.give_back(place);
-        let mut launched = match result {
-            Ok(ControlFlow::Continue(launched)) => launched,
-            Ok(ControlFlow::Break(Ending::Paused(pause))) => return Ok(self.elsewhere(proposal, slots, pause)),
-            Ok(ControlFlow::Break(ending)) => return Ok(Some(ending)),
+        let end = match result {
+            Ok(end) => end,
             Err(TuneError::LeftBehind(left_behind)) => {
                 let number = proposal.number;
                 self.waiting.push_front(proposal);
                 return self.lose(number, slots, left_behind).map(|()| None);
             }
             Err(error) => return Err(error),
+        };
+        if proposal.proposed_by == PROBE {
+            return self.probed(proposal, slots, end).await;
+        }
+        let (mut launched, launches) = match end {
+            LaunchEnd::Outcome(launched) => (launched, 1),
+            LaunchEnd::Ended(ending) => return Ok(Some(ending)),
+            // Without a second pause: it has had its own, or a probe has started in spite of failures like this.
+            LaunchEnd::Unresolved(unresolved)
+                if proposal.most_failures == 1 || self.suspicion.is_own(&unresolved.last.failure) =>
+            {
+                (unresolved.launched, unresolved.failures)
+            }
+            LaunchEnd::Unresolved(_) if self.paused => return Ok(None),
+            LaunchEnd::Unresolved(unresolved) => return self.hold(proposal, slots, unresolved).await,
         };
         let left_behind = launched.left_behind.take();
         if left_behind.is_none() && !was_alone && self.crowded_out(&proposal, &launched).await? {
@@ -273,15 +329,13 @@ impl<'r> Course<'r> {
         self.launched += u32::from(is_paid(&proposal.proposed_by));
         let scored = self.record(launched).await?;
         if let Some(left_behind) = left_behind {
-            self.lose(proposal.number, slots, left_behind)?;
+            self.lose(proposal.number, slots.clone(), left_behind)?;
         }
-        // An engine that is killed wherever it runs is not killed by its slots.
-        let own_fault = scored.trial.outcome.failure().is_some_and(|failure| failure.kind == FailureKind::Killed);
-        if own_fault {
-            self.pool.set_aside(&proposal.suspects, false);
+        if let Some(ending) = self.suspect(&scored.trial, slots, launches).await? {
+            return Ok(Some(ending));
         }
         let (failures, last) = (self.failed_starts.most(), scored.trial.outcome.reason().unwrap_or_default());
-        let broken = !self.measured_any && failures >= MOST_FAILED_STARTS;
+        let broken = !self.measured_any && self.probes.is_empty() && failures >= MOST_FAILED_STARTS;
         Ok(broken.then_some(Ending::EngineBroken { failures, last }))
     }
 
@@ -296,24 +350,6 @@ impl<'r> Course<'r> {
         let incident = self.tuner.keep_incident(self.study, trial.number, failure, trial.log.as_deref()).await?;
         (self.tuner.observer)(Event::Retry { incident: Box::new(incident), wait: Duration::ZERO });
         Ok(true)
-    }
-
-    /// A trial whose environment has failed again and again is tried once on other slots, where there are any; what failed
-    /// is set aside.
-    fn elsewhere(&mut self, mut proposal: Proposal, slots: Vec<usize>, pause: Box<Pause>) -> Option<Ending> {
-        self.pool.set_aside(&slots, true);
-        if !proposal.suspects.is_empty() || self.pool.usable() < slots.len() {
-            self.pool.set_aside(&slots, false);
-            self.pool.set_aside(&proposal.suspects, false);
-            (self.tuner.observer)(Event::Paused(pause.clone()));
-            return Some(Ending::Paused(pause));
-        }
-        let Pause { failures, last, .. } = &*pause;
-        let why = format!("{failures} launches failed in a row, {}: {}", last.failure.kind, last.failure.message);
-        (self.tuner.observer)(Event::SetAside { number: proposal.number, slots: slots.clone(), why });
-        proposal.suspects = slots;
-        self.waiting.push_front(proposal);
-        None
     }
 
     /// What a launch has left behind may hold its devices for ever. The others go on, where there are any.
@@ -340,6 +376,7 @@ impl<'r> Course<'r> {
             }
             *known = past(&tuner.job.objective, stored.trial);
         }
+        self.clock.learn(&trial);
         if trial.log.is_some() {
             self.known = learned(tuner.job, &tuner.installed, tuner.store).await?;
         }
@@ -347,18 +384,31 @@ impl<'r> Course<'r> {
         let scored = Scored { trial, score };
         let best = tuner.store.best(self.study, goal, 1).await?.pop();
         let improves = best.as_ref().is_some_and(|best| best.first.trial.number == scored.trial.number);
+        self.best_key = best.as_ref().map(|best| best.first.trial.config.key());
         let (best, launched) = (best.map(|best| best.value), self.launched);
         (tuner.observer)(Event::Trial { trial: Box::new(scored.clone()), improves, best, launched });
+        self.show_plan();
         Ok(scored)
     }
 
     fn count(&mut self, trial: &Trial) {
         match &trial.outcome {
             Outcome::Rejected(_) => {}
-            Outcome::Failed(failure) => self.failed_starts.add(failure, trial.startup_s.is_some()),
+            Outcome::Failed(failure) => self.failed_starts.add(failure),
             Outcome::Measured(_) => self.measured_any = true,
         }
     }
+}
+
+/// Returns the expected duration of a launch from earlier trials, if the time is limited; rough figures do not count.
+async fn expected_launch(tuner: &Tuner<'_>) -> Result<Option<Duration>, TuneError> {
+    if tuner.job.budget.time.is_none() {
+        return Ok(None);
+    }
+    let device = (tuner.installed.device, &tuner.slots);
+    let estimate = estimate(tuner.job, device, None, Some(tuner.store)).await?;
+    let seconds = (estimate.startup_s + estimate.load_s).clamp(0.0, MOST_EXPECTED.as_secs_f64());
+    Ok((estimate.source != Source::Guess).then(|| Duration::from_secs_f64(seconds)))
 }
 
 /// Tells what the rules leave of a space.

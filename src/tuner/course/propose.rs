@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Course, Next, Proposal};
+use super::{Course, Next, PROBE, Proposal};
 use crate::job::{Question, past};
 use crate::objective::Objective;
-use crate::sampler::{Known, Past, Suggestion};
+use crate::sampler::{BASELINE, Known, Past, Suggestion};
 use crate::store::{Proposed, Scored};
 use crate::tuner::slots::CROWD;
-use crate::tuner::{Ending, TuneError};
+use crate::tuner::{CONFIRMATION, Ending, Event, Plan, TuneError};
 
 /// The rows of a study that a run begins with: every proposal, what each was expected to gain, and those without an outcome.
 /// Numbers have no gaps, and trials of an earlier run that have no outcome come again under theirs.
@@ -37,8 +38,11 @@ pub(super) fn read(
     (history, gains, open)
 }
 
+/// Launches of a trial in a row that may fail for a reason of the environment before a probe decides.
+const MOST_FAILURES: u32 = 3;
+
 impl Proposal {
-    fn new(number: u32, proposed_by: String, Suggestion { config, why }: Suggestion) -> Self {
+    pub(super) fn new(number: u32, proposed_by: String, Suggestion { config, why }: Suggestion) -> Self {
         let why = Some(why).filter(|why| !why.is_empty());
         Self {
             number,
@@ -47,7 +51,8 @@ impl Proposal {
             expected_gain: None,
             config,
             checked: false,
-            suspects: Vec::new(),
+            most_failures: MOST_FAILURES,
+            own_failures: Arc::default(),
             apart: false,
         }
     }
@@ -57,7 +62,7 @@ impl Course<'_> {
     /// Launches that the budget pays for, those under way included.
     pub(super) fn launches(&self) -> u32 {
         let paid = self.running.values().filter(|(_, paid)| *paid).count();
-        self.launched.saturating_add(u32::try_from(paid).unwrap_or(u32::MAX))
+        self.launched.saturating_add(u32::try_from(paid + self.on_hold()).unwrap_or(u32::MAX))
     }
 
     /// A new proposal, or what to do where there is none.
@@ -70,6 +75,11 @@ impl Course<'_> {
             return Ok(end(Ending::TrialsSpent));
         }
         if self.is_time_spent() {
+            return Ok(end(Ending::TimeSpent));
+        }
+        // The defaults are launched in any time: without them there is nothing to compare with.
+        let is_short = !self.history.is_empty() && !self.clock.has(self.clock.launch() + self.reserve());
+        if is_short && !self.has_challenger() {
             return Ok(end(Ending::TimeSpent));
         }
         let number = self.history.len();
@@ -90,7 +100,7 @@ impl Course<'_> {
         let verdict = self.judge_by(&question).await?;
         let gain = verdict.as_ref().and_then(|verdict| verdict.next_gain);
         let converged = verdict.as_ref().and_then(|verdict| self.converged(verdict));
-        let confirming = converged.is_some() || job.budget.is_confirming(launched);
+        let confirming = is_short || converged.is_some() || job.budget.is_confirming(launched);
         if !confirming && let Some((by, suggestion)) = suggestion(&question).await {
             return Ok(self.proposal(by, suggestion, gain));
         }
@@ -103,10 +113,16 @@ impl Course<'_> {
             None => job.budget.confirmations(),
         };
         if let Some((by, suggestion)) = self.tuner.confirm(self.study, &self.history, rounds).await? {
+            if !self.clock.has(self.clock.launch_of(&suggestion.config.key())) {
+                return Ok(end(Ending::TimeSpent));
+            }
             return Ok(self.proposal(by, suggestion, None));
         }
         if let Some(ending) = converged {
             return Ok(end(ending));
+        }
+        if !self.clock.has(self.clock.launch()) {
+            return Ok(end(Ending::TimeSpent));
         }
         // What the confirmation does not need goes back to the search.
         if confirming && let Some((by, suggestion)) = suggestion(&question).await {
@@ -114,6 +130,56 @@ impl Course<'_> {
         }
         let removal = self.scope.removal.clone();
         Ok(end(if self.scope.empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft }))
+    }
+
+    /// Whether anything besides the defaults can be confirmed.
+    fn has_challenger(&self) -> bool {
+        let defaults = self.history.first().map(|past| past.config.key());
+        self.best_key.is_some() && self.best_key != defaults
+            || self.history.iter().skip(1).any(|past| past.measured().is_some() && Some(past.config.key()) != defaults)
+    }
+
+    /// The time that the confirmation still needs; none before there is anything to confirm.
+    pub(super) fn reserve(&self) -> Duration {
+        if self.clock.limit().is_none() || !self.has_challenger() {
+            return Duration::ZERO;
+        }
+        let defaults = self.history.first().map(|past| past.config.key());
+        let best = self.best_key.clone().unwrap_or_default();
+        let best = if Some(&best) == defaults.as_ref() { String::new() } else { best };
+        let rounds = self.tuner.job.budget.confirmations();
+        let keys = [defaults.unwrap_or_default(), best];
+        let launched = |key: &str| {
+            let confirms = |past: &&Past| past.proposed_by == CONFIRMATION && past.config.key() == key;
+            self.history.iter().filter(confirms).count()
+        };
+        let owed = keys.iter().filter(|key| launched(key) < rounds as usize).map(String::as_str);
+        self.clock.reserve(owed, rounds)
+    }
+
+    /// Whether a trial that waits fits into the time that is left, and leaves enough for the confirmation.
+    pub(super) fn has_time_for(&self, waiting: &Proposal) -> bool {
+        let own = self.clock.launch_of(&waiting.config.key());
+        let is_search = !matches!(&*waiting.proposed_by, BASELINE | CONFIRMATION | PROBE);
+        let reserve = if is_search { self.reserve() } else { Duration::ZERO };
+        self.clock.has(own + reserve)
+    }
+
+    /// Shows how the budget is planned, at first and when the reserve has changed by a fifth.
+    pub(super) fn show_plan(&mut self) {
+        let budget = &self.tuner.job.budget;
+        let plan = Plan {
+            trials: budget.trials,
+            confirmations: 2 * budget.confirmations(),
+            time: self.clock.limit(),
+            left: self.clock.left(),
+            launch: Some(self.clock.launch()).filter(|launch| !launch.is_zero()),
+            reserve: self.reserve(),
+        };
+        if self.plan.as_ref().is_none_or(|shown| plan.differs_from(shown)) {
+            (self.tuner.observer)(Event::Plan(plan.clone()));
+            self.plan = Some(plan);
+        }
     }
 
     /// Gives a proposal its number.

@@ -38,6 +38,11 @@ impl Spent {
         }
     }
 
+    /// A trial whose outcome was taken back.
+    pub(super) fn forget(&mut self, number: u32) {
+        self.started.remove(&number);
+    }
+
     pub(super) fn launches(&self) -> Launches {
         Launches { preset: self.preset, started: self.started.values().cloned().collect() }
     }

@@ -13,6 +13,7 @@ use crate::facts::Host;
 use crate::job::Job;
 use crate::store::{Incident, Store};
 use crate::trial::{Failure, Measurement};
+use crate::tuner::retry::Unresolved;
 use crate::tuner::trial::failed;
 use crate::tuner::{Inquiry, Slots, detect};
 
@@ -88,7 +89,9 @@ pub(super) fn pretended(proposal: &Proposal, place: &Place, chances: Chances) ->
     let key = proposal.config.key();
     let sum = key.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let outcome = if sum % 5 == 0 && proposal.number > 0 && proposal.proposed_by != CROWD {
-        failed(FailureKind::Crash, "gone".to_owned())
+        // Each for a reason of its own.
+        let reason: String = sum.to_string().bytes().map(|digit| char::from(digit - b'0' + b'a')).collect();
+        failed(FailureKind::Crash, format!("gone, {reason}"))
     } else if sum % 2 == 0 && chances.memory_is_short && !place.alone && proposal.proposed_by != CROWD {
         failed(FailureKind::HostMemory, "the host has 1 MiB of memory left".to_owned())
     } else {
@@ -102,19 +105,29 @@ pub(super) fn pretended(proposal: &Proposal, place: &Place, chances: Chances) ->
     Trial { config, why, expected_gain, startup_s: Some(1.0), ..example }
 }
 
-fn pause(number: u32) -> Box<Pause> {
-    let failure = Failure { kind: FailureKind::DeviceBusy, message: String::new() };
-    let last = Incident { number, attempt: 3, at: String::new(), failure, log: None };
-    Box::new(Pause { failures: 3, since: String::new(), last, hint: String::new() })
+/// The end of a trial whose environment has failed until the patience ended.
+fn unresolved(proposal: &Proposal) -> LaunchEnd {
+    let failure = Failure { kind: FailureKind::DeviceBusy, message: "taken".to_owned() };
+    let example = Trial::example(proposal.number, &proposal.proposed_by, Outcome::Failed(failure.clone()));
+    let trial = Trial { config: proposal.config.clone(), ..example };
+    let (at, since) = (String::new(), String::new());
+    let last = Incident { number: proposal.number, attempt: 3, at, failure, log: None, paused: false };
+    let failures = proposal.most_failures;
+    LaunchEnd::Unresolved(Box::new(Unresolved { launched: trial.into(), last, failures, since }))
+}
+
+impl From<Trial> for LaunchEnd {
+    fn from(trial: Trial) -> Self {
+        Self::Outcome(trial.into())
+    }
 }
 
 pub(super) async fn settle(
     course: &mut Course<'_>,
     (proposal, place): (Proposal, Place),
-    result: ControlFlow<Ending, Trial>,
+    end: impl Into<LaunchEnd>,
 ) -> Option<Ending> {
-    let result = Ok(result.map_continue(Launched::from));
-    course.settled(Settled { proposal, place, result }).await.unwrap()
+    course.settled(Settled { proposal, place, result: Ok(end.into()) }).await.unwrap()
 }
 
 /// One run; `None` where it was killed.
@@ -150,9 +163,9 @@ async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option
         if !running.is_empty() && (is_waiting || random.random_bool(0.2)) {
             let launch = running.swap_remove(random.random_range(0..running.len()));
             let result = if random.random_bool(chances.paused) {
-                ControlFlow::Break(Ending::Paused(pause(launch.0.number)))
+                unresolved(&launch.0)
             } else {
-                ControlFlow::Continue(pretended(&launch.0, &launch.1, chances))
+                pretended(&launch.0, &launch.1, chances).into()
             };
             let ending = settle(&mut course, launch, result).await;
             end = end.or(ending);
@@ -174,7 +187,7 @@ pub(super) async fn finish(bench: &Bench, seed: u64, chances: Chances) -> Ending
 }
 
 #[tokio::test]
-async fn in_whatever_order_launches_end_and_runs_are_killed_or_paused_the_study_becomes_the_same() {
+async fn in_whatever_order_launches_end_and_runs_are_killed_the_study_becomes_the_same() {
     let undisturbed = Bench::new("trials = 24", 8, 400).await;
     assert_eq!(finish(&undisturbed, 0, Chances::default()).await, Ending::TrialsSpent);
     let expected = undisturbed.decided().await;
@@ -187,8 +200,7 @@ async fn in_whatever_order_launches_end_and_runs_are_killed_or_paused_the_study_
         [
             Chances::default(),
             Chances { killed: 0.02, ..Chances::default() },
-            Chances { paused: 0.05, ..Chances::default() },
-            Chances { killed: 0.02, paused: 0.05, ..Chances::default() },
+            Chances { killed: 0.05, ..Chances::default() },
             Chances { killed: 0.02, memory_is_short: true, ..Chances::default() },
         ]
         .into_iter()
@@ -197,6 +209,22 @@ async fn in_whatever_order_launches_end_and_runs_are_killed_or_paused_the_study_
         let bench = Bench::new("trials = 24", 8, 400).await;
         assert_eq!(finish(&bench, seed, chances).await, Ending::TrialsSpent);
         assert_eq!(bench.decided().await, expected, "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn a_study_whose_environment_fails_now_and_then_is_finished_with_every_trial_and_its_budget() {
+    for seed in 1..9 {
+        let killed = if seed % 2 == 0 { 0.02 } else { 0.0 };
+        let chances = Chances { killed, paused: 0.1, ..Chances::default() };
+        let bench = Bench::new("trials = 24", 8, 400).await;
+        assert_eq!(finish(&bench, seed, chances).await, Ending::TrialsSpent);
+        let decided = bench.decided().await;
+        assert_eq!(bench.paid().await, 24, "seed {seed}: {decided:?}");
+        for (place, (number, by, _, state)) in (0_u32..).zip(&decided) {
+            assert_eq!(*number, place);
+            assert!(state != "running" && (state == "measured" || by != PROBE), "seed {seed}: {number} {by} {state}");
+        }
     }
 }
 
@@ -255,17 +283,17 @@ async fn what_waited_for_slots_does_not_begin_after_the_time() {
             Next::Launch(proposal, place) => drop(running.insert(proposal.number, (proposal, place))),
             Next::Wait if course.waiting.is_empty() => {
                 let (_, launch) = running.pop_first().unwrap();
-                let result = ControlFlow::Continue(pretended(&launch.0, &launch.1, Chances::default()));
+                let result = pretended(&launch.0, &launch.1, Chances::default());
                 assert_eq!(settle(&mut course, launch, result).await, None);
             }
             Next::Wait | Next::Propose => {}
             Next::End(ending) => panic!("{ending}"),
         }
     }
-    course.begin = Instant::now().checked_sub(MINUTE).expect("the machine is up for a minute");
+    course.clock.begin = std::time::Instant::now().checked_sub(MINUTE).expect("the machine is up for a minute");
     while let Some((_, launch)) = running.pop_first() {
         assert!(matches!(course.next().await.unwrap(), Next::Wait));
-        let result = ControlFlow::Continue(pretended(&launch.0, &launch.1, Chances::default()));
+        let result = pretended(&launch.0, &launch.1, Chances::default());
         assert_eq!(settle(&mut course, launch, result).await, None);
     }
     assert!(matches!(course.next().await.unwrap(), Next::End(Ending::TimeSpent)));
@@ -300,7 +328,7 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
                 lost = Some(place.slots.clone());
                 Err(left_behind().into())
             } else {
-                Ok(ControlFlow::Continue(pretended(&proposal, &place, Chances::default()).into()))
+                Ok(pretended(&proposal, &place, Chances::default()).into())
             };
             assert_eq!(course.settled(Settled { proposal, place, result }).await.unwrap(), None);
         }
@@ -316,7 +344,7 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
     let error = loop {
         match course.next().await {
             Ok(Next::Launch(proposal, place)) => {
-                let result = ControlFlow::Continue(pretended(&proposal, &place, Chances::default()));
+                let result = pretended(&proposal, &place, Chances::default());
                 assert_eq!(settle(&mut course, (proposal, place), result).await, None);
             }
             Ok(Next::Propose) => {}

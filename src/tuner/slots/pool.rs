@@ -68,13 +68,28 @@ impl Pool {
 
     /// Slots for a trial; `None` where too few are free.
     pub(in crate::tuner) fn take(&mut self, trial: u32, count: usize, alone: bool) -> Option<Place> {
+        self.take_with(trial, &[], count, alone)
+    }
+
+    /// The same, with slots that are to be among them.
+    pub(in crate::tuner) fn take_with(
+        &mut self,
+        trial: u32,
+        wanted: &[usize],
+        count: usize,
+        alone: bool,
+    ) -> Option<Place> {
         let free = |state: &State| !state.taken && state.is_usable();
+        if wanted.iter().take(count).any(|slot| !free(&self.states[*slot])) {
+            return None;
+        }
         let neighbours =
             |first: &usize| self.states[*first..].iter().take(count).filter(|state| free(state)).count() == count;
         // Devices in a row are connected best.
-        let slots: Vec<usize> = match (0..self.states.len()).find(neighbours) {
+        let others = (0..self.states.len()).filter(|slot| free(&self.states[*slot]) && !wanted.contains(slot));
+        let slots: Vec<usize> = match (0..self.states.len()).find(neighbours).filter(|_| wanted.is_empty()) {
             Some(first) => (first..first + count).collect(),
-            None => (0..self.states.len()).filter(|slot| free(&self.states[*slot])).take(count).collect(),
+            None => wanted.iter().copied().chain(others).take(count).collect(),
         };
         if slots.len() < count {
             return None;

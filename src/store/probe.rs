@@ -1,0 +1,108 @@
+//! The verdict of a probe on the failures before it: they belong to their configurations, or to the environment.
+
+use super::incident::insert;
+use super::{Incident, Store, StoreError, Study};
+
+impl Store {
+    /// Stores that `probe` started although the launches of these trials had failed: their failures are their
+    /// configurations' own.
+    pub async fn blame_configurations(&self, study: i64, numbers: &[u32], probe: u32) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await.map_err(|error| self.error(error))?;
+        for number in numbers {
+            sqlx::query("UPDATE trials SET probe = ? WHERE study_id = ? AND number = ? AND state = 'failed'")
+                .bind(probe)
+                .bind(study)
+                .bind(number)
+                .execute(&mut *transaction)
+                .await
+                .map_err(|error| self.error(error))?;
+        }
+        transaction.commit().await.map_err(|error| self.error(error))
+    }
+
+    /// Takes back the outcome of failed trials: each becomes an incident, and its trial is unfinished again. All or nothing.
+    pub async fn withdraw(&self, study: i64, incidents: &[Incident]) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await.map_err(|error| self.error(error))?;
+        for incident in incidents {
+            insert(study, incident).execute(&mut *transaction).await.map_err(|error| self.error(error))?;
+            sqlx::query(
+                "UPDATE trials SET state = 'running', reason_code = NULL, reason = NULL, startup_s = NULL, \
+                 elapsed_s = NULL, engine_version = NULL, probe = NULL \
+                 WHERE study_id = ? AND number = ? AND state = 'failed'",
+            )
+            .bind(study)
+            .bind(incident.number)
+            .execute(&mut *transaction)
+            .await
+            .map_err(|error| self.error(error))?;
+        }
+        transaction.commit().await.map_err(|error| self.error(error))
+    }
+
+    /// Marks the last incident of a trial as one for which the study paused or gave up slots.
+    pub async fn mark_paused(&self, study: i64, number: u32) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE incidents SET paused = 1 WHERE study_id = ?1 AND number = ?2 AND attempt = \
+             (SELECT max(attempt) FROM incidents WHERE study_id = ?1 AND number = ?2)",
+        )
+        .bind(study)
+        .bind(number)
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.error(error))?;
+        Ok(())
+    }
+
+    /// Whether the study has paused or given up slots because of this trial.
+    pub async fn has_paused(&self, study: &Study, number: u32) -> Result<bool, StoreError> {
+        Ok(self.incidents(study, Some(number)).await?.iter().any(|incident| incident.paused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::facts::Host;
+    use crate::objective::{Goal, Score};
+    use crate::store::{Incident, Store};
+    use crate::trial::{Failure, FailureKind, Measurement, Outcome, Trial};
+
+    #[tokio::test]
+    async fn a_withdrawn_failure_is_an_incident_and_no_longer_an_outcome() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        let failure = Failure { kind: FailureKind::StartupExit, message: "gone".to_owned() };
+        let measured = Trial::example(0, "baseline", Outcome::Measured(Measurement::default()));
+        store.append(study.id, &measured, Score::Feasible { value: 1.0 }).await.unwrap();
+        let failed = Trial::example(1, "confirmation", Outcome::Failed(failure.clone()));
+        store.append(study.id, &failed, Score::Failed).await.unwrap();
+        assert!(store.best(&study, Goal::Maximize, 1).await.unwrap().is_empty(), "it failed when launched again");
+        let incident = Incident { number: 1, attempt: 1, at: crate::store::now(), failure, log: None, paused: true };
+        store.withdraw(study.id, std::slice::from_ref(&incident)).await.unwrap();
+        assert_eq!(store.incidents(&study, Some(1)).await.unwrap(), [incident]);
+        assert_eq!(store.trial(&study, 1).await.unwrap().map(|scored| scored.trial.number), None);
+        assert_eq!(store.best(&study, Goal::Maximize, 1).await.unwrap().len(), 1);
+        assert!(store.has_paused(&study, 1).await.unwrap() && !store.has_paused(&study, 0).await.unwrap());
+        // It may end once more, otherwise.
+        let again = Trial::example(1, "confirmation", Outcome::Measured(Measurement::default()));
+        store.append(study.id, &again, Score::Feasible { value: 3.0 }).await.unwrap();
+        assert_eq!(store.best(&study, Goal::Maximize, 1).await.unwrap()[0].measurements, 2);
+    }
+
+    #[tokio::test]
+    async fn a_failure_that_a_probe_has_blamed_on_its_configuration_counts_whatever_its_kind() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        let measured = Trial::example(0, "baseline", Outcome::Measured(Measurement::default()));
+        store.append(study.id, &measured, Score::Feasible { value: 1.0 }).await.unwrap();
+        let failure = Failure { kind: FailureKind::DeviceBusy, message: String::new() };
+        let failed = Trial::example(1, "confirmation", Outcome::Failed(failure));
+        store.append(study.id, &failed, Score::Failed).await.unwrap();
+        assert_eq!(store.best(&study, Goal::Maximize, 1).await.unwrap().len(), 1);
+        store.blame_configurations(study.id, &[0, 1], 2).await.unwrap();
+        assert_eq!(store.trial(&study, 1).await.unwrap().unwrap().trial.probe, Some(2));
+        assert_eq!(store.trial(&study, 0).await.unwrap().unwrap().trial.probe, None, "it did not fail");
+        assert!(store.best(&study, Goal::Maximize, 1).await.unwrap().is_empty());
+    }
+}

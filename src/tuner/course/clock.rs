@@ -1,0 +1,113 @@
+//! The time of a run: what is left of it, how long launches take, and what the confirmation needs of it.
+
+use std::time::{Duration, Instant};
+
+use crate::metrics::percentile;
+use crate::trial::{Outcome, Trial};
+use crate::tuner::slots::CROWD;
+
+/// The confirmation gets this much more time than its launches are expected to take: no launch takes exactly as long as another.
+const MARGIN: f64 = 1.1;
+
+/// The percentile of the study's launches that a launch is expected to take.
+const USUAL: f64 = 75.0;
+
+/// The clock of a run.
+#[derive(Debug)]
+pub(super) struct Clock {
+    pub(super) begin: Instant,
+    /// The budget's time, from the begin of the run to its end.
+    limit: Option<Duration>,
+    /// The expected duration of a launch before any is measured; `None` if it is not known.
+    expected: Option<Duration>,
+    /// The measured launches of the study: the key of the configuration, and the duration with the stop.
+    launches: Vec<(String, Duration)>,
+}
+
+impl Clock {
+    pub(super) fn new(limit: Option<Duration>, expected: Option<Duration>) -> Self {
+        Self { begin: Instant::now(), limit, expected, launches: Vec::new() }
+    }
+
+    /// Learns from a launch. Failures are left out: a start-up timeout says nothing of a launch that works.
+    pub(super) fn learn(&mut self, trial: &Trial) {
+        if matches!(trial.outcome, Outcome::Measured(_)) && trial.proposed_by != CROWD {
+            self.launches.push((trial.config.key(), Duration::from_secs_f64(trial.elapsed_s.max(0.0))));
+        }
+    }
+
+    pub(super) fn limit(&self) -> Option<Duration> {
+        self.limit
+    }
+
+    /// The time that is left; `None` without a limit.
+    pub(super) fn left(&self) -> Option<Duration> {
+        self.limit.map(|limit| limit.saturating_sub(self.begin.elapsed()))
+    }
+
+    /// Whether this much time is left. An unknown duration fits as long as there is any.
+    pub(super) fn has(&self, needed: Duration) -> bool {
+        self.left().is_none_or(|left| !left.is_zero() && left >= needed)
+    }
+
+    /// The expected duration of a launch, from spawn to the end of its processes. 0 if nothing is known.
+    pub(super) fn launch(&self) -> Duration {
+        let mut seconds: Vec<_> = self.launches.iter().map(|(_, duration)| duration.as_secs_f64()).collect();
+        seconds.sort_by(f64::total_cmp);
+        let usual = percentile(&seconds, USUAL).map(Duration::from_secs_f64);
+        usual.or(self.expected).unwrap_or_default()
+    }
+
+    /// The same for a configuration, by its key: the longest of its own launches, if it has any.
+    pub(super) fn launch_of(&self, config_key: &str) -> Duration {
+        let own = self.launches.iter().filter(|(key, _)| key == config_key).map(|(_, duration)| *duration);
+        own.max().unwrap_or_else(|| self.launch())
+    }
+
+    /// The time that the confirmation needs: these configurations, each so many times.
+    pub(super) fn reserve<'a>(&self, config_keys: impl Iterator<Item = &'a str>, rounds: u32) -> Duration {
+        let round: Duration = config_keys.map(|key| self.launch_of(key)).sum();
+        round.mul_f64(MARGIN).saturating_mul(rounds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::trial::{Failure, FailureKind, Measurement};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn launch(seqs: i64, elapsed_s: f64) -> Trial {
+        let config = Config::new().with("max-num-seqs", seqs);
+        Trial { config, elapsed_s, ..Trial::example(0, "auto", Outcome::Measured(Measurement::default())) }
+    }
+
+    #[test]
+    fn launches_take_as_long_as_most_of_the_study_have_and_a_known_configuration_as_long_as_its_own() {
+        let mut clock = Clock::new(None, Some(90 * SECOND));
+        assert_eq!(clock.launch(), 90 * SECOND);
+        for (seqs, elapsed_s) in [(1, 10.0), (2, 20.0), (3, 30.0), (4, 40.0), (5, 50.0), (2, 22.0)] {
+            clock.learn(&launch(seqs, elapsed_s));
+        }
+        let timeout = Failure { kind: FailureKind::StartupTimeout, message: String::new() };
+        clock.learn(&Trial { outcome: Outcome::Failed(timeout), ..launch(6, 900.0) });
+        clock.learn(&Trial { proposed_by: CROWD.to_owned(), ..launch(7, 900.0) });
+        assert!((clock.launch().as_secs_f64() - 37.5).abs() < 1e-9, "{:?}", clock.launch());
+        let key = |seqs| launch(seqs, 0.0).config.key();
+        assert_eq!(clock.launch_of(&key(2)), 22 * SECOND);
+        assert_eq!(clock.launch_of(&key(9)), clock.launch());
+        let reserve = clock.reserve([&*key(2), &*key(1)].into_iter(), 2);
+        assert!((reserve.as_secs_f64() - 2.0 * 1.1 * 32.0).abs() < 1e-9, "{reserve:?}");
+    }
+
+    #[test]
+    fn without_a_limit_everything_fits_and_at_its_end_nothing() {
+        assert!(Clock::new(None, None).has(Duration::MAX));
+        let mut clock = Clock::new(Some(60 * SECOND), None);
+        assert!(clock.has(59 * SECOND) && !clock.has(61 * SECOND));
+        clock.begin = Instant::now().checked_sub(60 * SECOND).expect("the machine is up for a minute");
+        assert!(!clock.has(Duration::ZERO), "an unknown duration needs some time as well");
+    }
+}

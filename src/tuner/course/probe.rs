@@ -1,0 +1,393 @@
+//! Probes: a configuration that is known to work is launched once more after failures in a row. If it starts, they belonged to
+//! their configurations. If it fails, the environment has changed.
+
+use super::suspicion::{Alarm, FailedTrial};
+use super::{Course, FailedStarts, Next, Proposal, is_paid};
+use crate::config::Config;
+use crate::sampler::{Known, Past, Suggestion};
+use crate::store::Incident;
+use crate::trial::{Outcome, Trial};
+use crate::tuner::retry::{PauseEvidence, Unresolved};
+use crate::tuner::slots::CROWD;
+use crate::tuner::trial::{LaunchEnd, Launched};
+use crate::tuner::{Ending, Event, Pause, TuneError};
+
+/// The name under which a configuration is launched to tell a broken environment from broken configurations.
+pub const PROBE: &str = "probe";
+
+/// Configurations of the ranking that a probe chooses from.
+const BEST: u32 = 50;
+
+/// A probe that is to be launched or under way.
+pub(super) struct Probe {
+    /// The slots on which launches failed.
+    slots: Vec<usize>,
+    alarm: Alarm,
+    /// The trial whose environment failed until the patience ended, without an outcome until the probe has one.
+    on_hold: Option<(Proposal, Box<Unresolved>)>,
+    /// The probe's own number, once it is launched.
+    number: Option<u32>,
+}
+
+/// Whether failures of such a trial say nothing about the environment: what neighbours cost each other is another matter.
+fn is_unsuspicious(proposed_by: &str) -> bool {
+    proposed_by == CROWD || proposed_by == PROBE
+}
+
+impl Course<'_> {
+    /// Trials of the budget that wait for the verdict of a probe.
+    pub(super) fn on_hold(&self) -> usize {
+        self.probes
+            .iter()
+            .filter(|probe| probe.on_hold.as_ref().is_some_and(|(held, _)| is_paid(&held.proposed_by)))
+            .count()
+    }
+
+    /// Whether any configuration has ever been measured.
+    fn nothing_works(&self) -> bool {
+        !self.history.iter().any(|past| past.proposed_by != CROWD && past.measured().is_some())
+    }
+
+    /// Reads the failures since the last success from stored trials, in the order of their launches.
+    pub(super) async fn recall(&mut self, mut trials: Vec<Trial>) -> Result<(), TuneError> {
+        trials.sort_by(|a, b| a.started_at.cmp(&b.started_at));
+        let mut measured = std::collections::BTreeSet::new();
+        for trial in trials {
+            let slots = match self.tuner.store.placement(self.study, trial.number).await? {
+                Some(placement) => placement.slots.iter().map(|slot| *slot as usize).collect(),
+                None => vec![0],
+            };
+            let key = trial.config.key();
+            match &trial.outcome {
+                Outcome::Rejected(_) => continue,
+                Outcome::Measured(_) => {
+                    self.suspicion.clear(&slots);
+                    measured.insert(key);
+                }
+                Outcome::Failed(_) if trial.proposed_by == PROBE => self.suspicion.clear(&slots),
+                Outcome::Failed(failure) => {
+                    if trial.probe.is_none() && !is_unsuspicious(&trial.proposed_by) {
+                        let was_known_good = measured.contains(&key);
+                        let failed = failed_trial(&trial, failure.clone(), was_known_good);
+                        self.suspicion.add(&slots, &failed);
+                    }
+                    if trial.probe.is_some() {
+                        self.suspicion.remember_own(failure);
+                    }
+                }
+            }
+            if trial.proposed_by == PROBE {
+                self.suspicion.probe_started(&[]);
+            }
+        }
+        for slot in self.suspicion.slots() {
+            self.raise(vec![slot]);
+        }
+        Ok(())
+    }
+
+    /// Plans a probe if the latest failure on these slots calls for one.
+    fn raise(&mut self, slots: Vec<usize>) {
+        let nothing_works = self.nothing_works();
+        if let Some(alarm) = self.suspicion.alarm(&slots, nothing_works) {
+            self.plan(Probe { slots, alarm, on_hold: None, number: None });
+        }
+    }
+
+    fn plan(&mut self, probe: Probe) {
+        let is_planned = |other: &Probe| other.on_hold.is_none() && other.slots == probe.slots;
+        if probe.on_hold.is_some() || !self.probes.iter().any(is_planned) {
+            self.probes.push(probe);
+        }
+    }
+
+    /// Takes note of a trial that has its outcome.
+    pub(super) async fn suspect(
+        &mut self,
+        trial: &Trial,
+        slots: Vec<usize>,
+        launches: u32,
+    ) -> Result<Option<Ending>, TuneError> {
+        match &trial.outcome {
+            Outcome::Rejected(_) => {}
+            Outcome::Measured(_) => self.suspicion.clear(&slots),
+            Outcome::Failed(_) if is_unsuspicious(&trial.proposed_by) => {}
+            Outcome::Failed(failure) => {
+                let config = &trial.config;
+                let same =
+                    |past: &Past| past.config == *config && past.proposed_by != CROWD && past.measured().is_some();
+                let failed = failed_trial(trial, failure.clone(), self.history.iter().any(same));
+                self.suspicion.add(&slots, &FailedTrial { launches, ..failed });
+                if self.paused {
+                    // It ran beside the launches that led to the pause.
+                    self.withdraw(&slots).await?;
+                } else {
+                    self.raise(slots);
+                }
+            }
+        }
+        self.conclude_without_probes().await
+    }
+
+    /// Puts a trial on hold whose environment has failed until the patience ended.
+    pub(super) async fn hold(
+        &mut self,
+        proposal: Proposal,
+        slots: Vec<usize>,
+        unresolved: Box<Unresolved>,
+    ) -> Result<Option<Ending>, TuneError> {
+        let Unresolved { last, failures, since, .. } = &*unresolved;
+        let alarm = Alarm { failure: last.failure.clone(), launches: *failures, since: since.clone() };
+        self.plan(Probe { slots, alarm, on_hold: Some((proposal, unresolved)), number: None });
+        self.conclude_without_probes().await
+    }
+
+    /// Blames the environment without a probe if there is nothing to probe with: nothing has ever been measured, and the
+    /// defaults are among what has failed.
+    async fn conclude_without_probes(&mut self) -> Result<Option<Ending>, TuneError> {
+        while let Some(at) = self.probes.iter().position(|probe| probe.number.is_none()) {
+            if self.probe_config(&self.probes[at]).await?.is_some() {
+                return Ok(None);
+            }
+            let probe = self.probes.remove(at);
+            let last = match &probe.on_hold {
+                Some((_, unresolved)) => unresolved.last.clone(),
+                None => self.last_failure(&probe),
+            };
+            if let Some(ending) = self.blame_environment(probe, last, None).await? {
+                return Ok(Some(ending));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The latest failure on a probe's slots, as an incident that is not stored.
+    fn last_failure(&self, probe: &Probe) -> Incident {
+        let number = self.suspicion.failed(&probe.slots).last().map_or(0, |failed| failed.number);
+        let (at, failure) = (probe.alarm.since.clone(), probe.alarm.failure.clone());
+        Incident { number, attempt: 1, at, failure, log: Some(self.tuner.log_path(number)), paused: true }
+    }
+
+    /// The configuration to probe with: the best one that is known to work and has not failed since, else the engine's
+    /// defaults. `None` if the defaults are all there is and they have failed as well.
+    async fn probe_config(&self, probe: &Probe) -> Result<Option<Config>, TuneError> {
+        let held = probe.on_hold.iter().map(|(proposal, _)| proposal.config.key());
+        let failed = self.suspicion.failed(&probe.slots).map(|failed| failed.config_key.clone()).chain(held);
+        let failed: std::collections::BTreeSet<_> = failed.collect();
+        let goal = self.tuner.job.objective.goal;
+        let ranked = self.tuner.store.best(self.study, goal, BEST).await?;
+        let ranked = ranked.into_iter().map(|ranked| ranked.first.trial.config);
+        let measured = self.history.iter().filter(|past| past.proposed_by != CROWD && past.measured().is_some());
+        let known_good: Vec<Config> = ranked.chain(measured.map(|past| past.config.clone())).collect();
+        // As many slots as have failed, so that the probe runs on all of them.
+        let fits = |config: &&Config| self.slots_needed(config) == probe.slots.len();
+        let unfailed = |config: &&Config| !failed.contains(&config.key());
+        let best = known_good.iter().find(|config| unfailed(config) && fits(config));
+        let best = best.or_else(|| known_good.iter().find(unfailed)).or_else(|| known_good.first());
+        let defaults = self.history.first().filter(|past| !matches!(past.known, Known::Rejected));
+        let defaults = defaults.map(|past| &past.config).filter(|config| !failed.contains(&config.key()));
+        Ok(best.or(defaults).cloned())
+    }
+
+    fn slots_needed(&self, config: &Config) -> usize {
+        self.pool.needed(self.scope.search.devices_needed(config))
+    }
+
+    /// Launches a probe that is planned; `None` if there is none. Probes are outside of the budget of trials.
+    pub(super) async fn launch_probe(&mut self) -> Result<Option<Next>, TuneError> {
+        let Some(at) = self.probes.iter().position(|probe| probe.number.is_none()) else { return Ok(None) };
+        let Some(config) = self.probe_config(&self.probes[at]).await? else { return Ok(None) };
+        let probe = &mut self.probes[at];
+        let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
+        let needed = self.pool.needed(self.scope.search.devices_needed(&config));
+        let Some(place) = self.pool.take_with(number, &probe.slots, needed, false) else {
+            return Ok((!self.running.is_empty()).then_some(Next::Wait));
+        };
+        probe.number = Some(number);
+        let Alarm { failure, launches, .. } = &probe.alarm;
+        let why = format!(
+            "{launches} {} failed alike ({}: {}): does a configuration that is known to work still start?",
+            if *launches == 1 { "launch" } else { "launches in a row" },
+            failure.kind,
+            failure.message
+        );
+        self.history.push(Past::new(PROBE, config.clone(), Known::Pending));
+        self.gains.push(None);
+        let proposal = Proposal {
+            checked: true,
+            most_failures: 1,
+            ..Proposal::new(number, PROBE.to_owned(), Suggestion { config, why })
+        };
+        self.begin(proposal, place).await.map(Some)
+    }
+
+    /// Decides by the end of a probe.
+    pub(super) async fn probed(
+        &mut self,
+        proposal: Proposal,
+        slots: Vec<usize>,
+        end: LaunchEnd,
+    ) -> Result<Option<Ending>, TuneError> {
+        let at = self.probes.iter().position(|probe| probe.number == Some(proposal.number));
+        // An earlier run has left it without an outcome.
+        let without_alarm = |last: &Incident| Probe {
+            slots: slots.clone(),
+            alarm: Alarm { failure: last.failure.clone(), launches: 1, since: last.at.clone() },
+            on_hold: None,
+            number: None,
+        };
+        let probe = at.map(|at| self.probes.remove(at));
+        match end {
+            LaunchEnd::Ended(ending) => Ok(Some(ending)),
+            LaunchEnd::Unresolved(unresolved) => {
+                let probe = probe.unwrap_or_else(|| without_alarm(&unresolved.last));
+                self.blame_environment(probe, unresolved.last, Some(proposal)).await
+            }
+            LaunchEnd::Outcome(launched) if launched.trial.startup_s.is_some() => {
+                self.record(launched).await?;
+                self.blame_configurations(probe, &slots, proposal.number).await?;
+                Ok(None)
+            }
+            LaunchEnd::Outcome(Launched { trial, .. }) => {
+                let Some(failure) = trial.outcome.failure() else { return Ok(None) };
+                let last = self.tuner.keep_incident(self.study, trial.number, failure, trial.log.as_deref()).await?;
+                let probe = probe.unwrap_or_else(|| without_alarm(&last));
+                self.blame_environment(probe, last, Some(proposal)).await
+            }
+        }
+    }
+
+    /// The probe has started: the failures were the configurations' own.
+    async fn blame_configurations(
+        &mut self,
+        probe: Option<Probe>,
+        slots: &[usize],
+        number: u32,
+    ) -> Result<(), TuneError> {
+        let Some(probe) = probe else {
+            self.suspicion.clear(slots);
+            self.suspicion.probe_started(&[]);
+            return Ok(());
+        };
+        let mut failed = self.suspicion.take(&probe.slots);
+        if let Some((proposal, unresolved)) = probe.on_hold {
+            let Unresolved { launched, failures, since, .. } = *unresolved;
+            let trial = Trial { probe: Some(number), ..launched.trial };
+            let failure = probe.alarm.failure.clone();
+            let ended = FailedTrial { launches: failures, since, ..failed_trial(&trial, failure, false) };
+            self.launched += u32::from(is_paid(&proposal.proposed_by));
+            self.record(Launched { trial, ..launched }).await?;
+            failed.push(ended);
+        }
+        let numbers: Vec<_> = failed.iter().map(|failed| failed.number).collect();
+        self.tuner.store.blame_configurations(self.study.id, &numbers, number).await?;
+        for number in &numbers {
+            self.read_again(*number).await?;
+        }
+        let failures: Vec<_> = failed.into_iter().map(|failed| failed.failure).collect();
+        self.suspicion.probe_started(&failures);
+        let names = names(&numbers);
+        let text =
+            format!("trial {number}, a probe, has started: the failures of {names} are their configurations' own");
+        (self.tuner.observer)(Event::Noticed { text });
+        Ok(())
+    }
+
+    /// The environment of these slots has changed: the failures since the last success become incidents, and their trials are
+    /// launched again, on other slots if there are any; else the study pauses.
+    async fn blame_environment(
+        &mut self,
+        probe: Probe,
+        last: Incident,
+        proposal: Option<Proposal>,
+    ) -> Result<Option<Ending>, TuneError> {
+        let failures = probe.alarm.launches + u32::from(proposal.is_some());
+        self.withdraw(&probe.slots).await?;
+        if let Some((held, _)) = probe.on_hold {
+            self.tuner.store.mark_paused(self.study.id, held.number).await?;
+            self.waiting.push_back(Proposal { most_failures: 1, ..held });
+        }
+        let evidence = match &proposal {
+            Some(proposal) => PauseEvidence::Probe(proposal.number),
+            None => PauseEvidence::NothingWorks,
+        };
+        self.waiting.make_contiguous().sort_by_key(|waiting| waiting.number);
+        self.waiting.extend(proposal);
+        let hint = self.tuner.remedy(last.failure.kind);
+        let pause = Box::new(Pause { failures, since: probe.alarm.since, last, evidence, hint });
+        self.pool.set_aside(&probe.slots, true);
+        if self.pool.usable() > 0 {
+            let failure = &pause.last.failure;
+            let why = format!("{failures} launches failed in a row, {}: {}", failure.kind, failure.message);
+            let (number, slots) = (pause.last.number, probe.slots);
+            (self.tuner.observer)(Event::SetAside { number, slots, why });
+            return Ok(None);
+        }
+        self.pool.restore_all();
+        self.paused = true;
+        (self.tuner.observer)(Event::Paused(pause.clone()));
+        Ok(Some(Ending::Paused(pause)))
+    }
+
+    /// Takes back the outcomes of the trials that failed on these slots since the last success there.
+    async fn withdraw(&mut self, slots: &[usize]) -> Result<(), TuneError> {
+        let (mut incidents, mut trials) = (Vec::new(), Vec::new());
+        for failed in self.suspicion.take(slots) {
+            let Some(stored) = self.tuner.store.trial(self.study, failed.number).await? else { continue };
+            let trial = stored.trial;
+            let incident = self.tuner.incident(self.study, trial.number, &failed.failure, trial.log.as_deref()).await?;
+            incidents.push(Incident { paused: true, ..incident });
+            trials.push(trial);
+        }
+        self.tuner.store.withdraw(self.study.id, &incidents).await?;
+        self.failed_starts = FailedStarts::default();
+        for trial in trials {
+            let Trial { number, proposed_by, why, expected_gain, config, .. } = trial;
+            self.launched = self.launched.saturating_sub(u32::from(is_paid(&proposed_by)));
+            if let Some(past) = self.history.get_mut(number as usize) {
+                *past = Past::new(&*proposed_by, config.clone(), Known::Pending);
+            }
+            if let Some(spent) = &mut self.spent {
+                spent.forget(number);
+            }
+            let suggestion = Suggestion { config, why: why.unwrap_or_default() };
+            let proposal = Proposal::new(number, proposed_by, suggestion);
+            self.waiting.push_back(Proposal { expected_gain, most_failures: 1, ..proposal });
+        }
+        Ok(())
+    }
+
+    /// Whether a trial that a run begins with has had its pause already; then it gets one launch.
+    pub(super) async fn recall_pauses(&mut self) -> Result<(), TuneError> {
+        for waiting in &mut self.waiting {
+            let has_paused = self.tuner.store.has_paused(self.study, waiting.number).await?;
+            if has_paused || waiting.proposed_by == PROBE {
+                waiting.most_failures = 1;
+            }
+        }
+        // Whether the environment works again is found out before any other trial depends on it.
+        self.waiting.make_contiguous().sort_by_key(|waiting| (waiting.proposed_by != PROBE, waiting.number));
+        Ok(())
+    }
+
+    /// Reads an outcome as a later run would.
+    async fn read_again(&mut self, number: u32) -> Result<(), TuneError> {
+        if let Some(stored) = self.tuner.store.trial(self.study, number).await?
+            && let Some(past) = self.history.get_mut(number as usize)
+        {
+            *past = crate::job::past(&self.tuner.job.objective, stored.trial);
+        }
+        Ok(())
+    }
+}
+
+fn failed_trial(trial: &Trial, failure: crate::trial::Failure, was_known_good: bool) -> FailedTrial {
+    let (number, since, config_key) = (trial.number, trial.started_at.clone(), trial.config.key());
+    FailedTrial { number, failure, launches: 1, since, config_key, was_known_good }
+}
+
+/// `trial 4` or `trials 4, 5`.
+fn names(numbers: &[u32]) -> String {
+    let list: Vec<_> = numbers.iter().map(ToString::to_string).collect();
+    format!("trial{} {}", if numbers.len() == 1 { "" } else { "s" }, list.join(", "))
+}

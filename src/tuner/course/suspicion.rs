@@ -1,0 +1,245 @@
+//! Failed launches since the last success on each slot, and whether they call for a probe.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::root_line;
+use crate::trial::{Failure, FailureKind};
+
+/// Launches that fail alike in a row before the first probe. Each probe that starts doubles the number for the next one.
+const FIRST_PROBE: u32 = 3;
+
+/// Failures that count as alike: the same kind and the same root line, without numbers and addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::tuner) struct FailureClass {
+    kind: FailureKind,
+    root: String,
+}
+
+impl FailureClass {
+    pub(in crate::tuner) fn of(failure: &Failure) -> Self {
+        Self { kind: failure.kind, root: root_line(&failure.message) }
+    }
+
+    /// Whether the device's or the host's memory was too small. A start that fails so teaches the memory model, and the next
+    /// configuration needs less.
+    fn is_memory(&self) -> bool {
+        use FailureKind as K;
+        matches!(
+            self.kind,
+            K::OutOfMemory
+                | K::OutOfMemoryProfile
+                | K::OutOfMemoryKvCache
+                | K::OutOfMemorySampler
+                | K::OutOfMemoryGraphs
+                | K::OutOfMemoryLoad
+                | K::NoKvMemory
+                | K::HostMemory
+        )
+    }
+}
+
+/// A trial that failed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FailedTrial {
+    pub(super) number: u32,
+    pub(super) failure: Failure,
+    /// Launches of it that failed in a row.
+    pub(super) launches: u32,
+    /// Time of the first of them, as the database writes it.
+    pub(super) since: String,
+    pub(super) config_key: String,
+    /// Whether its configuration had been measured before.
+    pub(super) was_known_good: bool,
+}
+
+impl FailedTrial {
+    fn class(&self) -> FailureClass {
+        FailureClass::of(&self.failure)
+    }
+}
+
+/// Failures that call for a probe.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Alarm {
+    pub(super) failure: Failure,
+    /// Launches in a row that failed alike.
+    pub(super) launches: u32,
+    pub(super) since: String,
+}
+
+/// Failed launches since the last success on each slot.
+#[derive(Debug, Default)]
+pub(super) struct Suspicion {
+    slots: BTreeMap<usize, Vec<FailedTrial>>,
+    /// Probes that have started.
+    started: u32,
+    /// Failures that a probe has shown to be the configurations' own.
+    own: Arc<[FailureClass]>,
+}
+
+impl Suspicion {
+    pub(super) fn own(&self) -> Arc<[FailureClass]> {
+        Arc::clone(&self.own)
+    }
+
+    pub(super) fn is_own(&self, failure: &Failure) -> bool {
+        self.own.contains(&FailureClass::of(failure))
+    }
+
+    /// A launch on these slots has worked.
+    pub(super) fn clear(&mut self, slots: &[usize]) {
+        for slot in slots {
+            self.slots.remove(slot);
+        }
+    }
+
+    pub(super) fn add(&mut self, slots: &[usize], failed: &FailedTrial) {
+        for slot in slots {
+            self.slots.entry(*slot).or_default().push(failed.clone());
+        }
+    }
+
+    /// A probe has started: failures like these are the configurations' own from now on.
+    pub(super) fn probe_started(&mut self, failures: &[Failure]) {
+        self.started += 1;
+        for failure in failures {
+            self.remember_own(failure);
+        }
+    }
+
+    /// A probe of an earlier run has shown failures like this to be the configurations' own.
+    pub(super) fn remember_own(&mut self, failure: &Failure) {
+        if !self.is_own(failure) {
+            self.own = self.own.iter().cloned().chain([FailureClass::of(failure)]).collect();
+        }
+    }
+
+    /// The slots on which launches failed since the last success there.
+    pub(super) fn slots(&self) -> Vec<usize> {
+        self.slots.keys().copied().collect()
+    }
+
+    /// Removes and returns the trials that failed on these slots since the last success there, each once, by number.
+    pub(super) fn take(&mut self, slots: &[usize]) -> Vec<FailedTrial> {
+        let taken = slots.iter().filter_map(|slot| self.slots.remove(slot)).flatten();
+        let taken: BTreeMap<u32, FailedTrial> = taken.map(|failed| (failed.number, failed)).collect();
+        for others in self.slots.values_mut() {
+            others.retain(|failed| !taken.contains_key(&failed.number));
+        }
+        taken.into_values().collect()
+    }
+
+    /// The trials that failed on these slots since the last success there.
+    pub(super) fn failed(&self, slots: &[usize]) -> impl Iterator<Item = &FailedTrial> {
+        slots.iter().filter_map(|slot| self.slots.get(slot)).flatten()
+    }
+
+    /// The trials of the latest failures on a slot that are alike.
+    pub(super) fn alike(&self, slot: usize) -> impl Iterator<Item = &FailedTrial> {
+        let failed = self.slots.get(&slot).map_or(&[][..], Vec::as_slice);
+        let class = failed.last().map(FailedTrial::class);
+        failed.iter().rev().take_while(move |failed| Some(failed.class()) == class)
+    }
+
+    /// Whether the latest failure on these slots calls for a probe: too many in a row were alike, or a configuration failed that
+    /// had been measured before. `nothing_works`: no configuration has ever been measured.
+    pub(super) fn alarm(&self, slots: &[usize], nothing_works: bool) -> Option<Alarm> {
+        slots.iter().find_map(|slot| self.alarm_on(*slot, nothing_works))
+    }
+
+    fn alarm_on(&self, slot: usize, nothing_works: bool) -> Option<Alarm> {
+        let last = self.slots.get(&slot)?.last()?;
+        if nothing_works && last.class().is_memory() {
+            return None;
+        }
+        let launches = self.alike(slot).map(|failed| failed.launches).sum();
+        let limit = FIRST_PROBE.saturating_mul(1_u32.checked_shl(self.started).unwrap_or(u32::MAX));
+        let since = self.alike(slot).last()?.since.clone();
+        (launches >= limit || last.was_known_good).then(|| Alarm { failure: last.failure.clone(), launches, since })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(number: u32, kind: FailureKind, message: &str) -> FailedTrial {
+        let failure = Failure { kind, message: message.to_owned() };
+        let (since, config_key) = (format!("t{number}"), number.to_string());
+        FailedTrial { number, failure, launches: 1, since, config_key, was_known_good: false }
+    }
+
+    fn unknown(number: u32) -> FailedTrial {
+        failed(number, FailureKind::StartupExit, &format!("RuntimeError: broken at 0x7f{number}a, {number} MiB"))
+    }
+
+    fn launches(alarm: Option<Alarm>) -> Option<u32> {
+        alarm.map(|alarm| alarm.launches)
+    }
+
+    #[test]
+    fn three_failures_in_a_row_on_a_slot_call_for_a_probe_if_they_differ_in_numbers_alone() {
+        let mut suspicion = Suspicion::default();
+        for number in 0..2 {
+            suspicion.add(&[0], &unknown(number));
+            suspicion.add(&[1], &unknown(10 + number));
+            assert_eq!(suspicion.alarm(&[0], false), None);
+        }
+        suspicion.add(&[0], &unknown(2));
+        let alarm = suspicion.alarm(&[0], false).unwrap();
+        assert_eq!((alarm.launches, &*alarm.since), (3, "t0"));
+        assert_eq!(suspicion.alarm(&[1], false), None, "slots are judged one by one");
+        suspicion.add(&[1], &failed(12, FailureKind::StartupExit, "another text"));
+        suspicion.add(&[1], &unknown(13));
+        assert_eq!(suspicion.alarm(&[1], false), None, "the row was broken");
+        suspicion.add(&[2], &unknown(20));
+        suspicion.clear(&[2]);
+        suspicion.add(&[2], &unknown(21));
+        suspicion.add(&[2], &unknown(22));
+        assert_eq!(suspicion.alarm(&[2], false), None, "a launch has worked meanwhile");
+    }
+
+    #[test]
+    fn each_probe_that_starts_doubles_the_number() {
+        let mut suspicion = Suspicion::default();
+        for limit in [3, 6, 12] {
+            for number in 1..limit {
+                suspicion.add(&[0], &unknown(number));
+                assert_eq!(suspicion.alarm(&[0], false), None, "{number} of {limit}");
+            }
+            suspicion.add(&[0], &unknown(limit));
+            assert_eq!(launches(suspicion.alarm(&[0], false)), Some(limit));
+            let failures: Vec<_> = suspicion.take(&[0]).into_iter().map(|failed| failed.failure).collect();
+            suspicion.probe_started(&failures);
+            assert!(suspicion.is_own(&unknown(99).failure));
+            assert_eq!(suspicion.own().len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_configuration_that_was_measured_before_calls_for_a_probe_at_its_first_failure() {
+        let mut suspicion = Suspicion::default();
+        suspicion.add(&[0], &FailedTrial { was_known_good: true, ..unknown(7) });
+        assert_eq!(launches(suspicion.alarm(&[0], false)), Some(1));
+    }
+
+    #[test]
+    fn want_of_memory_is_no_sign_of_a_broken_machine_as_long_as_nothing_has_worked() {
+        let mut suspicion = Suspicion::default();
+        for number in 0..9 {
+            suspicion.add(&[0], &failed(number, FailureKind::NoKvMemory, "No available memory for the cache blocks"));
+            assert_eq!(suspicion.alarm(&[0], true), None);
+        }
+        assert_eq!(launches(suspicion.alarm(&[0], false)), Some(9));
+    }
+
+    #[test]
+    fn a_trial_on_several_slots_is_taken_once_and_from_all_of_them() {
+        let mut suspicion = Suspicion::default();
+        suspicion.add(&[0, 1], &unknown(0));
+        suspicion.add(&[1], &unknown(1));
+        let taken: Vec<_> = suspicion.take(&[0]).iter().map(|failed| failed.number).collect();
+        assert_eq!((taken, suspicion.take(&[1]).len()), (vec![0], 1));
+    }
+}
