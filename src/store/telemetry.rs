@@ -72,6 +72,7 @@ mod tests {
             "DROP TABLE judgements",
             "ALTER TABLE trials DROP COLUMN why",
             "ALTER TABLE trials DROP COLUMN expected_gain",
+            "ALTER TABLE trials DROP COLUMN probe",
             "DELETE FROM _sqlx_migrations WHERE version >= 4",
         ] {
             sqlx::query(statement).execute(&store.pool).await.unwrap();
