@@ -2,6 +2,7 @@
 //!
 //! Every engine is one file and one line in [`ENGINES`].
 
+mod access;
 mod diagnose;
 mod environment;
 mod phases;
@@ -21,6 +22,7 @@ use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagError;
 
+pub use access::{API_KEY_VARIABLE, take_api_keys};
 pub use diagnose::{Evidence, Exit, diagnose, root_line};
 pub use environment::{environment, is_variable};
 pub use phases::{StartPhase, Timeline};

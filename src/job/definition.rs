@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value as Json, json};
 
 use super::{Job, LoadJob};
+use crate::engine::API_KEY_VARIABLE;
 use crate::load::{Api, Arrival};
 use crate::metrics::Part;
 use crate::workload::{Length, Spec, Think};
@@ -26,13 +27,16 @@ impl Job {
                 (parameter.name.clone(), json!({"domain": parameter.domain.to_string(), "when": when}))
             })
             .collect();
+        // Another key changes no measurement.
+        let mut env = self.engine.env.clone();
+        env.remove(API_KEY_VARIABLE);
         let mut definition = json!({
             "engine": {
                 "kind": self.engine.engine.kind(),
                 // As written: defaults and absolute paths differ between machines and builds.
                 "command": self.engine.written_command,
                 "args": self.engine.args,
-                "env": super::redacted(self.engine.env.clone()),
+                "env": super::redacted(env),
             },
             "model": self.model.written,
             "seed": self.seed,

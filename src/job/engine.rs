@@ -7,7 +7,9 @@ use super::device;
 use super::paths::Paths;
 use crate::config::Config;
 use crate::document::{DocumentError, Section};
-use crate::engine::{self, ENGINES, Engine, PlaceholderError, check_command_word, check_word};
+use crate::engine::{
+    self, API_KEY_VARIABLE, ENGINES, Engine, PlaceholderError, check_command_word, check_word, take_api_keys,
+};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagTable;
 use crate::trial::is_secret;
@@ -61,7 +63,7 @@ impl EngineJob {
             section.error("kind", format!("{kind:?} is not an engine; there are {}", known.join(", ")), None)
         })?;
         let command: Option<Vec<String>> = section.optional("command")?;
-        let written_command = command.clone();
+        let mut written_command = command.clone();
         let mut command = match command {
             Some(command) => command,
             None => engine.default_command().map_err(|error| {
@@ -87,8 +89,11 @@ impl EngineJob {
             text.parse().map_err(|error: crate::facts::VersionError| section.error("version", error.to_string(), None))
         });
         let device = device::read(section)?;
-        let args: Vec<String> = section.optional("args")?.unwrap_or_default();
-        // `--api-key` of the engine, or `HF_TOKEN=...` behind `env`.
+        let mut args: Vec<String> = section.optional("args")?.unwrap_or_default();
+        let mut keys = take_api_keys(&mut args);
+        keys.extend(take_api_keys(&mut command));
+        written_command.iter_mut().for_each(|words| drop(take_api_keys(words)));
+        // `HF_TOKEN=...` behind `env`.
         let secret = |word: &&String| (word.starts_with('-') || word.contains('=')) && is_secret(word);
         if let Some(word) = args.iter().chain(&command).chain(stop_command.iter().flatten()).find(secret) {
             let hint = "give it to the engine in [engine.env] or in the tuner's own environment".to_owned();
@@ -96,7 +101,11 @@ impl EngineJob {
             let problem = format!("`{name}` would be stored, and shown to every user of this machine");
             return Err(section.error("args", problem, Some(hint)));
         }
-        let env: BTreeMap<String, String> = section.optional("env")?.unwrap_or_default();
+        let mut env: BTreeMap<String, String> = section.optional("env")?.unwrap_or_default();
+        // vLLM prefers the argument. One key is enough for the tuner's own requests.
+        if let Some(key) = keys.into_iter().next() {
+            env.insert(API_KEY_VARIABLE.to_owned(), key);
+        }
         if let Some(name) = env.keys().find(|name| !engine::is_variable(name)) {
             return Err(section.error("env", format!("{name:?} is not a variable that a shell could set"), None));
         }
@@ -139,6 +148,12 @@ impl EngineJob {
         let table = FlagTable::for_version(version);
         let flags = self.args.chunk_by(|_, next| !next.starts_with("--"));
         flags.filter_map(|flag| table.parse(flag).ok()).fold(Config::new(), |all, flag| all.merged(&flag))
+    }
+
+    /// The API key that the server will ask for.
+    #[must_use]
+    pub fn api_key(&self) -> Option<&str> {
+        self.environment.get(API_KEY_VARIABLE).map(String::as_str).filter(|key| !key.is_empty())
     }
 
     /// Why the command cannot be run here, and what to do.

@@ -219,6 +219,20 @@ impl Job {
                 return Err(error("engine.args".to_owned(), problem, Some("set it in [space] only, as `fixed`")));
             }
         }
+        let arguments = self.engine.arguments(version);
+        let set = arguments.iter().map(|(name, _)| ("engine.args", name));
+        let fixed = self.parameters().fixed.iter().map(|(name, _)| ("space.fixed", name));
+        for (key, name) in set.chain(fixed) {
+            if let Some((_, why)) = UNREACHABLE.iter().find(|(flag, _)| *flag == name) {
+                let hint = "leave it out here: every launch gets an address of its own; use it where you deploy";
+                return Err(error(key.to_owned(), format!("--{name} {why}"), Some(hint)));
+            }
+        }
+        if let Some((name, _)) = self.parameters().fixed.iter().find(|(name, _)| crate::trial::is_secret(name)) {
+            let problem = format!("--{name} would be stored, and shown to every user of this machine");
+            let hint = "give it to the engine in [engine.env] or in the tuner's own environment";
+            return Err(error(format!("space.fixed.{name}"), problem, Some(hint)));
+        }
         let table = FlagTable::for_version(version);
         for (name, value) in self.parameters().fixed.iter() {
             let one = [(name.to_owned(), value.clone())].into_iter().collect();
@@ -240,6 +254,12 @@ impl Job {
         redacted(self.engine.environment.clone())
     }
 }
+
+/// Flags with which no request of the tuner reaches the server.
+const UNREACHABLE: [(&str, &str); 2] = [
+    ("uds", "makes the server listen on a socket file, and requests are sent to an address and port"),
+    ("headless", "starts no API server, so that no request is answered"),
+];
 
 fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let redact = |(name, value): (String, String)| {

@@ -55,6 +55,16 @@ pub use tail::LogTail;
 /// Servers listen on the loopback interface only.
 pub const HOST: &str = "127.0.0.1";
 
+/// A secret that no debug output shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey(pub String);
+
+impl std::fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ApiKey(...)")
+    }
+}
+
 /// What to start.
 #[derive(Clone, Debug)]
 pub struct Spawn {
@@ -71,6 +81,8 @@ pub struct Spawn {
     pub stop_command: Option<Vec<String>>,
     /// Whether the port's listener may be a program that is not of the launch, such as that of a container or a tunnel.
     pub forwarded: bool,
+    /// The key that the server asks for.
+    pub api_key: Option<ApiKey>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +106,7 @@ pub struct Server {
     /// With the variables that it is run with; `None` once it has been run.
     stop_command: Option<(Vec<String>, BTreeMap<String, String>)>,
     forwarded: bool,
+    api_key: Option<ApiKey>,
     /// Sockets of others that listened on the port before this server was started.
     stale: Vec<u64>,
     started: Instant,
@@ -134,6 +147,7 @@ impl Server {
             family,
             stop_command: spawn.stop_command.clone().map(|command| (command, spawn.env.clone())),
             forwarded: spawn.forwarded,
+            api_key: spawn.api_key.clone(),
             stale,
             started: Instant::now(),
             exited: None,

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use procfs::process::Process;
 use serde_json::{Value as Json, json};
 
-use super::{LogTail, Owner, Server, port, process};
+use super::{ApiKey, LogTail, Owner, Server, port, process};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
 /// A server that can be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +62,14 @@ impl Server {
     ///
     /// # Errors
     /// When the engine ends, is too slow, is not what answers, or does not serve.
-    pub async fn ready(&mut self, model: &str, timeout: Duration, on_line: OnLine<'_>) -> Result<Ready, StartError> {
+    pub async fn ready(
+        &mut self,
+        names: &[String],
+        timeout: Duration,
+        on_line: OnLine<'_>,
+    ) -> Result<Ready, StartError> {
         let mut log = self.tail();
-        let ready = self.prove(model, timeout, &mut log, on_line).await;
+        let ready = self.prove(names, timeout, &mut log, on_line).await;
         // The last words of an engine that has ended, or the lines of the last moment.
         tell(&mut log, self.started, on_line);
         ready
@@ -71,14 +77,14 @@ impl Server {
 
     async fn prove(
         &mut self,
-        model: &str,
+        names: &[String],
         timeout: Duration,
         log: &mut LogTail,
         on_line: OnLine<'_>,
     ) -> Result<Ready, StartError> {
         let deadline = self.started + timeout;
         let base_url = self.base_url();
-        let client = client().map_err(StartError::Client)?;
+        let client = self.client().map_err(StartError::Client)?;
         while !self.alive(log, on_line, is_healthy(&client, &base_url)).await? {
             if Instant::now() >= deadline {
                 return Err(StartError::Timeout(timeout));
@@ -86,8 +92,8 @@ impl Server {
             self.alive(log, on_line, tokio::time::sleep(POLL)).await?;
         }
         self.check_listener().map_err(StartError::WrongServer)?;
-        let served = self.alive(log, on_line, check_model(&client, &base_url, model)).await?;
-        served.map_err(StartError::WrongServer)?;
+        self.alive(log, on_line, check_model(&client, &base_url, names)).await??;
+        let model = names.first().map_or("", String::as_str);
         let version = format!("{base_url}/version");
         let version = self.alive(log, on_line, get_json(&client, &version)).await?;
         let version = version.and_then(|json| json.get("version")?.as_str().map(str::to_owned));
@@ -123,9 +129,14 @@ impl Server {
         }
     }
 
+    /// A client that sends the server's key with each request.
+    fn client(&self) -> reqwest::Result<reqwest::Client> {
+        client(self.api_key.as_ref())
+    }
+
     /// Whether the health check answers now.
     pub async fn is_healthy(&self) -> bool {
-        match client() {
+        match self.client() {
             Ok(client) => is_healthy(&client, &self.base_url()).await,
             Err(_) => false,
         }
@@ -133,7 +144,7 @@ impl Server {
 
     /// The text under a path of the server, where it answers with success within some seconds.
     pub async fn page(&self, path: &str) -> Option<String> {
-        let response = client().ok()?.get(format!("{}{path}", self.base_url())).send().await.ok()?;
+        let response = self.client().ok()?.get(format!("{}{path}", self.base_url())).send().await.ok()?;
         response.error_for_status().ok()?.text().await.ok()
     }
 
@@ -168,8 +179,14 @@ fn tell(log: &mut LogTail, started: Instant, on_line: OnLine<'_>) {
     new.lines().for_each(|line| on_line(line, at));
 }
 
-fn client() -> reqwest::Result<reqwest::Client> {
-    reqwest::Client::builder().no_proxy().timeout(PROBE_LIMIT).build()
+fn client(api_key: Option<&ApiKey>) -> reqwest::Result<reqwest::Client> {
+    let mut headers = HeaderMap::new();
+    // A key with a line end cannot be sent, and the server cannot ask for it.
+    if let Some(mut value) = api_key.and_then(|key| HeaderValue::try_from(format!("Bearer {}", key.0)).ok()) {
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    reqwest::Client::builder().no_proxy().timeout(PROBE_LIMIT).default_headers(headers).build()
 }
 
 async fn is_healthy(client: &reqwest::Client, base_url: &str) -> bool {
@@ -177,11 +194,26 @@ async fn is_healthy(client: &reqwest::Client, base_url: &str) -> bool {
     answer.is_ok_and(|response| response.status().is_success())
 }
 
-async fn check_model(client: &reqwest::Client, base_url: &str, model: &str) -> Result<(), String> {
-    let models = get_json(client, &format!("{base_url}/v1/models")).await.unwrap_or_default();
+/// Checks that the server serves the model, under one of these names.
+async fn check_model(client: &reqwest::Client, base_url: &str, names: &[String]) -> Result<(), StartError> {
+    let url = format!("{base_url}/v1/models");
+    let Ok(response) = client.get(&url).send().await else {
+        return Err(StartError::WrongServer(format!("{url} does not answer")));
+    };
+    if matches!(response.status().as_u16(), 401 | 403) {
+        return Err(StartError::Refuses(format!(
+            "/v1/models answers with status {}: the server wants another API key; give it as VLLM_API_KEY in [engine.env] or \
+             in the environment",
+            response.status()
+        )));
+    }
+    let models: Json = response.json().await.unwrap_or_default();
     let ids: Vec<_> =
         models["data"].as_array().into_iter().flatten().filter_map(|entry| entry["id"].as_str()).collect();
-    if ids.contains(&model) { Ok(()) } else { Err(format!("the server serves {ids:?} and not {model:?}")) }
+    if names.iter().any(|name| ids.contains(&name.as_str())) {
+        return Ok(());
+    }
+    Err(StartError::WrongServer(format!("the server serves {ids:?} and not {:?}", names.join(" or "))))
 }
 
 /// Asks for one token. The first step may compile kernels, so that only the start's own limit counts.
@@ -271,7 +303,7 @@ mod tests {
 
     async fn token(answer: Option<(u16, &'static str)>, limit: Duration) -> Result<(), StartError> {
         let base_url = format!("http://{HOST}:{}", serve(answer).await);
-        first_token(&client().unwrap(), &base_url, "m", Instant::now() + limit).await
+        first_token(&client(None).unwrap(), &base_url, "m", Instant::now() + limit).await
     }
 
     fn launch(directory: &Path, script: &str, port: u16) -> Server {
@@ -287,6 +319,7 @@ mod tests {
             processors: None,
             stop_command: None,
             forwarded: false,
+            api_key: None,
         })
         .unwrap()
     }
@@ -317,7 +350,7 @@ mod tests {
     async fn a_healthy_stranger_on_the_port_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let mut server = launch(directory.path(), "exec sleep 600", serve(None).await);
-        let error = server.ready("m", Duration::from_secs(20), &mut |_, _| {}).await.unwrap_err();
+        let error = server.ready(&["m".to_owned()], Duration::from_secs(20), &mut |_, _| {}).await.unwrap_err();
         let StartError::WrongServer(told) = error else { panic!("{error:?}") };
         assert!(told.contains(&format!("its listener is process {} (", std::process::id())), "{told}");
         server.stop(Duration::ZERO).await.unwrap();
@@ -329,7 +362,9 @@ mod tests {
         let script = "echo one; sleep 0.1; echo two; exit 3";
         let mut server = launch(directory.path(), script, crate::server::free_port().unwrap());
         let mut told: Vec<(String, Duration)> = Vec::new();
-        let ready = server.ready("m", Duration::from_secs(20), &mut |line, at| told.push((line.to_owned(), at))).await;
+        let ready = server
+            .ready(&["m".to_owned()], Duration::from_secs(20), &mut |line, at| told.push((line.to_owned(), at)))
+            .await;
         assert!(matches!(ready, Err(StartError::Exited(status)) if status.code() == Some(3)), "{ready:?}");
         let lines: Vec<_> = told.iter().map(|(line, _)| line.as_str()).collect();
         assert_eq!(lines, ["one", "two"]);

@@ -70,7 +70,8 @@ enum Prompt {
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     pub(super) version: EngineVersion,
-    pub(super) served_name: String,
+    /// At least one; replies carry the first.
+    pub(super) served_names: Vec<String>,
     /// The model as given on the command line.
     pub(super) root: String,
     pub(super) max_model_len: u64,
@@ -130,7 +131,8 @@ impl Ask {
         limits: &Limits,
         mut draw: impl FnMut() -> f64,
     ) -> Result<Vec<Order>, Complaint> {
-        if let Some(model) = self.model.as_deref().filter(|model| *model != limits.served_name) {
+        if let Some(model) = self.model.as_deref().filter(|model| limits.served_names.iter().all(|name| name != model))
+        {
             return Err(Complaint {
                 status: StatusCode::NOT_FOUND,
                 kind: "NotFoundError",
@@ -242,7 +244,7 @@ mod tests {
     fn orders(version: &str, ask: &serde_json::Value) -> Result<Vec<Order>, Complaint> {
         let limits = Limits {
             version: version.parse().unwrap(),
-            served_name: "m".to_owned(),
+            served_names: vec!["m".to_owned()],
             root: "m".to_owned(),
             max_model_len: 1024,
             vocab_size: 1000,

@@ -144,7 +144,7 @@ mod tests {
     fn ask(multimodal: bool, messages: Json) -> Result<Vec<u32>, Complaint> {
         let limits = Limits {
             version: "0.32.0".parse().unwrap(),
-            served_name: "m".to_owned(),
+            served_names: vec!["m".to_owned()],
             root: "org/m".to_owned(),
             max_model_len: 1024,
             vocab_size: 1000,

@@ -6,9 +6,10 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use axum::body::Bytes;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{StatusCode, Uri, Version};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -39,9 +40,22 @@ pub(super) struct FrontEnd {
     pub(super) most_at_once: usize,
     pub(super) next_id: AtomicU64,
     pub(super) faults: Arc<Faults>,
+    /// See [`super::Options::api_keys`].
+    pub(super) api_keys: Vec<String>,
+}
+
+/// Refuses requests under `/v1` without a key, as the `AuthenticationMiddleware` of vLLM's `api_server.py` does.
+async fn authenticate(State(front_end): State<Arc<FrontEnd>>, request: Request, next: Next) -> Response {
+    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let is_open = front_end.api_keys.is_empty() || !request.uri().path().starts_with("/v1");
+    if is_open || given.is_some_and(|given| front_end.api_keys.iter().any(|key| key == given)) {
+        return next.run(request).await;
+    }
+    (StatusCode::UNAUTHORIZED, Json(json!({"error": "Unauthorized"}))).into_response()
 }
 
 pub(super) fn router(front_end: FrontEnd) -> Router {
+    let front_end = Arc::new(front_end);
     Router::new()
         .route("/health", get(health))
         .route("/ping", get(health).post(health))
@@ -54,7 +68,8 @@ pub(super) fn router(front_end: FrontEnd) -> Router {
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
-        .with_state(Arc::new(front_end))
+        .layer(from_fn_with_state(Arc::clone(&front_end), authenticate))
+        .with_state(front_end)
 }
 
 async fn health(State(front_end): State<Arc<FrontEnd>>) -> StatusCode {
@@ -67,11 +82,14 @@ async fn version(State(front_end): State<Arc<FrontEnd>>) -> Response {
 
 async fn models(State(front_end): State<Arc<FrontEnd>>) -> Response {
     let limits = &front_end.limits;
-    Json(json!({"object": "list", "data": [{
-        "id": limits.served_name, "object": "model", "created": Timestamp::now().as_second(), "owned_by": "vllm",
-        "root": limits.root, "parent": null, "max_model_len": limits.max_model_len, "permission": [],
-    }]}))
-    .into_response()
+    let created = Timestamp::now().as_second();
+    let model = |name: &String| {
+        json!({
+            "id": name, "object": "model", "created": created, "owned_by": "vllm",
+            "root": limits.root, "parent": null, "max_model_len": limits.max_model_len, "permission": [],
+        })
+    };
+    Json(json!({"object": "list", "data": limits.served_names.iter().map(model).collect::<Vec<_>>()})).into_response()
 }
 
 async fn metrics(State(front_end): State<Arc<FrontEnd>>) -> Response {
@@ -170,7 +188,7 @@ impl FrontEnd {
             api,
             id: String::new(),
             created: Timestamp::now().as_second(),
-            model: self.limits.served_name.clone(),
+            model: self.limits.served_names.first().cloned().unwrap_or_default(),
             prompt_tokens: orders.iter().map(|order| order.prompt.len() as u64).collect(),
             open: Vec::with_capacity(orders.len()),
             updates,

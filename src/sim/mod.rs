@@ -132,12 +132,13 @@ async fn run(
             return Err(ServeError::Interrupted(signal));
         }
     };
-    let served_name = faults.served_name(options.served_name()).to_owned();
+    let served_names = faults.served_names(options.served_names());
+    let served_name = served_names.first().cloned().unwrap_or_default();
     let (commands, inbox) = std::sync::mpsc::channel();
     let front_end = http::FrontEnd {
         limits: ask::Limits {
             version: options.version,
-            served_name: served_name.clone(),
+            served_names,
             max_model_len: started.settings.max_model_len.into(),
             vocab_size: started.model.vocab_size.unwrap_or(u64::MAX),
             root: options.model.clone(),
@@ -150,6 +151,7 @@ async fn run(
         most_at_once: most_at_once(&started.settings),
         next_id: AtomicU64::new(0),
         faults: Arc::clone(&faults),
+        api_keys: options.api_keys(),
     };
     let engine = engine(&options, &log, &served_name, &mut started, inbox)?;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::fault::{Fault, Plan};
 use super::refusal::Refusal;
 use crate::config::Config;
+use crate::engine::API_KEY_VARIABLE;
 use crate::facts::{Device, EngineVersion, Gpu};
 use crate::flag::FlagTable;
 use crate::twin::DevicePreset;
@@ -139,10 +140,21 @@ impl Options {
         }
     }
 
-    /// The names that requests may use, the first of which replies carry.
+    /// The names that requests may use. Replies carry the first one.
     #[must_use]
-    pub fn served_name(&self) -> &str {
-        self.config.get_str("served-model-name").unwrap_or(&self.model)
+    pub fn served_names(&self) -> Vec<String> {
+        match self.config.get_str("served-model-name") {
+            Some(names) => names.split_whitespace().map(str::to_owned).collect(),
+            None => vec![self.model.clone()],
+        }
+    }
+
+    /// The keys of which a request under `/v1` has to carry one; none if everybody may ask. As in vLLM's `api_server.py` the
+    /// argument comes before the variable.
+    #[must_use]
+    pub fn api_keys(&self) -> Vec<String> {
+        let keys = self.config.get_str("api-key").or(self.env.get(API_KEY_VARIABLE).map(String::as_str));
+        keys.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 }
 
@@ -199,7 +211,7 @@ mod tests {
         assert_eq!((options.device.name, options.seed, options.startup), ("l4", 7, Duration::from_millis(250)));
         assert_eq!(options.config.get_i64("max-num-seqs"), Some(8));
         assert!(options.version.is_v0());
-        assert_eq!((options.model.as_str(), options.served_name()), ("m", "x"));
+        assert_eq!((options.model.as_str(), options.served_names()), ("m", vec!["x".to_owned()]));
     }
 
     #[test]

@@ -119,6 +119,7 @@ mod tests {
             processors: None,
             stop_command: None,
             forwarded: false,
+            api_key: None,
         };
         Server::spawn(&spawn).unwrap()
     }

@@ -78,9 +78,12 @@ impl Tuner<'_> {
         Filling { port: ports.serving(), name, log: log.to_owned(), trial, devices, processors, variables }
     }
 
-    /// The name under which the server serves the model.
-    pub(super) fn served_model(&self) -> String {
+    /// The names under which the server serves the model; requests use the first.
+    pub(super) fn served_names(&self) -> Vec<String> {
         let set = self.job.with_arguments(&self.job.parameters().fixed, self.installed.version);
-        set.get_str("served-model-name").unwrap_or(&self.job.model.argument).to_owned()
+        let names = set.get_str("served-model-name").unwrap_or(&self.job.model.argument);
+        // A list is carried as its words. A path may hold spaces as well.
+        let is_list = set.get_str("served-model-name").is_some();
+        if is_list { names.split_whitespace().map(str::to_owned).collect() } else { vec![names.to_owned()] }
     }
 }

@@ -155,7 +155,8 @@ impl Tuner<'_> {
             seen.stop = watch.on(&event);
             if seen.stop.is_some() { Flow::End } else { Flow::Continue }
         };
-        let target = Target { api: self.job.load.api, ..target };
+        let api_key = self.job.engine.api_key().map(|key| load::ApiKey(key.to_owned()));
+        let target = Target { api: self.job.load.api, api_key, ..target };
         load::drive(target, Arc::clone(&self.job.workload.built), plan.clone(), follow, halted).await
     }
 

@@ -16,7 +16,7 @@ use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
 use super::{Ending, Event, Phase, Stop, TuneError, Tuner, command_line};
 use crate::config::Config;
 use crate::engine::{Evidence, Filling, Timeline, diagnose, differences, resolved};
-use crate::server::{LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, finish};
+use crate::server::{self, LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, finish};
 use crate::store::{Study, now};
 use crate::telemetry::Story;
 use crate::trial::{Failure, FailureKind, Launch, Outcome, PhaseTime, Replies, Startup, Trial};
@@ -187,6 +187,7 @@ impl Tuner<'_> {
             processors: place.processors.clone(),
             stop_command,
             forwarded: engine.forwarded,
+            api_key: engine.api_key().map(|key| server::ApiKey(key.to_owned())),
         };
         let mut server = match Server::spawn(&spawn) {
             Ok(server) => server,
@@ -246,12 +247,12 @@ impl Tuner<'_> {
         config: &Config,
         (place, vitals): (&Place, &Vitals),
     ) -> Result<Attempt, TuneError> {
-        let (model, limit) = (self.served_model(), self.job.engine.startup_timeout);
+        let (names, limit) = (self.served_names(), self.job.engine.startup_timeout);
         let (spawned, mut timeline) = (Instant::now(), Timeline::default());
         let see = &mut |line: &str, at| timeline.see(line, at);
         let ready = tokio::select! {
             biased;
-            ready = server.ready(&model, limit, see) => ready.map_err(Ended::Start),
+            ready = server.ready(&names, limit, see) => ready.map_err(Ended::Start),
             alarm = vitals.alarm() => Err(Ended::Alarm(alarm)),
         };
         let phases = timeline.end(ready.as_ref().map_or_else(|_| spawned.elapsed(), |ready| ready.startup));

@@ -2,6 +2,7 @@
 // Clippy takes functions beside the tests, which all of this is, for code that ships.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod access;
 mod agreement;
 mod bad_input;
 mod bench;

@@ -21,6 +21,7 @@ fn spawn(directory: &Path, script: &str, trial: u32) -> Spawn {
         processors: None,
         stop_command: None,
         forwarded: false,
+        api_key: None,
     }
 }
 

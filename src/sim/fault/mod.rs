@@ -187,13 +187,13 @@ impl Faults {
         }
     }
 
-    /// The name to serve the model under.
-    pub(super) fn served_name<'a>(&'a self, name: &'a str) -> &'a str {
+    /// The names to serve the model under.
+    pub(super) fn served_names(&self, names: Vec<String>) -> Vec<String> {
         let other = self.list.iter().find_map(|fault| match fault {
-            Fault::OtherModel { name } => Some(name.as_str()),
+            Fault::OtherModel { name } => Some(vec![name.clone()]),
             _ => None,
         });
-        other.unwrap_or(name)
+        other.unwrap_or(names)
     }
 
     pub(super) fn binds_late(&self) -> bool {

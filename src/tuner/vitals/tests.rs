@@ -17,7 +17,17 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
     let marker = Marker::new(&directory.join("test.db"), "vitals", 0);
     let command = ["bash", "-c", script].map(str::to_owned).to_vec();
     let (env, log) = (BTreeMap::new(), directory.join("log"));
-    let spawn = Spawn { command, env, log, marker, port: 1, processors: None, stop_command: None, forwarded: false };
+    let spawn = Spawn {
+        command,
+        env,
+        log,
+        marker,
+        port: 1,
+        processors: None,
+        stop_command: None,
+        forwarded: false,
+        api_key: None,
+    };
     let server = Server::spawn(&spawn).unwrap();
     let (processes, log) = (server.processes(), server.log_path().to_owned());
     let scope = Scope { processes, log, directories: vec![directory.to_owned()], stall, elsewhere: false };
