@@ -59,7 +59,7 @@ fn a_server_that_asks_for_a_key_is_measured_and_the_key_is_nowhere() {
 fn a_key_that_the_server_does_not_take_is_named_at_once() {
     let program = env!("CARGO_BIN_EXE_setpoint");
     let engine = format!(
-        r#"command = ["sh", "-c", 'k=VLLM_API; export "${{k}}_KEY=another"; exec {program} sim serve "$@"', "sh"]
+        r#"command = ["sh", "-c", 'k=VLLM_API; export "$k"_KEY=another; exec {program} sim serve "$@"', "sh"]
 env = {{ VLLM_API_KEY = {KEY:?} }}"#
     );
     let workplace = Workplace::with_study(&study_with(&engine, "trials = 1"));
