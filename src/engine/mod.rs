@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagError;
 
-pub use diagnose::{Evidence, Exit, diagnose, root_line};
+pub use diagnose::{Evidence, Exit, diagnose, own_models, root_line};
 pub use environment::{environment, is_variable};
 pub use phases::{StartPhase, Timeline};
 pub use placeholder::{Filling, PLACEHOLDERS, PlaceholderError, asks_for, check_command_word, check_word};

@@ -103,6 +103,8 @@ pub struct Server {
     _keeper: Keeper,
     /// When it was started.
     oom_kills: OomKills,
+    /// Models and adapters that its configuration alone names, for the diagnosis of a failure.
+    pub own_models: Vec<String>,
 }
 
 impl Server {
@@ -139,6 +141,7 @@ impl Server {
             exited: None,
             stopped: false,
             oom_kills,
+            own_models: Vec::new(),
         })
     }
 

@@ -15,7 +15,7 @@ use super::slots::Place;
 use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
 use super::{Ending, Event, Phase, Stop, TuneError, Tuner, command_line};
 use crate::config::Config;
-use crate::engine::{Evidence, Filling, Timeline, diagnose, differences, resolved};
+use crate::engine::{Evidence, Filling, Timeline, diagnose, differences, own_models, resolved};
 use crate::server::{LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, finish};
 use crate::store::{Study, now};
 use crate::telemetry::Story;
@@ -193,6 +193,7 @@ impl Tuner<'_> {
                 return Ok(Some((Attempt::unready(outcome, None), None)));
             }
         };
+        server.own_models = own_models(config, &self.job.parameters().fixed);
         let vitals = Vitals::start(self.vital_scope(&server), server.base_url());
         let mut stop = self.stop.clone();
         let measured = tokio::select! {
@@ -368,5 +369,6 @@ pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
 
 fn ended(server: &Server, status: ExitStatus, under_load: bool) -> Failure {
     let (exit, oom_kills) = (Some(status.into()), server.oom_kills());
-    diagnose(&Evidence { log: &server.log_text(), exit, under_load, oom_kills, ended_by_tuner: false })
+    let (log, own_models) = (&server.log_text(), server.own_models.as_slice());
+    diagnose(&Evidence { log, exit, under_load, oom_kills, ended_by_tuner: false, own_models })
 }
