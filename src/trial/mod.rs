@@ -1,5 +1,6 @@
 //! What was tried and what happened.
 
+mod control;
 mod measurement;
 mod outcome;
 mod placement;
@@ -13,11 +14,12 @@ use std::path::PathBuf;
 
 use crate::config::Config;
 
+pub use control::{for_terminal, is_control, json_for_terminal, without_controls};
 pub use measurement::{ClientReport, Direction, Distribution, Interval, Measurement, Speeds, Window};
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
 pub use placement::Placement;
 pub use replies::Replies;
-pub use secret::{REDACTED, is_control, is_secret, redact, without_controls};
+pub use secret::{REDACTED, is_secret, redact};
 pub use startup::{Difference, PhaseTime, Startup};
 pub use telemetry::{SERVER_METRICS, SERVER_NAMES};
 
@@ -29,6 +31,19 @@ pub use telemetry::{SERVER_METRICS, SERVER_NAMES};
 pub struct Launch {
     pub command: Vec<String>,
     pub env: BTreeMap<String, String>,
+}
+
+impl Launch {
+    /// Redacts what looks like a secret. The launch itself gets the original words.
+    #[must_use]
+    pub fn redacted(command: &[String], env: BTreeMap<String, String>) -> Self {
+        let value = |(name, value): (String, String)| {
+            let value = if is_secret(&name) { REDACTED.to_owned() } else { redact(&value).into_owned() };
+            (name, value)
+        };
+        let command = command.iter().map(|word| redact(word).into_owned()).collect();
+        Self { command, env: env.into_iter().map(value).collect() }
+    }
 }
 
 /// One configuration, tried or rejected. Numbers begin at 0, the engine's defaults, and have no gaps.

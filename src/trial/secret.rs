@@ -1,4 +1,4 @@
-//! Values that must not be stored or shown: secrets, by the name of their variable or by their shape, and control characters.
+//! Secrets, by the name of their variable or by their shape. Their values are neither stored nor shown.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -25,8 +25,8 @@ static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
         // Passwords in addresses, and the only part of `https://TOKEN@host`.
         r"(?P<url>\b[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/@:'\x22]*:)?)[^\s/@'\x22]+@",
         // Parameters of addresses and headers, and assignments in texts.
-        r"(?i)(?P<named>\b(?:authorization|x-api-key|api[_-]?key|access[_-]?token|auth[_-]?token|client[_-]?secret|password|passwd|secret|sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential)['\x22]?(?:=|: ?)['\x22]?(?:(?:bearer|basic|token) )?)[^\s&'\x22,;)}\]]+",
-        r"(?i)(?P<scheme>\b(?:bearer|basic) )[A-Za-z0-9._~+/=-]{8,}",
+        r"(?i)(?P<named>\b(?:authorization|x-api-key|api[_-]?key|access[_-]?token|auth[_-]?token|client[_-]?secret|password|passwd|secret|sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential)['\x22]?(?:=|: ?)['\x22]?(?:(?:bearer|basic|token) )?)[^\s&'\x22,;()}\]][^\s&'\x22,;)}\]]*",
+        r"(?i)(?P<scheme>\b(?:bearer|basic) )[A-Za-z0-9._~+/=-]{16,}",
         // Hugging Face, OpenAI and Anthropic, GitHub and GitLab, AWS, Google, Slack, Weights & Biases, NVIDIA, npm, PyPI,
         // Stripe, Docker, DigitalOcean, Databricks, Groq, xAI, Replicate, Perplexity, Azure.
         r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}",
@@ -57,44 +57,9 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Whether a character moves the cursor, changes how the text around it reads, or ends a line: control characters of C0 and
-/// C1, line and paragraph separators, and marks of the direction of writing.
-#[must_use]
-pub fn is_control(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// The text on one line, with a blank for each run of control characters and without sequences for terminals.
-#[must_use]
-pub fn without_controls(text: &str) -> Cow<'_, str> {
-    static SEQUENCES: LazyLock<Regex> = LazyLock::new(|| {
-        let pattern = r"(?:\x1b\[|\x{9b})[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x{90}\x{98}\x{9d}-\x{9f}])[^\x07\x1b\x{9c}\n]*(?:\x07|\x1b\\|\x{9c})?|\x1b[ -/]*[0-~]";
-        Regex::new(pattern).unwrap_or_else(|error| panic!("bug: {error}"))
-    });
-    if !text.contains(is_control) {
-        return Cow::Borrowed(text);
-    }
-    let text = SEQUENCES.replace_all(text, "");
-    let mut clean = String::with_capacity(text.len());
-    let mut is_gap = false;
-    for c in text.chars() {
-        let (was_gap, is_blank) = (is_gap, c == ' ' || is_control(c));
-        is_gap = is_control(c) || (was_gap && is_blank);
-        match is_blank {
-            // The blanks around a control character are one.
-            true if is_gap && clean.ends_with(' ') => {}
-            true => clean.push(' '),
-            false => clean.push(c),
-        }
-    }
-    Cow::Owned(clean)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn secrets_are_recognised_by_the_words_of_their_names() {
@@ -160,25 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_become_one_blank_and_sequences_nothing() {
-        for (text, expected) in [
-            ("\u{1b}[1;31mred\u{1b}[0m", "red"),
-            ("\u{1b}]0;title\u{7}text", "text"),
-            ("\u{9b}31mred", "red"),
-            ("a\r\n\tb", "a b"),
-            ("a\u{7f}b\u{85}c", "a b c"),
-            ("a\u{202e}b\u{2066}c", "a b c"),
-            ("\u{1b}Pq#0\u{1b}\\x", "x"),
-            ("plain", "plain"),
-        ] {
-            assert_eq!(without_controls(text), expected, "{text:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_keeps_a_control_character(text in "(?s)[\u{1b}\u{9b}\u{9d}\u{7}\\[\\]0-9;mHa\n\r\u{202e}]{0,40}|(?s).{0,60}") {
-            prop_assert!(!without_controls(&text).contains(is_control));
-        }
+    fn a_launch_and_a_failure_are_stored_without_secrets() {
+        use crate::trial::{Failure, FailureKind, Launch, Outcome};
+        let env = [("HF_TOKEN", "x"), ("https_proxy", "http://ada:s3cr3t@proxy:3128"), ("OMP_NUM_THREADS", "8")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let command = ["docker", "-e", "DATABASE_URL=postgres://ada:s3cr3t@db/x"].map(str::to_owned);
+        let launch = Launch::redacted(&command, env);
+        assert_eq!(launch.command[2], "DATABASE_URL=postgres://ada:(redacted)@db/x");
+        let values: Vec<_> = launch.env.values().map(String::as_str).collect();
+        assert_eq!(values, [REDACTED, "8", "http://ada:(redacted)@proxy:3128"]);
+        let message = "status 500: \u{1b}[2Jhttp://ada:s3cr3t@proxy\nsecond".to_owned();
+        let outcome = Outcome::Failed(Failure { kind: FailureKind::RequestErrors, message }).for_storage();
+        assert_eq!(outcome.failure().unwrap().message, "status 500: http://ada:(redacted)@proxy second");
     }
 }

@@ -123,7 +123,7 @@ impl Tuner<'_> {
             let variables = self.variables(place, &ports, config);
             let filling = self.filling(place, &ports, &log, &variables);
             let command = command_line(self.job, &self.installed, config, Some(&filling))?;
-            let launch = Launch { command: command.clone(), env: filling.values(self.job.launch_env()) };
+            let launch = Launch::redacted(&command, filling.values(self.job.launch_env()));
             self.begin(study, proposal, &launch, &started_at).await?;
             if let Some(placement) = place.placement(&ports) {
                 self.store.place(study.id, number, &placement).await?;
@@ -148,7 +148,7 @@ impl Tuner<'_> {
                 elapsed_s: begin.elapsed().as_secs_f64(),
                 engine_version: ready.and_then(|ready| ready.version),
                 log: Some(log.clone()),
-                outcome,
+                outcome: outcome.for_storage(),
             };
             let launched = Launched { trial, told, left_behind };
             if let Some(tried) = self.settle(study, &mut patience, launched, again_at_once).await? {
