@@ -6,6 +6,7 @@ use super::LogFormat;
 use crate::document::DocumentError;
 use crate::server::LeftBehind;
 use crate::store::StoreError;
+use crate::trial::{for_terminal, json_for_terminal};
 use crate::tuner::{LockError, TuneError};
 
 /// Documented exit codes; clap exits with 2 for wrong usage.
@@ -50,17 +51,17 @@ impl Failure {
                 let error = serde_json::json!({
                     "event": "error", "message": self.message, "hint": self.hint, "exit_code": self.code,
                 });
-                let _ = writeln!(stderr, "{error}");
+                let _ = writeln!(stderr, "{}", json_for_terminal(&error.to_string()));
             }
             return ExitCode::from(self.code);
         }
         let (red, cyan) = (anstyle::AnsiColor::Red.on_default().bold(), anstyle::AnsiColor::Cyan.on_default().bold());
         // Nobody is left to tell when standard error is closed.
         if !self.message.is_empty() {
-            let _ = writeln!(stderr, "{red}error:{red:#} {}", self.message);
+            let _ = writeln!(stderr, "{red}error:{red:#} {}", for_terminal(&self.message));
         }
         if let Some(hint) = self.hint {
-            let _ = writeln!(stderr, "{cyan}hint:{cyan:#} {hint}");
+            let _ = writeln!(stderr, "{cyan}hint:{cyan:#} {}", for_terminal(&hint));
         }
         ExitCode::from(self.code)
     }

@@ -66,7 +66,8 @@ Faults: --sim-fault NAME[@PHASE][:KEY=VALUE,...], as often as wanted
 Phases: parse, config, bind, weights, profile, kv, graphs, ready
 Causes: invalid-argument, invalid-value, port-in-use, unsupported, model-missing, model-gated, oom-weights, oom-profile,
   oom-kv, oom-sampler, oom-graphs, oom-load, no-kv, kv-too-small, device-busy, nccl, network, disk-full, too-many-files,
-  worker-killed, step-timeout, illegal-access, exception, silent
+  worker-killed, step-timeout, illegal-access, device-lost, no-device, driver-mismatch, link-lost, stale-file,
+  read-timeout, nccl-oom, exception, silent
 --sim-fault-if FLAG=VALUE   only where the configuration has this value; FLAG= only where it does not set the flag
 --sim-fault-once FILE       only in the launch that finds no such file, and creates it";
 
@@ -95,7 +96,7 @@ impl Sim {
         result.map_err(|error| {
             let text = error.to_string();
             if !text.is_empty() {
-                let _ = writeln!(anstream::stderr(), "{text}");
+                let _ = writeln!(anstream::stderr(), "{}", crate::trial::for_terminal(&text));
             }
             Failure::new(error.exit_code(), "")
         })

@@ -23,7 +23,7 @@ use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagError;
 
 pub use access::{API_KEY_VARIABLE, take_api_keys};
-pub use diagnose::{Evidence, Exit, diagnose, root_line};
+pub use diagnose::{Evidence, Exit, diagnose, own_models, root_line};
 pub use environment::{environment, is_variable};
 pub use phases::{StartPhase, Timeline};
 pub use placeholder::{Filling, PLACEHOLDERS, PlaceholderError, asks_for, check_command_word, check_word};

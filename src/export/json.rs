@@ -1,6 +1,7 @@
 //! One JSON object with everything that is known of the trial.
 
 use super::{Exporter, Winner};
+use crate::trial::json_for_terminal;
 
 pub(super) struct Json;
 
@@ -25,6 +26,6 @@ impl Exporter for Json {
             "metrics": trial.outcome.measurement(),
             "measured_at": trial.started_at,
         });
-        format!("{object:#}\n")
+        format!("{}\n", json_for_terminal(&format!("{object:#}")))
     }
 }

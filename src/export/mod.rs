@@ -126,4 +126,55 @@ mod tests {
             insta::assert_snapshot!(exporter.name(), exporter.export(&Winner { study: &study, scored: &scored() }));
         }
     }
+
+    #[expect(clippy::disallowed_methods, reason = "scripts are run to see whether anything in them is code")]
+    fn run(script: &std::path::Path) -> std::process::Output {
+        std::process::Command::new("sh").arg(script).output().unwrap()
+    }
+
+    #[test]
+    fn nothing_of_a_database_or_a_server_becomes_code() {
+        let study = |name: &str| Study {
+            id: 1,
+            name: name.to_owned(),
+            definition: serde_json::Value::Null,
+            host: serde_json::Value::Null,
+            setpoint_version: "0.1.0".to_owned(),
+            created_at: String::new(),
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let made = directory.path().join("made");
+        let code = |end: &str| format!("0.32.0{end}touch {} #", made.display());
+        let mut hostile = scored();
+        for end in ["\n", "\r\n", "\u{2028}", "\u{85}\n", "'; ", "\"; ", "`", "$(", "\u{1b}[2J\n"] {
+            let text = code(end);
+            hostile.trial.engine_version = Some(text.clone());
+            hostile.trial.started_at.clone_from(&text);
+            hostile.trial.launch.command =
+                ["true", &text, "50% \\n", "--host", "127.0.0.1", "--port", "1"].map(str::to_owned).to_vec();
+            hostile.trial.launch.env = [("GOOD", text.as_str()), (&format!("X=1; {text}"), "1"), (&text, REDACTED)]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into();
+            for exporter in EXPORTERS {
+                let exported = exporter.export(&Winner { study: &study(&text), scored: &hostile });
+                assert!(!exported.contains(|c| crate::trial::is_control(c) && c != '\n'), "{end:?}: {exported:?}");
+                if exporter.name() == "sh" {
+                    let script = directory.path().join("a.sh");
+                    std::fs::write(&script, exported).unwrap();
+                    let output = run(&script);
+                    assert!(output.status.success() && !made.exists(), "{end:?}: {output:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_keeps_its_characters_through_the_shell() {
+        for word in ["a b", "it's", "50% \\n \u{1b}[31m 'x' \u{202e}", "a\nb", "\t"] {
+            let directory = tempfile::tempdir().unwrap();
+            let script = directory.path().join("a.sh");
+            std::fs::write(&script, format!("printf %s {}", quote(word))).unwrap();
+            assert_eq!(run(&script).stdout, word.as_bytes(), "{word:?}");
+        }
+    }
 }

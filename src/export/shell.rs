@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::{Exporter, Winner};
-use crate::trial::REDACTED;
+use crate::engine::is_variable;
+use crate::trial::{REDACTED, is_control, without_controls};
 
 pub(super) struct Shell;
 
@@ -24,21 +25,23 @@ impl Exporter for Shell {
         let trial = &winner.scored.trial;
         let mut script = String::from("#!/bin/sh\n");
         // Writing to a string cannot fail.
-        let _ = writeln!(script, "# setpoint study {}, trial {}", winner.study.name, trial.number);
-        let _ = writeln!(script, "# measured {}: {}", trial.started_at, winner.headline().join(", "));
-        let version = trial.engine_version.as_deref().unwrap_or("unknown");
-        let _ = writeln!(script, "# engine version {version}");
-        let _ = writeln!(
-            script,
-            "# Further arguments are passed on to the engine, for instance --host 0.0.0.0 --port 8000."
-        );
+        comment(&mut script, &format!("setpoint study {}, trial {}", winner.study.name, trial.number));
+        comment(&mut script, &format!("measured {}: {}", trial.started_at, winner.headline().join(", ")));
+        comment(&mut script, &format!("engine version {}", trial.engine_version.as_deref().unwrap_or("unknown")));
+        comment(&mut script, "Further arguments are passed on to the engine, for instance --host 0.0.0.0 --port 8000.");
         script.push_str("set -eu\n");
         for (name, value) in &trial.launch.env {
-            if value == REDACTED {
+            if !is_variable(name) {
+                comment(&mut script, &format!("left out, since it is no variable that a shell could set: {name}"));
+            } else if value.contains(REDACTED) {
                 let _ = writeln!(script, ": \"${{{name}:?is a secret and was not stored: set it}}\"");
             } else {
                 let _ = writeln!(script, "export {name}={}", quote(value));
             }
+        }
+        if winner.command().iter().any(|word| word.contains(REDACTED)) {
+            let text = format!("a secret was not stored: put it in the place of {REDACTED} and remove this line");
+            let _ = writeln!(script, "echo {} >&2; exit 1", quote(&text));
         }
         let words: Vec<_> = winner.command().iter().map(|word| quote(word)).collect();
         let _ = writeln!(script, "exec {} \"$@\"", lines(&words));
@@ -46,10 +49,36 @@ impl Exporter for Shell {
     }
 }
 
-/// Quotes a word for the shell where it needs it. A NUL byte cannot occur in an argument.
+/// Writes a comment of one line, whatever the text holds.
+fn comment(script: &mut String, text: &str) {
+    let _ = writeln!(script, "# {}", without_controls(text));
+}
+
+/// Quotes a word for the shell if it needs it. A NUL byte cannot occur in an argument.
+///
+/// Control characters besides line ends and tabs are written as escapes of `printf`, so that neither an editor nor a
+/// terminal obeys them; line ends at the end of such a word are lost.
 #[must_use]
 pub fn quote(word: &str) -> String {
-    shlex::try_quote(word).map_or_else(|_| word.replace('\0', ""), std::borrow::Cow::into_owned)
+    let word = word.replace('\0', "");
+    if !word.contains(|c| is_control(c) && c != '\n' && c != '\t') {
+        return shlex::try_quote(&word).map_or_else(|_| String::new(), std::borrow::Cow::into_owned);
+    }
+    let mut format = String::new();
+    for c in word.chars() {
+        match c {
+            '%' => format.push_str("%%"),
+            '\\' => format.push_str("\\\\"),
+            '\'' => format.push_str("\\047"),
+            c if is_control(c) => {
+                let mut bytes = [0; 4];
+                let escapes = c.encode_utf8(&mut bytes).bytes().map(|byte| format!("\\{byte:03o}"));
+                format.extend(escapes);
+            }
+            c => format.push(c),
+        }
+    }
+    format!("\"$(printf '{format}')\"")
 }
 
 /// One flag a line, so that two exports can be compared.

@@ -8,6 +8,7 @@ use super::{Job, LoadJob};
 use crate::engine::API_KEY_VARIABLE;
 use crate::load::{Api, Arrival};
 use crate::metrics::Part;
+use crate::trial::redact;
 use crate::workload::{Length, Spec, Think};
 
 impl Job {
@@ -34,8 +35,8 @@ impl Job {
             "engine": {
                 "kind": self.engine.engine.kind(),
                 // As written: defaults and absolute paths differ between machines and builds.
-                "command": self.engine.written_command,
-                "args": self.engine.args,
+                "command": self.engine.written_command.as_deref().map(redacted_words),
+                "args": redacted_words(&self.engine.args),
                 "env": super::redacted(env),
             },
             "model": self.model.written,
@@ -50,6 +51,10 @@ impl Job {
         }
         definition
     }
+}
+
+fn redacted_words(words: &[String]) -> Vec<String> {
+    words.iter().map(|word| redact(word).into_owned()).collect()
 }
 
 /// FNV-1a of 64 bits: tells files apart, protects from nothing.
@@ -182,7 +187,16 @@ pub fn differences(ours: &Json, stored: &Json) -> Vec<String> {
                     walk(&path, left.get(key).unwrap_or(&Json::Null), right.get(key).unwrap_or(&Json::Null), found);
                 }
             }
-            _ if a != b => found.push(format!("{path} (now {a}, stored {b})")),
+            (Json::Array(left), Json::Array(right)) if left.len() == right.len() && !left.is_empty() => {
+                let mut inner = Vec::new();
+                left.iter().zip(right).for_each(|(a, b)| walk(path, a, b, &mut inner));
+                if !inner.is_empty() {
+                    found.push(redact(&format!("{path} (now {a}, stored {b})")).into_owned());
+                }
+            }
+            // Earlier versions stored values as they were written.
+            (Json::String(a), Json::String(b)) if redact(a) == redact(b) => {}
+            _ if a != b => found.push(redact(&format!("{path} (now {a}, stored {b})")).into_owned()),
             _ => {}
         }
     }
@@ -201,5 +215,9 @@ mod tests {
         let stored = json!({"load": {"concurrency": 8, "requests": 8}, "model": "m"});
         assert_eq!(differences(&ours, &stored), ["load.concurrency (now 16, stored 8)"]);
         assert!(differences(&ours, &ours).is_empty());
+        let env = |url: &str| json!({"engine": {"env": {"URL": url}, "args": ["--url", url]}});
+        let stored = env("http://ada:secret-1@proxy");
+        assert!(differences(&env("http://ada:(redacted)@proxy"), &stored).is_empty());
+        assert_eq!(differences(&env("http://ada:(redacted)@other"), &stored).len(), 2);
     }
 }

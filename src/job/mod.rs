@@ -262,11 +262,7 @@ const UNREACHABLE: [(&str, &str); 2] = [
 ];
 
 fn redacted(env: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let redact = |(name, value): (String, String)| {
-        let shown = if crate::trial::is_secret(&name) { crate::trial::REDACTED.to_owned() } else { value };
-        (name, shown)
-    };
-    env.into_iter().map(redact).collect()
+    crate::trial::Launch::redacted(&[], env).env
 }
 
 /// What the simulation of the engine says of a space, as the name of a prior.

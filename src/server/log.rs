@@ -8,11 +8,13 @@
 //! A file system without holes (`EOPNOTSUPP`, on NFS before 4.2 for instance) has the file cut behind its beginning and
 //! its end written anew. What the engine writes during those milliseconds is lost, and no count knows of it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use super::private::{private_options, restrict, write_private};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -41,7 +43,8 @@ pub(super) struct Log {
 impl Log {
     /// An empty log, whatever was there.
     pub(super) fn create(path: &Path) -> std::io::Result<Self> {
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let file = private_options().read(true).append(true).create(true).open(path)?;
+        restrict(path)?;
         file.set_len(0)?;
         Ok(Self { path: path.to_owned(), file, cut: Mutex::default() })
     }
@@ -106,7 +109,7 @@ impl Log {
         }
         let mut name = self.path.clone().into_os_string();
         name.push(".compact");
-        let written = std::fs::write(&name, excerpt(&self.file, length)?);
+        let written = write_private(Path::new(&name), &excerpt(&self.file, length)?);
         written.and_then(|()| std::fs::rename(&name, &self.path)).inspect_err(|_| {
             // The disk may be full; the log with the hole is still whole.
             let _ = std::fs::remove_file(&name);

@@ -14,6 +14,7 @@ mod owed;
 mod owner;
 mod pipe;
 mod port;
+mod private;
 mod process;
 mod processes;
 mod ready;
@@ -44,6 +45,7 @@ pub use owed::Owed;
 pub use owner::Owner;
 pub use pipe::{Pipe, PipeError};
 pub use port::{Ports, RANGE as PORTS, free_port};
+pub use private::{create_private_directory, private_options, restrict, restrict_files, write_private};
 use process::Entry;
 pub use processes::Processes;
 pub use ready::{OnLine, Ready, StartError};
@@ -116,6 +118,8 @@ pub struct Server {
     _keeper: Keeper,
     /// When it was started.
     oom_kills: OomKills,
+    /// Models and adapters that its configuration alone names, for the diagnosis of a failure.
+    pub own_models: Vec<String>,
 }
 
 impl Server {
@@ -153,6 +157,7 @@ impl Server {
             exited: None,
             stopped: false,
             oom_kills,
+            own_models: Vec::new(),
         })
     }
 

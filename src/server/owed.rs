@@ -25,7 +25,7 @@ impl Owed {
         let mut file = log.with_extension("").into_os_string();
         file.push(ENDING);
         let file = PathBuf::from(file);
-        std::fs::write(&file, serde_json::json!(command).to_string())?;
+        super::write_private(&file, serde_json::json!(command).to_string().as_bytes())?;
         Ok(Self { file, command: command.to_vec() })
     }
 

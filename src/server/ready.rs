@@ -8,7 +8,17 @@ use procfs::process::Process;
 use serde_json::{Value as Json, json};
 
 use super::{ApiKey, LogTail, Owner, Server, port, process};
+use crate::trial::without_controls;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+
+/// Bytes of a response's body. A page of metrics of vLLM has some 100 KiB.
+const LARGEST_BODY: usize = 4 << 20;
+
+/// How a larger body is reported.
+const BEYOND_LIMIT: &str = "has more than 4194304 bytes, which no engine's has";
+
+/// Characters of a release.
+const MOST_VERSION: usize = 100;
 
 /// A server that can be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,8 +105,8 @@ impl Server {
         self.alive(log, on_line, check_model(&client, &base_url, names)).await??;
         let model = names.first().map_or("", String::as_str);
         let version = format!("{base_url}/version");
-        let version = self.alive(log, on_line, get_json(&client, &version)).await?;
-        let version = version.and_then(|json| json.get("version")?.as_str().map(str::to_owned));
+        let version = self.alive(log, on_line, get_json(&client, &version)).await?.map_err(StartError::WrongServer)?;
+        let version = version.and_then(|json| json.get("version")?.as_str().map(release_text));
 
         let asked = Instant::now();
         let left = deadline.saturating_duration_since(asked);
@@ -145,7 +155,7 @@ impl Server {
     /// The text under a path of the server, where it answers with success within some seconds.
     pub async fn page(&self, path: &str) -> Option<String> {
         let response = self.client().ok()?.get(format!("{}{path}", self.base_url())).send().await.ok()?;
-        response.error_for_status().ok()?.text().await.ok()
+        text_of(response.error_for_status().ok()?).await.ok()
     }
 
     /// A healthy answer proves nothing while a stale server may hold the port, or share it: vLLM 0.8 to 0.20 listens with
@@ -207,7 +217,7 @@ async fn check_model(client: &reqwest::Client, base_url: &str, names: &[String])
             response.status()
         )));
     }
-    let models: Json = response.json().await.unwrap_or_default();
+    let models = json_of(response).await.map_err(StartError::WrongServer)?.unwrap_or_default();
     let ids: Vec<_> =
         models["data"].as_array().into_iter().flatten().filter_map(|entry| entry["id"].as_str()).collect();
     if names.iter().any(|name| ids.contains(&name.as_str())) {
@@ -229,12 +239,13 @@ async fn first_token(
         let left = deadline.saturating_duration_since(Instant::now());
         let post = client.post(format!("{base_url}/v1/completions")).json(&request).timeout(left + POLL);
         let answer = async {
-            let response = post.send().await?;
-            Ok::<_, reqwest::Error>((response.status(), response.text().await?))
+            let response = post.send().await.map_err(BodyError::Lost)?;
+            Ok::<_, BodyError>((response.status(), text_of(response).await?))
         };
         match answer.await {
             Ok((status, text)) if status.is_success() => return check_choice(&text),
             Ok((status, text)) => return Err(StartError::Refuses(format!("status {status}: {}", first_words(&text)))),
+            Err(BodyError::TooLarge) => return Err(StartError::Refuses(format!("its answer {BEYOND_LIMIT}"))),
             // Whoever closes connections is asked again: an engine that dies of the request is noticed by its end.
             Err(_) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
             Err(_) => return Err(StartError::Mute(mute(asked.elapsed()))),
@@ -263,8 +274,49 @@ fn first_words(text: &str) -> String {
     if text.is_empty() { "an empty answer".to_owned() } else { text.chars().take(MOST_TEXT).collect() }
 }
 
-async fn get_json(client: &reqwest::Client, url: &str) -> Option<Json> {
-    client.get(url).send().await.ok()?.json().await.ok()
+/// The document at an address; `None` if there is none.
+///
+/// # Errors
+/// When it is larger than any server's is.
+async fn get_json(client: &reqwest::Client, url: &str) -> Result<Option<Json>, String> {
+    let Ok(response) = client.get(url).send().await else { return Ok(None) };
+    json_of(response).await
+}
+
+/// The JSON of a response; `None` if it has none.
+///
+/// # Errors
+/// When it is larger than any server's is.
+async fn json_of(response: reqwest::Response) -> Result<Option<Json>, String> {
+    let url = response.url().clone();
+    match text_of(response).await {
+        Ok(text) => Ok(serde_json::from_str(&text).ok()),
+        Err(BodyError::Lost(_)) => Ok(None),
+        Err(BodyError::TooLarge) => Err(format!("the answer of {url} {BEYOND_LIMIT}")),
+    }
+}
+
+/// A release as it may be stored and shown: a server may report anything.
+fn release_text(text: &str) -> String {
+    without_controls(text).chars().take(MOST_VERSION).collect()
+}
+
+/// Why there is no body.
+enum BodyError {
+    Lost(#[expect(dead_code, reason = "whoever asks only needs to know that it is gone")] reqwest::Error),
+    TooLarge,
+}
+
+/// The body of a response, of a bounded size.
+async fn text_of(mut response: reqwest::Response) -> Result<String, BodyError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(BodyError::Lost)? {
+        if body.len() + chunk.len() > LARGEST_BODY {
+            return Err(BodyError::TooLarge);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 #[cfg(test)]
@@ -369,5 +421,17 @@ mod tests {
         let lines: Vec<_> = told.iter().map(|(line, _)| line.as_str()).collect();
         assert_eq!(lines, ["one", "two"]);
         assert!(told[0].1 <= told[1].1, "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn bodies_are_bounded_and_a_release_is_one_line() {
+        let large = Box::leak(format!("[{}]", " ".repeat(LARGEST_BODY)).into_boxed_str());
+        let url = format!("http://{HOST}:{}/v1/completions", serve(Some((200, large))).await);
+        let error = get_json(&client(None).unwrap(), &url).await.unwrap_err();
+        assert!(error.contains("/v1/completions has more than 4194304 bytes"), "{error}");
+        let url = format!("http://{HOST}:{}/version", serve(None).await);
+        assert_eq!(get_json(&client(None).unwrap(), &url).await.unwrap().unwrap()["version"], "1");
+        let release = release_text(&format!("0.32.0\ntouch /x\u{1b}[2J{}", "x".repeat(1000)));
+        assert!(release.starts_with("0.32.0 touch /x") && release.len() == MOST_VERSION, "{release:?}");
     }
 }

@@ -203,9 +203,12 @@ pub(super) fn build(
     Ok((engines, step_time))
 }
 
+/// The address of a simulated engine that is given none. vLLM listens on all of them, which nobody needs of a simulation.
+const DEFAULT_HOST: &str = "127.0.0.1";
+
 /// Reserves the address without listening: until the engine is ready, connections are refused.
 fn bind(options: &Options) -> Result<TcpSocket, Refusal> {
-    let host = options.config.get_str("host").unwrap_or("0.0.0.0");
+    let host = options.config.get_str("host").unwrap_or(DEFAULT_HOST);
     let port = options.config.get_i64("port").unwrap_or(8000);
     let failed = |error: std::io::Error| {
         let number = error.raw_os_error().unwrap_or(0);
@@ -274,3 +277,23 @@ fn thousands(number: u64) -> String {
 
 /// The time that a graceful end may take before connections are cut.
 pub(super) const GRACE: Duration = Duration::from_millis(400);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_simulated_engine_listens_on_loopback_unless_it_is_told_otherwise() {
+        let model = tempfile::tempdir().unwrap();
+        crate::sim::tests::write_model(model.path());
+        let address = |flags: &[&str]| {
+            let mut arguments = vec![model.path().display().to_string(), "--port".to_owned(), "0".to_owned()];
+            arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
+            let options = Options::parse(&arguments).map_err(|refusal| refusal.text).unwrap();
+            let socket = bind(&options).map_err(|refusal| refusal.text).unwrap();
+            socket.local_addr().unwrap().ip().to_string()
+        };
+        assert_eq!(address(&[]), "127.0.0.1");
+        assert_eq!(address(&["--host", "0.0.0.0"]), "0.0.0.0");
+    }
+}

@@ -8,6 +8,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions, Connection};
 
 use super::{Store, StoreError};
+use crate::server::{private_options, restrict};
 
 static MIGRATOR: Migrator = sqlx::migrate!();
 
@@ -34,6 +35,7 @@ impl Store {
         if path.is_file() {
             refuse_foreign(&path, create).await.map_err(|error| database_error(&path, error))??;
         }
+        keep_private(&path, create).map_err(|error| database_error(&path, sqlx::Error::Io(error)))?;
         let options = SqliteConnectOptions::new()
             .filename(&path)
             .create_if_missing(create)
@@ -97,6 +99,21 @@ async fn count_tables(path: &Path, read_only: bool) -> Result<(i64, i64), sqlx::
     counted
 }
 
+/// Creates a new database for its owner alone, before anything is in it, and takes the rights of others to an existing one.
+/// `SQLite` gives the files beside it the same rights.
+fn keep_private(path: &Path, create: bool) -> std::io::Result<()> {
+    if create {
+        // Where it cannot be created, opening it fails with the reason.
+        let _ = private_options().write(true).create_new(true).open(path);
+    }
+    for ending in ["", "-wal", "-shm", "-journal"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        restrict(Path::new(&name))?;
+    }
+    Ok(())
+}
+
 fn code_of(error: &sqlx::Error) -> Option<i64> {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code)?.parse().ok()
 }
@@ -143,6 +160,24 @@ mod tests {
         let reopened = Store::open(copy.to_str().unwrap(), true).await.unwrap();
         let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM t").fetch_one(&reopened.pool).await.unwrap();
         assert_eq!(rows, 0, "what was not committed is undone");
+    }
+
+    #[tokio::test]
+    async fn a_database_and_the_files_beside_it_are_their_owners_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
+        let mode = |ending: &str| {
+            let path = format!("{}{ending}", path.display());
+            std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+        };
+        let store = Store::open(path.to_str().unwrap(), true).await.unwrap();
+        assert_eq!(["", "-wal", "-shm"].map(mode), [0o600; 3]);
+        store.close().await;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
+        let store = Store::open(path.to_str().unwrap(), false).await.unwrap();
+        assert_eq!(["", "-wal", "-shm"].map(mode), [0o600; 3], "an older database");
+        store.close().await;
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! What was tried and what happened.
 
+mod control;
 mod measurement;
 mod outcome;
 mod placement;
 mod replies;
+mod secret;
 mod startup;
 mod telemetry;
 
@@ -12,33 +14,36 @@ use std::path::PathBuf;
 
 use crate::config::Config;
 
+pub use control::{for_terminal, is_control, json_for_terminal, without_controls};
 pub use measurement::{ClientReport, Direction, Distribution, Interval, Measurement, Speeds, Window};
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
 pub use placement::Placement;
 pub use replies::Replies;
+pub use secret::{REDACTED, is_secret, redact};
 pub use startup::{Difference, PhaseTime, Startup};
 pub use telemetry::{SERVER_METRICS, SERVER_NAMES};
 
 /// The exact command line and the environment variables that were added to the tuner's own.
 ///
-/// Values of variables that look like secrets never get here: they are [`REDACTED`].
+/// Secrets never get here: values of variables that are named like one are [`REDACTED`], and [`redact`] replaces those that
+/// look like one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     pub command: Vec<String>,
     pub env: BTreeMap<String, String>,
 }
 
-/// Stands for the value of a secret wherever something is stored, shown or exported.
-pub const REDACTED: &str = "(redacted)";
-
-/// Whether the name of a variable or flag says that its value is a secret.
-#[must_use]
-pub fn is_secret(name: &str) -> bool {
-    let name = name.split('=').next().unwrap_or(name).trim_start_matches('-').to_ascii_uppercase();
-    let words: Vec<_> = name.split(['_', '-']).collect();
-    let alone = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "CREDENTIALS", "APIKEY"];
-    words.iter().any(|word| alone.contains(word))
-        || words.windows(2).any(|pair| matches!(pair, ["API" | "ACCESS" | "PRIVATE", "KEY"]))
+impl Launch {
+    /// Redacts what looks like a secret. The launch itself gets the original words.
+    #[must_use]
+    pub fn redacted(command: &[String], env: BTreeMap<String, String>) -> Self {
+        let value = |(name, value): (String, String)| {
+            let value = if is_secret(&name) { REDACTED.to_owned() } else { redact(&value).into_owned() };
+            (name, value)
+        };
+        let command = command.iter().map(|word| redact(word).into_owned()).collect();
+        Self { command, env: env.into_iter().map(value).collect() }
+    }
 }
 
 /// One configuration, tried or rejected. Numbers begin at 0, the engine's defaults, and have no gaps.
@@ -85,29 +90,6 @@ impl Trial {
             log: None,
             outcome,
             probe: None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_are_recognised_by_the_words_of_their_names() {
-        for name in ["--hf-token", "--api-key=x", "HF_TOKEN", "OPENAI_API_KEY", "aws_secret_access_key", "DB_PASSWORD"]
-        {
-            assert!(is_secret(name), "{name}");
-        }
-        for name in [
-            "--max-num-batched-tokens",
-            "TOKENIZERS_PARALLELISM",
-            "HF_HUB_OFFLINE",
-            "CUDA_VISIBLE_DEVICES",
-            "VLLM_CPU_KVCACHE_SPACE",
-            "OMP_NUM_THREADS",
-        ] {
-            assert!(!is_secret(name), "{name}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Measurement;
+use super::{Measurement, redact, without_controls};
 
 /// A rejected, failed or slow configuration is a result like any other: stored, shown and learnt from.
 #[derive(Clone, Debug, PartialEq)]
@@ -224,6 +224,19 @@ impl Outcome {
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         if let Self::Failed(failure) = self { Some(failure) } else { None }
+    }
+
+    /// The outcome with a message that may be stored: on one line, without control characters and secrets. Messages quote
+    /// servers and logs.
+    #[must_use]
+    pub fn for_storage(self) -> Self {
+        match self {
+            Self::Failed(Failure { kind, message }) => {
+                let message = redact(&without_controls(&message)).trim().to_owned();
+                Self::Failed(Failure { kind, message })
+            }
+            other => other,
+        }
     }
 
     /// Why there is no measurement, in one line.

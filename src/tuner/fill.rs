@@ -37,7 +37,7 @@ impl Tuner<'_> {
     /// Stores that a trial is about to be launched, so that numbers have no gaps whichever ends first.
     pub(super) async fn reserve(&self, study: &Study, proposal: &Proposal) -> Result<(), TuneError> {
         let command = command_line(self.job, &self.installed, &proposal.config, None)?;
-        let launch = Launch { command, env: self.job.launch_env() };
+        let launch = Launch::redacted(&command, self.job.launch_env());
         Ok(self.begin(study, proposal, &launch, &now()).await?)
     }
 

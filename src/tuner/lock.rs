@@ -1,11 +1,13 @@
 //! One tuner at a time for each study.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+
+use crate::server::{private_options, restrict};
 
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
@@ -26,7 +28,8 @@ impl Lock {
     /// When another process holds the lock, or the file cannot be written.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
         let io = |source| LockError::Io { path: path.to_owned(), source };
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        let file = private_options().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        restrict(path).map_err(io)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut file) => {
                 file.set_len(0).map_err(io)?;

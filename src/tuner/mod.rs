@@ -235,7 +235,7 @@ impl Tuner<'_> {
             why,
             expected_gain,
             config,
-            launch: Launch { command, env: self.job.launch_env() },
+            launch: Launch::redacted(&command, self.job.launch_env()),
             started_at: now(),
             startup_s: None,
             elapsed_s: 0.0,

@@ -7,7 +7,7 @@ use super::{Event, Lock, LockError, TuneError, Tuner, reap};
 use crate::facts::{Device, EngineVersion, Gpu, Host, HostLimits};
 use crate::flag::FlagTable;
 use crate::job::{Job, differences};
-use crate::server::{self, Origin, Owed};
+use crate::server::{self, Origin, Owed, create_private_directory, restrict_files};
 use crate::store::Study;
 
 /// The engine as far as it can be known without a launch.
@@ -64,7 +64,10 @@ impl Tuner<'_> {
     /// Finds or creates the study, locks it, and ends what a killed tuner left running.
     pub(super) async fn open_study(&self) -> Result<(Study, Lock), TuneError> {
         let directory = self.log_directory();
-        std::fs::create_dir_all(&directory).map_err(|source| LockError::Io { path: directory.clone(), source })?;
+        let io = |source| LockError::Io { path: directory.clone(), source };
+        // The folder of all studies' logs, then that of this one's.
+        directory.parent().map_or(Ok(()), create_private_directory).map_err(io)?;
+        create_private_directory(&directory).and_then(|()| restrict_files(&directory)).map_err(io)?;
         let lock = Lock::acquire(&directory.join("lock"))?;
         let definition = self.job.definition();
         let study = match self.store.study(&self.job.name).await? {

@@ -15,7 +15,7 @@ use super::slots::Place;
 use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
 use super::{Ending, Event, Phase, Stop, TuneError, Tuner, command_line};
 use crate::config::Config;
-use crate::engine::{Evidence, Filling, Timeline, diagnose, differences, resolved};
+use crate::engine::{Evidence, Filling, Timeline, diagnose, differences, own_models, resolved};
 use crate::server::{self, LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, finish};
 use crate::store::{Study, now};
 use crate::telemetry::Story;
@@ -126,7 +126,7 @@ impl Tuner<'_> {
             let variables = self.variables(place, &ports, config);
             let filling = self.filling(place, &ports, &log, &variables);
             let command = command_line(self.job, &self.installed, config, Some(&filling))?;
-            let launch = Launch { command: command.clone(), env: filling.values(self.job.launch_env()) };
+            let launch = Launch::redacted(&command, filling.values(self.job.launch_env()));
             self.begin(study, proposal, &launch, &started_at).await?;
             if let Some(placement) = place.placement(&ports) {
                 self.store.place(study.id, number, &placement).await?;
@@ -151,7 +151,7 @@ impl Tuner<'_> {
                 elapsed_s: begin.elapsed().as_secs_f64(),
                 engine_version: ready.and_then(|ready| ready.version),
                 log: Some(log.clone()),
-                outcome,
+                outcome: outcome.for_storage(),
                 probe: None,
             };
             let launched = Launched { trial, told, left_behind };
@@ -198,6 +198,7 @@ impl Tuner<'_> {
                 return Ok(Some((Attempt::unready(outcome, None), None)));
             }
         };
+        server.own_models = own_models(config, &self.job.parameters().fixed);
         let vitals = Vitals::start(self.vital_scope(&server), server.base_url());
         let mut stop = self.stop.clone();
         let measured = tokio::select! {
@@ -373,5 +374,6 @@ pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
 
 fn ended(server: &Server, status: ExitStatus, under_load: bool) -> Failure {
     let (exit, oom_kills) = (Some(status.into()), server.oom_kills());
-    diagnose(&Evidence { log: &server.log_text(), exit, under_load, oom_kills, ended_by_tuner: false })
+    let (log, own_models) = (&server.log_text(), server.own_models.as_slice());
+    diagnose(&Evidence { log, exit, under_load, oom_kills, ended_by_tuner: false, own_models })
 }

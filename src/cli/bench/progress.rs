@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::cli::progress::{Mode, write_line};
+use crate::cli::progress::{Mode, write_json, write_line};
 use crate::load::{Event, Phase, Tick};
 use crate::report::number;
 
@@ -177,7 +177,7 @@ impl Display {
             if turned || last.elapsed() >= pace {
                 last = Instant::now();
                 match &self.mode {
-                    Mode::Json => write_line(&state.json().to_string()),
+                    Mode::Json => write_json(&state.json()),
                     _ => write_line(&state.text()),
                 }
             }

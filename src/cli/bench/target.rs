@@ -77,7 +77,7 @@ async fn ask(target: &Target) -> Result<Option<Vec<Json>>, Failure> {
     for (name, value) in &target.headers {
         request = request.header(name, value);
     }
-    let response = match request.send().await {
+    let mut response = match request.send().await {
         Ok(response) => response,
         // Only the load itself speaks TLS.
         Err(error) if error.is_builder() && url.starts_with("https:") => return Ok(None),
@@ -99,9 +99,19 @@ async fn ask(target: &Target) -> Result<Option<Vec<Json>>, Failure> {
         // Not every server has the list.
         _ => return Ok(None),
     }
-    let body: Json = response.json().await.map_err(|error| gone(innermost(&error)))?;
+    let mut text = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| gone(innermost(&error)))? {
+        if text.len() + chunk.len() > LARGEST_LIST {
+            return Err(gone(format!("its list of models has more than {LARGEST_LIST} bytes")));
+        }
+        text.extend_from_slice(&chunk);
+    }
+    let body: Json = serde_json::from_slice(&text).map_err(|error| gone(error.to_string()))?;
     Ok(body["data"].as_array().cloned())
 }
+
+/// Bytes of the list of models.
+const LARGEST_LIST: usize = 4 << 20;
 
 /// The cause that a person can act on stands at the end of the chain.
 fn innermost(error: &dyn std::error::Error) -> String {

@@ -63,7 +63,7 @@ pub(super) async fn run(file: &Path, check: Check<'_>, global: &Global) -> Resul
     while let Some(answer) = answers.next().await {
         let (answer, compared) = answer?;
         tally.count(compared.as_ref());
-        print(&answer.to_string())?;
+        print(&crate::trial::json_for_terminal(&answer.to_string()))?;
     }
     note(global, &tally.describe(begin.elapsed().as_secs_f64() * 1e3));
     Ok(())

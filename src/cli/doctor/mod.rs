@@ -13,9 +13,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::failure::{Failure, UNEXPECTED};
-use super::output::{print, print_json};
+use super::output::{print_json, print_styled};
 use super::{Format, Global};
 use crate::job::Job;
+use crate::trial::without_controls;
 use crate::tuner::detect;
 
 /// The exit code is 0 where nothing fails, and 1 otherwise; warnings do not count.
@@ -72,8 +73,8 @@ impl Finding {
             State::Warn => yellow.on_default().bold(),
             State::Fail => red.on_default().bold(),
         };
-        let (name, what, text) = (self.state.name(), self.what, &self.text);
-        let hint = self.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+        let (name, what, text) = (self.state.name(), self.what, without_controls(&self.text));
+        let hint = self.hint.as_ref().map(|hint| format!("; {}", without_controls(hint))).unwrap_or_default();
         format!("{colour}{name:<4}{colour:#}  {what:<11}  {text}{hint}")
     }
 }
@@ -102,7 +103,7 @@ impl Doctor {
         findings.extend(network::look());
         findings.extend(database::look(global).await);
         match self.format {
-            Format::Table => print(&findings.iter().map(Finding::line).collect::<Vec<_>>().join("\n"))?,
+            Format::Table => print_styled(&findings.iter().map(Finding::line).collect::<Vec<_>>().join("\n"))?,
             Format::Json => {
                 let one = |finding: &Finding| {
                     let Finding { what, state, text, hint } = finding;

@@ -16,6 +16,7 @@ use crate::job::Job;
 use crate::report::number;
 use crate::store::{Incident, Scored};
 use crate::trial::{Blame, Outcome};
+use crate::trial::{for_terminal, json_for_terminal, without_controls};
 use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Plan, WrongRule};
 use json::event_json;
 use state::{Open, State};
@@ -53,9 +54,9 @@ impl Mode {
     pub(super) fn note(&self, text: &str) {
         match self {
             Self::Quiet => {}
-            Self::Live(bar) => bar.println(text),
+            Self::Live(bar) => bar.println(for_terminal(text)),
             Self::Lines => write_line(text),
-            Self::Json => write_line(&json!({"event": "note", "text": text}).to_string()),
+            Self::Json => write_json(&json!({"event": "note", "text": text})),
         }
     }
 
@@ -102,7 +103,7 @@ impl Progress {
             Mode::Quiet => {}
             Mode::Json => {
                 if let Some(line) = event_json(event, self.verbose) {
-                    write_line(&line.to_string());
+                    write_json(&line);
                 }
             }
             Mode::Lines => {
@@ -112,12 +113,12 @@ impl Progress {
             }
             Mode::Live(bar) => {
                 if let Some(line) = self.line(event) {
-                    bar.println(line);
+                    bar.println(for_terminal(&line));
                 }
                 if let Some((total, done, text)) = live {
                     bar.set_length(total);
                     bar.set_position(done);
-                    bar.set_message(text);
+                    bar.set_message(without_controls(&text).into_owned());
                 }
             }
         }
@@ -278,7 +279,11 @@ fn live_line() -> ProgressBar {
 
 pub(super) fn write_line(text: &str) {
     // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(anstream::stderr().lock(), "{text}");
+    let _ = writeln!(anstream::stderr().lock(), "{}", for_terminal(text));
+}
+
+pub(super) fn write_json(json: &serde_json::Value) {
+    write_line(&json_for_terminal(&json.to_string()));
 }
 
 /// `40 s`, `12 min` or `3.5 h`.

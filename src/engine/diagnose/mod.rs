@@ -1,18 +1,26 @@
 //! Why an engine ended: the first cause that its log names and not the last wrapper around it; where it names none, how its
 //! processes ended.
 
+#[cfg(test)]
+mod class_tests;
+mod collective;
 mod line;
+mod lost;
+mod own_model;
 mod patterns;
 mod root_line;
 mod stage;
+mod too_little;
+mod traceback;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::process::ExitStatus;
 
-use crate::trial::{Failure, FailureKind};
+use crate::trial::{Failure, FailureKind, redact, without_controls};
 use line::Line;
+pub use own_model::own_models;
 pub use root_line::root_line;
 
 use patterns::{Cause, FROM_OUTSIDE, NETWORK, ROOTS, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
@@ -38,6 +46,9 @@ pub struct Evidence<'a> {
     pub oom_kills: u64,
     /// Whether the tuner itself had ended it, whose signals then say nothing.
     pub ended_by_tuner: bool,
+    /// Models besides the served one, and adapters, that the configuration names and the rest of the study does not. Their
+    /// absence is the configuration's failure.
+    pub own_models: &'a [String],
 }
 
 impl Evidence<'_> {
@@ -79,9 +90,16 @@ impl Evidence<'_> {
 ///
 /// A cause that its log names comes first; then signals of others; then the first exception of the log; then an end without
 /// any reason. Only lines that are errors count: logged as such, exceptions, and argparse's.
+///
+/// The message is one line without control characters and without values that look like secrets.
 #[must_use]
 pub fn diagnose(evidence: &Evidence<'_>) -> Failure {
-    let lines: Vec<Line<'_>> = evidence.log.lines().map(Line::read).collect();
+    let Failure { kind, message } = failure(evidence);
+    Failure { kind, message: redact(&without_controls(&message)).into_owned() }
+}
+
+fn failure(evidence: &Evidence<'_>) -> Failure {
+    let lines = line::read(evidence.log);
     let complaints = complaints(&lines, evidence.under_load);
     let told = |words: &str| complaints.iter().any(|(_, told)| told.contains(words));
 
@@ -142,19 +160,33 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Failure {
 fn complaints<'a>(lines: &[Line<'a>], under_load: bool) -> Vec<(usize, &'a str)> {
     let ready = |line: &Line<'_>| line.is_quiet() && line.message().contains("Application startup complete");
     let from = if under_load { lines.iter().position(ready).unwrap_or(0) } else { 0 };
-    let vouched = |at: usize| {
-        // A reply or a prompt in the log can look like an exception, but not easily like a traceback.
-        !under_load || !lines[at].is_plain() || at.checked_sub(1).is_some_and(|above| lines[above].is_indented())
-    };
+    // A reply or a prompt in the log can look like an exception, but not easily like a traceback.
+    let vouched = |at: usize| !under_load || !lines[at].is_unfounded();
     let numbered = lines.iter().enumerate().skip(from).filter(|(at, _)| vouched(*at));
     numbered.filter_map(|(at, line)| Some((at, line.complaint()?))).collect()
 }
 
 /// The failure that a complaint names for certain.
 fn root(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> Option<Failure> {
+    if let Some(error) = collective::read(lines, at, told) {
+        let kind = match error.kind? {
+            FailureKind::OutOfMemory => stage::of_memory(lines, at, evidence.under_load),
+            FailureKind::Unsupported if evidence.under_load => return None,
+            kind => kind,
+        };
+        return Some(Failure { kind, message: with_last(told, error.last.as_deref()) });
+    }
+    if lost::is_ordinal(told) {
+        let asked = !evidence.under_load && lost::shows_too_few_devices(lines);
+        let kind = if asked { FailureKind::InvalidArgument } else { FailureKind::DeviceLost };
+        return Some(Failure { kind, message: clean(told) });
+    }
+    if lost::is_named_by(told, evidence.under_load) {
+        return Some(Failure { kind: FailureKind::DeviceLost, message: clean(told) });
+    }
     let is_possible = |cause: Cause| !evidence.under_load || cause.is_possible_under_load();
     let (pattern, cause) = ROOTS.iter().find(|(text, cause)| told.contains(text) && is_possible(*cause))?;
-    // Where a worker's failure is repeated in another process's words, its own line has come before, or never came.
+    // If a worker's failure is repeated in another process's words, its own line has come before, or never came.
     if *pattern == "RPC call to " && !told.contains("timed out") {
         return None;
     }
@@ -164,22 +196,48 @@ fn root(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> O
     };
     let kind = match cause {
         Cause::DeviceMemory => stage::of_memory(lines, at, evidence.under_load),
-        Cause::TooLittleFree => too_little_free(told),
+        Cause::TooLittleFree => return Some(too_little::failure(told)),
         Cause::Ended => evidence.otherwise(),
         Cause::Kind(FailureKind::InvalidArgument) if is_unsupported(&message) => FailureKind::Unsupported,
+        Cause::Kind(FailureKind::ModelUnavailable) => {
+            return Some(own_model::missing(lines, at, message, evidence.own_models));
+        }
         Cause::Kind(kind) => *kind,
     };
     Some(Failure { kind, message })
 }
 
+/// A complaint of the collectives' library with its last error.
+fn with_last(told: &str, last: Option<&str>) -> String {
+    match last.filter(|last| !told.contains(last)) {
+        Some(last) => format!("{}; last error: {}", clean(told), clean(last)),
+        None => clean(told),
+    }
+}
+
 /// The failure that the first exception of the log tells of, which may be any.
 fn by_exception(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'_>) -> Failure {
     let any = |texts: &[&str]| texts.iter().any(|text| told.contains(text));
+    let otherwise =
+        |message: &str| Failure { kind: evidence.otherwise(), message: format!("{}; {message}", evidence.exit()) };
+    if let Some(name) = own_model::named_as_missing(told, evidence.own_models) {
+        return own_model::failure(name, &clean(told));
+    }
+    if let Some(error) = collective::read(lines, at, told) {
+        let message = with_last(told, error.last.as_deref());
+        // What CUDA's error was is unknown: it may be the configuration's as well as the device's.
+        return if error.is_unexplained {
+            otherwise(&message)
+        } else {
+            Failure { kind: FailureKind::Network, message }
+        };
+    }
     let name = lines[at].exception().unwrap_or_default();
     // `AssertionError` and nothing else: the line of code above it says what was asserted.
     let is_bare = name.len() == told.len();
-    let code = lines[..at].iter().rev().map(Line::message).find(|code| !code.trim_matches('^').is_empty());
-    let message = match code.filter(|_| is_bare) {
+    let mut above = lines[..at].iter().rev().filter(|line| line.is_indented() && line.continues(&lines[at]));
+    let code = above.find(|line| !line.message().trim_matches('^').is_empty()).map(Line::message);
+    let message = match code.filter(|code| is_bare && !code.starts_with("File ")) {
         Some(code) => clean(&format!("{name}: {code}")),
         None => clean(told),
     };
@@ -187,8 +245,11 @@ fn by_exception(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'
     if any(&NETWORK) {
         return certain(FailureKind::Network);
     }
+    if let Some(warning) = lost::warning(lines) {
+        return Failure { kind: FailureKind::DeviceLost, message: format!("{message}; before it: {}", clean(warning)) };
+    }
     if evidence.under_load {
-        return Failure { kind: FailureKind::Crash, message: format!("{}; {message}", evidence.exit()) };
+        return otherwise(&message);
     }
     if any(&TIMEOUTS) {
         return certain(FailureKind::StartupTimeout);
@@ -202,7 +263,7 @@ fn by_exception(lines: &[Line<'_>], at: usize, told: &str, evidence: &Evidence<'
     if name.ends_with("ValueError") && is_from_configuration(lines, at) {
         return certain(FailureKind::InvalidArgument);
     }
-    Failure { kind: evidence.otherwise(), message: format!("{}; {message}", evidence.exit()) }
+    otherwise(&message)
 }
 
 fn is_unsupported(message: &str) -> bool {
@@ -224,23 +285,6 @@ fn detail(lines: &[Line<'_>], at: usize) -> Option<String> {
     match (first?, second) {
         (field, Some(told)) if is_field(field) => Some(format!("{field}: {}", clean(told))),
         (told, _) => Some(clean(told)),
-    }
-}
-
-/// `Free memory on device (39.2/44.5 GiB) on startup is less than desired GPU memory utilization (0.95, 42.3 GiB)`: what is
-/// missing besides a process's own context, of at most some hundred MiB, somebody else holds.
-fn too_little_free(told: &str) -> FailureKind {
-    /// GiB.
-    const OWN: f64 = 1.0;
-    let numbers = || {
-        let (free, rest) = told.split_once('/')?;
-        let free: f64 = free.rsplit('(').next()?.trim().parse().ok()?;
-        let total: f64 = rest.split_whitespace().next()?.parse().ok()?;
-        Some(total - free)
-    };
-    match numbers() {
-        Some(held) if held < OWN => FailureKind::InvalidArgument,
-        _ => FailureKind::DeviceBusy,
     }
 }
 

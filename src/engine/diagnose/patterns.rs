@@ -32,7 +32,7 @@ use Cause::{DeviceMemory, Ended, Kind, TooLittleFree};
 use FailureKind as K;
 
 /// Texts that name a cause wherever they stand. Of those on one line the first of this list counts.
-pub(super) const ROOTS: [(&str, Cause); 84] = [
+pub(super) const ROOTS: &[(&str, Cause)] = &[
     // Ray ends workers before the kernel does.
     ("ray.exceptions.OutOfMemoryError", Kind(K::HostMemory)),
     ("DefaultCPUAllocator: can't allocate memory", Kind(K::HostMemory)),
@@ -49,6 +49,10 @@ pub(super) const ROOTS: [(&str, Cause); 84] = [
     ("CUDA error: out of memory", DeviceMemory),
     ("CUDA driver error: out of memory", DeviceMemory),
     ("CUDA_ERROR_OUT_OF_MEMORY", DeviceMemory),
+    ("Triton Error [CUDA]: out of memory", DeviceMemory),
+    ("HIP error: out of memory", DeviceMemory),
+    ("hipErrorOutOfMemory", DeviceMemory),
+    ("_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", DeviceMemory),
     ("cudaErrorMemoryAllocation", DeviceMemory),
     ("CUBLAS_STATUS_ALLOC_FAILED", DeviceMemory),
     ("Failed to load model - not enough GPU memory", DeviceMemory),
@@ -61,8 +65,6 @@ pub(super) const ROOTS: [(&str, Cause); 84] = [
     ("Error in memory profiling", Kind(K::DeviceBusy)),
     ("CUDA-capable device(s) is/are busy", Kind(K::DeviceBusy)),
     ("all CUDA-capable devices are busy", Kind(K::DeviceBusy)),
-    ("uncorrectable ECC error", Kind(K::DeviceBusy)),
-    ("Unable to determine the device handle for GPU", Kind(K::DeviceBusy)),
     ("Address already in use", Kind(K::PortInUse)),
     ("address already in use", Kind(K::PortInUse)),
     ("No space left on device", Kind(K::Disk)),
@@ -77,6 +79,8 @@ pub(super) const ROOTS: [(&str, Cause); 84] = [
     ("OfflineModeIsEnabled", Kind(K::ModelUnavailable)),
     ("You are trying to access a gated repo", Kind(K::ModelUnavailable)),
     ("is not a local folder and is not a valid model identifier", Kind(K::ModelUnavailable)),
+    // vLLM's `LoRAAdapterNotFoundError`.
+    ("No adapter found for", Kind(K::ModelUnavailable)),
     ("Invalid repository ID or local directory specified", Kind(K::ModelUnavailable)),
     ("Can't load the configuration", Kind(K::ModelUnavailable)),
     ("We couldn't connect to 'https://huggingface.co'", Kind(K::ModelUnavailable)),
@@ -111,12 +115,14 @@ pub(super) const ROOTS: [(&str, Cause); 84] = [
     ("is smaller than max_model_len", Kind(K::InvalidArgument)),
     ("must be greater than or equal to max_num_seqs", Kind(K::InvalidArgument)),
     ("larger than the number of available GPUs", Kind(K::InvalidArgument)),
+    ("exceeds the total number of available GPUs", Kind(K::InvalidArgument)),
     ("Not enough allowed NUMA nodes", Kind(K::InvalidArgument)),
     ("RPC call to ", Kind(K::Hang)),
     ("Engine iteration timed out", Kind(K::Hang)),
     ("AsyncEngineRPCError", Kind(K::Hang)),
     ("an illegal memory access was encountered", Ended),
     ("device-side assert", Ended),
+    ("Memory access fault by GPU", Ended),
     ("unspecified launch failure", Ended),
     ("!!!!!!! Segfault", Ended),
     ("Fatal Python error", Ended),
@@ -124,7 +130,9 @@ pub(super) const ROOTS: [(&str, Cause); 84] = [
 ];
 
 /// Texts that only tell that something else has happened before.
-pub(super) const WRAPPERS: [&str; 14] = [
+pub(super) const WRAPPERS: [&str; 15] = [
+    // A group of exceptions; its members follow.
+    "ExceptionGroup: ",
     "Engine core initialization failed",
     "EngineCore failed to start",
     "EngineCore encountered",
@@ -154,15 +162,9 @@ pub(super) const SILENT: [&str; 8] = [
     "is already dead",
 ];
 
-/// What an exception says of collectives, name lookups and downloads. Others of the same group say it when one of them has
-/// died, so it counts only where nothing else came first.
-pub(super) const NETWORK: [&str; 24] = [
-    "NCCL error",
-    "NCCL Error",
-    "ncclUnhandledCudaError",
-    "ncclSystemError",
-    "ncclInternalError",
-    "ncclRemoteError",
+/// Exceptions about collectives, name lookups and downloads. The other members of a group raise them when one of them has
+/// died, so they count only if nothing else came first. Errors of NCCL itself are in `collective`.
+pub(super) const NETWORK: [&str; 20] = [
     "DistBackendError",
     "DistNetworkError",
     "DistStoreError",
@@ -175,6 +177,8 @@ pub(super) const NETWORK: [&str; 24] = [
     "ConnectionResetError",
     "ConnectTimeout",
     "ReadTimeout",
+    "PoolTimeout",
+    "Read timed out",
     "MaxRetryError",
     "SSLError",
     "HfHubHTTPError",

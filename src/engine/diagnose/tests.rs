@@ -5,7 +5,7 @@ use FailureKind as K;
 use proptest::prelude::*;
 
 fn starting(log: &str) -> Evidence<'_> {
-    Evidence { log, exit: Some(Exit::Code(1)), under_load: false, oom_kills: 0, ended_by_tuner: false }
+    Evidence { log, exit: Some(Exit::Code(1)), under_load: false, oom_kills: 0, ended_by_tuner: false, own_models: &[] }
 }
 
 fn loaded(log: &str) -> Evidence<'_> {
@@ -381,7 +381,7 @@ proptest! {
     ) {
         for log in [log, words.concat()] {
             let exit = Some(Exit::Code(code));
-            let evidence = Evidence { log: &log, exit, under_load, oom_kills, ended_by_tuner };
+            let evidence = Evidence { log: &log, exit, under_load, oom_kills, ended_by_tuner, own_models: &[] };
             let failure = diagnose(&evidence);
             prop_assert!(!failure.message.trim().is_empty());
             prop_assert!(!failure.message.contains('\n') && failure.message.chars().count() < 600);

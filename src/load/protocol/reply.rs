@@ -5,8 +5,12 @@ use super::sse::{Field, Parser};
 use super::{Dialect, glance};
 use crate::load::{Api, Error};
 
-/// The longest event, and the longest document, that is collected; what is longer is no reply of a language model.
-const LONGEST: usize = 64 << 20;
+/// The longest event that is collected. One of 20 candidates with their probabilities has some KiB; thousands of streams are
+/// open at once, so that their sum is what counts.
+const LONGEST_EVENT: usize = 1 << 20;
+
+/// The longest document that is collected, where replies are not streamed.
+const LONGEST_DOCUMENT: usize = 8 << 20;
 
 /// Times that there is room for from the start: thousands of replies are open at once.
 const ROOM: u32 = 256;
@@ -76,9 +80,14 @@ impl Reply {
         self.bytes += bytes.len();
         self.last = at_us;
         let Self { rules, parser, document, chunks, usage, finish, begun, done, error, .. } = self;
-        let held = if rules.stream { parser.held() } else { document.len() };
-        if held > LONGEST {
-            error.get_or_insert_with(|| Error::Protocol(format!("more than {LONGEST} bytes without an end")));
+        let (what, held, longest) = if rules.stream {
+            ("an event", parser.held(), LONGEST_EVENT)
+        } else {
+            ("a reply", document.len(), LONGEST_DOCUMENT)
+        };
+        if held + bytes.len() > longest && held > 0 {
+            error.get_or_insert_with(|| Error::Protocol(format!("{what} of more than {longest} bytes")));
+            // What would follow is not collected.
             return;
         }
         if !rules.stream {
@@ -252,6 +261,21 @@ mod tests {
 
     fn verdict(events: &[&str], lost: Option<Error>) -> Result<(), Error> {
         read(RULES, 4, events).finish(lost)
+    }
+
+    #[test]
+    fn what_is_collected_of_a_reply_is_bounded() {
+        let whole = Rules { stream: false, ..RULES };
+        for (rules, what, longest) in [(RULES, "an event", LONGEST_EVENT), (whole, "a reply", LONGEST_DOCUMENT)] {
+            let mut reply = Reply::new(rules, 4);
+            let piece = format!("data: {}", "x".repeat(1 << 16));
+            for at in 0..300 {
+                reply.feed(at, piece.as_bytes());
+            }
+            assert!(reply.parser.held().max(reply.document.len()) <= longest, "{what}");
+            let error = reply.finish(None).unwrap_err().to_string();
+            assert!(error.contains(&format!("{what} of more than {longest} bytes")), "{error}");
+        }
     }
 
     #[test]

@@ -34,6 +34,19 @@ pub enum Cause {
     WorkerKilled,
     StepTimeout,
     IllegalAccess,
+    /// The device answers no more.
+    DeviceLost,
+    /// The driver has no device.
+    NoDevice,
+    /// The driver's library was replaced, its module was not.
+    DriverMismatch,
+    /// A link between devices has failed.
+    LinkLost,
+    /// The file system of the model was mounted again.
+    StaleFile,
+    ReadTimeout,
+    /// The collectives' library found no device memory for its buffers.
+    NcclOom,
     /// One that nobody has heard of.
     Exception,
     /// Not a word.
@@ -55,7 +68,7 @@ const START: (&str, &str) = ("v1/engine/core.py", "_initialize_kv_caches");
 const WARM_UP: (&str, &str) = ("v1/worker/gpu_worker.py", "compile_or_warm_up_model");
 
 impl Cause {
-    pub(super) const ALL: [Self; 24] = [
+    pub(super) const ALL: [Self; 31] = [
         Self::InvalidArgument,
         Self::InvalidValue,
         Self::PortInUse,
@@ -78,6 +91,13 @@ impl Cause {
         Self::WorkerKilled,
         Self::StepTimeout,
         Self::IllegalAccess,
+        Self::DeviceLost,
+        Self::NoDevice,
+        Self::DriverMismatch,
+        Self::LinkLost,
+        Self::StaleFile,
+        Self::ReadTimeout,
+        Self::NcclOom,
         Self::Exception,
         Self::Silent,
     ];
@@ -106,6 +126,13 @@ impl Cause {
             Self::WorkerKilled => "worker-killed",
             Self::StepTimeout => "step-timeout",
             Self::IllegalAccess => "illegal-access",
+            Self::DeviceLost => "device-lost",
+            Self::NoDevice => "no-device",
+            Self::DriverMismatch => "driver-mismatch",
+            Self::LinkLost => "link-lost",
+            Self::StaleFile => "stale-file",
+            Self::ReadTimeout => "read-timeout",
+            Self::NcclOom => "nccl-oom",
             Self::Exception => "exception",
             Self::Silent => "silent",
         }
@@ -121,14 +148,17 @@ impl Cause {
             Self::InvalidValue => Speaker::Front("config/scheduler.py"),
             Self::PortInUse => Speaker::Front("entrypoints/openai/api_server.py"),
             Self::ModelMissing | Self::ModelGated => Speaker::Front("transformers_utils/config.py"),
-            Self::Network => Speaker::Front("transformers_utils/repo_utils.py"),
+            Self::Network | Self::ReadTimeout => Speaker::Front("transformers_utils/repo_utils.py"),
+            Self::NoDevice => Speaker::Front("config/device.py"),
+            Self::DriverMismatch => Speaker::Front("platforms/cuda.py"),
             Self::TooManyFiles => Speaker::Front("v1/engine/core_client.py"),
             Self::Unsupported | Self::DeviceBusy => Speaker::Core(&[("v1/worker/gpu_worker.py", "init_device")]),
-            Self::Nccl => Speaker::Core(&[
+            Self::DeviceLost | Self::LinkLost => Speaker::Core(&[("v1/worker/gpu_model_runner.py", "execute_model")]),
+            Self::Nccl | Self::NcclOom => Speaker::Core(&[
                 ("v1/worker/gpu_worker.py", "init_device"),
                 ("distributed/device_communicators/pynccl_wrapper.py", "NCCL_CHECK"),
             ]),
-            Self::OomWeights | Self::Exception => Speaker::Core(&[
+            Self::OomWeights | Self::StaleFile | Self::Exception => Speaker::Core(&[
                 ("v1/worker/gpu_worker.py", "load_model"),
                 ("v1/worker/gpu_model_runner.py", "load_model"),
                 ("model_executor/model_loader/base_loader.py", "load_model"),
@@ -217,10 +247,29 @@ impl Cause {
             Self::TooManyFiles => "OSError: [Errno 24] Too many open files".to_owned(),
             Self::WorkerKilled => "RuntimeError: Executor failed.".to_owned(),
             Self::StepTimeout => "TimeoutError: RPC call to execute_model timed out.".to_owned(),
+            Self::DeviceLost => format!("{}: CUDA error: unknown error", accelerator_error(version)),
+            Self::LinkLost => format!(
+                "{}: CUDA error: uncorrectable NVLink error detected during the execution",
+                accelerator_error(version)
+            ),
+            Self::NoDevice => "RuntimeError: Failed to infer device type, please set the environment variable \
+                               `VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging to help debug the issue."
+                .to_owned(),
+            Self::DriverMismatch => "vllm.third_party.pynvml.NVMLError_LibRmVersionMismatch: RM has detected an NVML/RM \
+                                     version mismatch."
+                .to_owned(),
+            Self::StaleFile => "OSError: [Errno 116] Stale file handle: '/models/served/model-00001-of-00002.safetensors'"
+                .to_owned(),
+            Self::ReadTimeout => "httpx.ReadTimeout: The read operation timed out".to_owned(),
+            Self::NcclOom => "torch.distributed.DistBackendError: NCCL error in: \
+                              /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690, unhandled cuda error (run with \
+                              NCCL_DEBUG=INFO for details), NCCL version 2.27.5\nncclUnhandledCudaError: Call to CUDA \
+                              function failed.\nLast error:\nCuda failure 2 'out of memory'"
+                .to_owned(),
             Self::IllegalAccess => format!(
                 "{}: CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously \
                  reported at some other API call, so the stacktrace below might be incorrect.",
-                if version >= EngineVersion::new(0, 12, 0) { "torch.AcceleratorError" } else { "RuntimeError" }
+                accelerator_error(version)
             ),
             Self::Exception => "KeyError: 'layers.0.mlp.gate_up_proj.weight'".to_owned(),
             Self::Silent => String::new(),
@@ -279,6 +328,11 @@ impl Cause {
 
 fn frame((file, function): (&str, &str)) -> String {
     format!("  File \"/usr/local/lib/python3.12/dist-packages/vllm/{file}\", line 1, in {function}\n")
+}
+
+/// The class of torch's own errors of the device.
+fn accelerator_error(version: EngineVersion) -> &'static str {
+    if version >= EngineVersion::new(0, 12, 0) { "torch.AcceleratorError" } else { "RuntimeError" }
 }
 
 fn out_of_memory(version: EngineVersion, wanted: &str) -> String {

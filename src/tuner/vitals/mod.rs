@@ -230,6 +230,7 @@ pub(super) async fn conclude(server: &mut Server, alarm: Alarm, ready: bool) -> 
                     under_load: ready,
                     oom_kills: server.oom_kills(),
                     ended_by_tuner: false,
+                    own_models: &server.own_models,
                 }),
             };
             Failure { message: format!("{who} ended; {}", failure.message), ..failure }

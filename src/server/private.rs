@@ -1,0 +1,100 @@
+//! Files that only their owner may read: commands, logs and numbers of a study may hold what others must not see.
+
+use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use super::reap::user;
+
+/// Rights of the owner; all others are taken.
+const OWNERS: u32 = 0o700;
+
+/// Options with which a file is created for its owner alone, whatever the umask allows.
+#[must_use]
+pub fn private_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+/// Writes a file that is its owner's alone from its first byte on.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = private_options().write(true).create(true).truncate(true).open(path)?;
+    restrict(path)?;
+    std::io::Write::write_all(&mut file, bytes)
+}
+
+/// Creates a directory for its owner alone, with those above it that are missing.
+///
+/// # Errors
+/// When it cannot be created.
+pub fn create_private_directory(path: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(OWNERS).create(path)?;
+    restrict(path)
+}
+
+/// Takes the rights of others to a file or directory of this user. Links, files of other users and absent ones are left as
+/// they are, and so are those of file systems that keep no rights.
+///
+/// # Errors
+/// When its rights cannot be changed for another reason.
+pub fn restrict(path: &Path) -> std::io::Result<()> {
+    let Ok(data) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    let mode = data.mode() & 0o7777;
+    if data.is_symlink() || Some(data.uid()) != user() || mode & !OWNERS == 0 {
+        return Ok(());
+    }
+    match std::fs::set_permissions(path, Permissions::from_mode(mode & OWNERS)) {
+        Err(error)
+            if matches!(error.raw_os_error(), Some(nix::libc::EPERM | nix::libc::EOPNOTSUPP | nix::libc::EROFS)) =>
+        {
+            Ok(())
+        }
+        changed => changed,
+    }
+}
+
+/// The same for each file in a directory.
+///
+/// # Errors
+/// When the directory cannot be read, or rights cannot be changed.
+pub fn restrict_files(directory: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        restrict(&entry?.path())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn files_and_directories_are_their_owners_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("a.logs/study");
+        create_private_directory(&inner).unwrap();
+        assert_eq!([mode(&inner), mode(inner.parent().unwrap())], [0o700, 0o700]);
+        let file = inner.join("new");
+        write_private(&file, b"x").unwrap();
+        assert_eq!(mode(&file), 0o600);
+        for path in [&file, &inner] {
+            std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        }
+        restrict_files(&inner).unwrap();
+        create_private_directory(&inner).unwrap();
+        assert_eq!([mode(&file), mode(&inner)], [0o700, 0o700]);
+        let link = inner.join("link");
+        std::os::unix::fs::symlink("/etc", &link).unwrap();
+        restrict(&link).unwrap();
+        assert_eq!(mode(Path::new("/etc")) & 0o055, 0o055, "a link is not followed");
+        restrict(&inner.join("absent")).unwrap();
+    }
+}
