@@ -9,6 +9,7 @@ mod placement;
 mod ranking;
 mod replies;
 mod rows;
+mod rule_test;
 mod starts;
 mod startup;
 mod telemetry;
@@ -19,6 +20,7 @@ pub use incident::Incident;
 pub use judgement::{Expected, Verdict};
 pub use open::database_path;
 pub use ranking::Ranked;
+pub use rule_test::{FailedStart, RuleTest, RuleTestKey, RuleVerdict};
 pub use starts::{Start, StartKey};
 
 use std::path::PathBuf;

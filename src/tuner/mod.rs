@@ -15,6 +15,7 @@ mod memory;
 mod prepare;
 mod reap;
 mod retry;
+mod rule_test;
 mod sample;
 mod slots;
 mod trial;
@@ -49,6 +50,7 @@ pub use memory::learned;
 pub use prepare::{Installed, detect};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use retry::Pause;
+pub use rule_test::{PlannedRuleTest, RULE_TEST, RuleVerdicts, is_rule_test};
 pub use slots::{CROWD, Interference, Slots};
 use trial::{Told, asked};
 

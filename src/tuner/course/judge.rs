@@ -7,7 +7,7 @@ use crate::job::{Enough, Question};
 use crate::sampler::{BASELINE, Judgement, Known, Past};
 use crate::store::{Expected, Verdict};
 use crate::tuner::slots::CROWD;
-use crate::tuner::{CONFIRMATION, Ending, Event, TuneError};
+use crate::tuner::{CONFIRMATION, Ending, Event, RULE_TEST, TuneError, is_rule_test};
 
 /// What comes of a question, asked on a thread of its own.
 pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&Question) -> T) -> T {
@@ -21,12 +21,13 @@ pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&
 
 /// Whether a trial is the sampler's: not one that the tuner has added.
 fn is_searched(past: &Past) -> bool {
-    !matches!(&*past.proposed_by, BASELINE | CONFIRMATION | CROWD)
+    !matches!(&*past.proposed_by, BASELINE | CONFIRMATION | CROWD | RULE_TEST)
 }
 
-/// Whether a trial says what its configuration is like. What the defaults reach next to themselves does not.
+/// Whether a trial says what its configuration is like. What the defaults reach next to themselves does not, and a failed test
+/// of a rule says only what the rule has said.
 fn is_shown(past: &Past) -> bool {
-    past.proposed_by != CROWD
+    past.proposed_by != CROWD && (!is_rule_test(&past.proposed_by) || past.measured().is_some())
 }
 
 /// Whether so many trials in a row, the next one included, were expected to gain so little.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Course, Next, Proposal};
 use crate::job::{Question, past};
 use crate::objective::Objective;
-use crate::sampler::{Known, Past, Suggestion};
+use crate::sampler::{BASELINE, Known, Past, Suggestion};
 use crate::store::{Proposed, Scored};
 use crate::tuner::slots::CROWD;
 use crate::tuner::{Ending, TuneError};
@@ -85,6 +85,17 @@ impl Course<'_> {
         if let Some(config) = crowd {
             let why = "the defaults on all slots at once: what neighbours cost each other".to_owned();
             return Ok(self.proposal(CROWD, Suggestion { config, why }, None));
+        }
+        if self.is_rule_test_due().await? {
+            if !idle {
+                return Ok(ControlFlow::Break(Next::Wait));
+            }
+            if let Some((by, suggestion)) = self.begin_rule_test().await? {
+                return Ok(self.proposal(by, suggestion, None));
+            }
+        }
+        if let Some(suggestion) = self.defaults_again() {
+            return Ok(self.proposal(BASELINE, suggestion, None));
         }
         let question = self.question().await;
         let verdict = self.judge_by(&question).await?;
