@@ -17,7 +17,7 @@ use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
 use crate::report::number;
 use crate::sampler::{self, Known, Past, Suggestion};
-use crate::store::{Difference, Incident, Ranked, Store, Study};
+use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study};
 use crate::trial::FailureKind;
 use crate::tuner::{
     Ending, Inquiry, Installed, RuleVerdicts, Slots, Stop, TuneError, Tuner, beliefs, detect, preflight_setup,
@@ -167,6 +167,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
     lines.push(describe_gain(study, &best, baseline.as_ref()));
     lines.extend(describe_remaining(store.verdict(study).await?.as_ref()));
     lines.extend(describe_differences(&store.differences(study.id).await?));
+    lines.extend(describe_rule_tests(&store.rule_tests_of(study).await?));
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };
     let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
     lines.push(format!(
@@ -208,6 +209,21 @@ fn describe_differences(differences: &[Difference]) -> Vec<String> {
         lines.push(format!("rules and engine differ on {} {of} {number}: {what}: {}", trials.len(), first.message));
     }
     lines
+}
+
+/// Rules that a start has refuted or confirmed.
+fn describe_rule_tests(tests: &[RuleTest]) -> Vec<String> {
+    let describe = |test: &RuleTest| {
+        let RuleTest { number, rule, .. } = test;
+        match test.verdict? {
+            RuleVerdict::Refuted => {
+                Some(format!("rule {rule} rejects what trial {number} served, and was set aside: {}", test.message))
+            }
+            RuleVerdict::Confirmed => Some(format!("rule {rule} was confirmed: trial {number} failed as it predicts")),
+            RuleVerdict::Inconclusive => None,
+        }
+    };
+    tests.iter().filter_map(describe).collect()
 }
 
 /// Every launch failed: before the engine was healthy, under a load that it or the load generator did not carry, or by

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{StartKey, Store, StoreError, now};
+use super::{StartKey, Store, StoreError, Study, now};
 use crate::config::Config;
 use crate::trial::FailureKind;
 
@@ -141,6 +141,18 @@ impl Store {
         Ok(rows.into_iter().map(test).collect())
     }
 
+    /// The tests of one study, in order.
+    pub async fn rule_tests_of(&self, study: &Study) -> Result<Vec<RuleTest>, StoreError> {
+        let query = "SELECT number, rule, message, verdict, failure FROM rule_tests WHERE study_id = ? ORDER BY number";
+        let rows: Vec<(u32, String, String, Option<String>, Option<String>)> =
+            sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
+        let test = |(number, rule, message, verdict, failure): (_, _, _, Option<String>, _)| {
+            let verdict = verdict.as_deref().and_then(RuleVerdict::from_name);
+            RuleTest { study: study.name.clone(), number, rule, message, verdict, failure }
+        };
+        Ok(rows.into_iter().map(test).collect())
+    }
+
     /// The failed starts with this key, of every study, as far as their logs showed how the memory was spent.
     pub async fn failed_starts(&self, key: &StartKey) -> Result<Vec<FailedStart>, StoreError> {
         let rows: Vec<(String, i64, String, String, String)> = sqlx::query_as(
@@ -194,6 +206,9 @@ mod tests {
         let seen: Vec<_> = tests.iter().map(|test| (&*test.study, test.number, &*test.rule, test.verdict)).collect();
         assert_eq!(seen, [("s", 4, "R7", Some(RuleVerdict::Confirmed)), ("t", 0, "R6", None)]);
         assert_eq!(tests[0].failure.as_deref(), Some("no_kv_memory: none"));
+        let of_first = store.rule_tests_of(&first).await.unwrap();
+        assert_eq!(of_first.iter().map(|test| test.number).collect::<Vec<_>>(), [4, 5]);
+        assert_eq!(of_first[0], tests[0]);
         // A trial that was interrupted is launched again and tests again.
         store.begin_rule_test(first.id, 4, &key("a"), ("R7", "why")).await.unwrap();
         assert_eq!(store.rule_tests(&key("a")).await.unwrap()[0].verdict, None);

@@ -28,6 +28,7 @@ fn a_wrong_rule_that_empties_the_space_is_refuted_by_the_first_launch() {
     assert!(launched.iter().all(|trial| trial["state"] == "measured"), "{launched:#?}");
     assert_eq!(launched.iter().filter(|trial| trial["proposed_by"] == "rule_test").count(), 1);
     assert!(ended.stdout.contains("engine's defaults: "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("rule R7 rejects what trial "), "{}", ended.stdout);
 
     // Another study of the same database begins without the rule, and `check` lists it.
     workplace.write("study.toml", &study_with(TOO_SMALL, "trials = 2\nconfirm = 0").replace("\"fast\"", "\"second\""));

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::tests::{Bench, Chances, pretended, settle};
+use super::tests::{Bench, Chances, finish, pretended, settle};
 use super::*;
 use crate::facts::Host;
 use crate::store::{RuleTest, RuleVerdict};
@@ -223,6 +223,44 @@ async fn a_run_that_is_killed_takes_its_test_up_again_and_a_verdict_that_was_not
     assert_eq!(verdicts.left_aside(), ["R7"]);
     assert_eq!(run(&bench, wrong).await, Ending::TrialsSpent);
     assert_eq!(tested(&bench).await.len(), 1);
+}
+
+#[tokio::test]
+async fn on_several_slots_tests_neither_repeat_nor_are_lost_in_whatever_order_launches_end() {
+    // R15a rejects half of the space, and not the defaults.
+    let space = "fixed = { max-model-len = 2048 }\n\
+                 parameters.max-num-seqs = { kind = \"int\", low = 1, high = 400 }\n\
+                 parameters.block-size = { kind = \"categorical\", choices = [16, 24, 32, 40] }\n";
+    let mut expected = None;
+    for (seed, chances) in
+        (0..5).zip([Chances::default(), Chances { killed: 0.03, ..Chances::default() }].into_iter().cycle())
+    {
+        let bench = Bench::with_space("{ kind = \"sim\" }", "trials = 16", 4, space).await;
+        assert_eq!(finish(&bench, seed, chances).await, Ending::TrialsSpent);
+        let found = tested(&bench).await;
+        assert!((1..=2).contains(&found.len()) && found.iter().all(|test| test.0 == "R15a"), "{found:?}");
+        assert!(found.iter().all(|test| test.1.is_some()), "{found:?}");
+        let decided = bench.decided().await;
+        assert_eq!(*expected.get_or_insert_with(|| decided.clone()), decided, "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
+    let bench = Bench::of(SMALL, "trials = 4, confirm = 0", 4, 400).await;
+    let tuner = bench.tuner().await;
+    let config = bench.job.parameters().fixed.clone();
+    let refused = failed(FailureKind::NoKvMemory, "none".to_owned());
+    let study = bench.store.create_study("earlier", &bench.job.definition(), &Host::detect()).await.unwrap();
+    let trial = Trial { config: config.clone(), ..Trial::example(3, BASELINE, refused) };
+    bench.store.append(study.id, &trial, bench.job.objective.score(&trial.outcome)).await.unwrap();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let line = "INFO 11-24 09:00:00 [gpu_model_runner.py:1] Model loading took 15.27 GiB memory and 1.5 seconds\n";
+    std::fs::write(log.path(), line).unwrap();
+    tuner.remember(&study, 3, &config, log.path()).await.unwrap();
+    assert_eq!(run(&bench, right).await, Ending::TrialsSpent);
+    assert_eq!(tested(&bench).await, []);
+    assert!(launches(&bench).await.iter().all(|(_, config)| !is_on_one(config)));
 }
 
 #[tokio::test]
