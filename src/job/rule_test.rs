@@ -3,6 +3,7 @@
 use super::Search;
 use super::defaults::resolve;
 use crate::config::{Config, Value};
+use crate::memory::Prediction;
 use crate::rule::{self, Finding, RISK, Removal, TestableRule};
 
 impl Search<'_> {
@@ -43,7 +44,7 @@ impl Search<'_> {
     /// Returns what makes a configuration a bad test of a rule, the most important first.
     fn cost(&self, rule: &str, config: &Config, distance: f64) -> [f64; 3] {
         let memory = self.memory(config);
-        let fails = memory.as_ref().map_or(0.0, |memory| memory.failure_probability());
+        let fails = memory.as_ref().map_or(0.0, Prediction::failure_probability);
         if rule::rests_on_memory(rule) {
             return [fails, memory.map_or(0.0, |memory| memory.shortage_gib()), distance];
         }

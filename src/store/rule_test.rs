@@ -73,6 +73,13 @@ pub struct FailedStart {
 /// Study, number, rule, message, verdict, failure.
 type Row = (String, u32, String, String, Option<String>, Option<String>);
 
+impl From<Row> for RuleTest {
+    fn from((study, number, rule, message, verdict, failure): Row) -> Self {
+        let verdict = verdict.as_deref().and_then(RuleVerdict::from_name);
+        Self { study, number, rule, message, verdict, failure }
+    }
+}
+
 impl Store {
     /// Stores that a trial tests a rule. The test of an interrupted trial of the same number is replaced.
     pub async fn begin_rule_test(
@@ -134,23 +141,16 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(|error| self.error(error))?;
-        let test = |(study, number, rule, message, verdict, failure): Row| {
-            let verdict = verdict.as_deref().and_then(RuleVerdict::from_name);
-            RuleTest { study, number, rule, message, verdict, failure }
-        };
-        Ok(rows.into_iter().map(test).collect())
+        Ok(rows.into_iter().map(RuleTest::from).collect())
     }
 
     /// The tests of one study, in order.
     pub async fn rule_tests_of(&self, study: &Study) -> Result<Vec<RuleTest>, StoreError> {
-        let query = "SELECT number, rule, message, verdict, failure FROM rule_tests WHERE study_id = ? ORDER BY number";
-        let rows: Vec<(u32, String, String, Option<String>, Option<String>)> =
+        let query = "SELECT name, number, rule, message, verdict, failure FROM rule_tests \
+                     JOIN studies ON studies.id = study_id WHERE study_id = ? ORDER BY number";
+        let rows: Vec<Row> =
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
-        let test = |(number, rule, message, verdict, failure): (_, _, _, Option<String>, _)| {
-            let verdict = verdict.as_deref().and_then(RuleVerdict::from_name);
-            RuleTest { study: study.name.clone(), number, rule, message, verdict, failure }
-        };
-        Ok(rows.into_iter().map(test).collect())
+        Ok(rows.into_iter().map(RuleTest::from).collect())
     }
 
     /// The failed starts with this key, of every study, as far as their logs showed how the memory was spent.

@@ -157,7 +157,7 @@ impl Tuner<'_> {
                 let Some(last) = launches.next().await else { break };
                 done.push_back(last);
             } else {
-                match alongside(course.next(), &mut launches, &mut done).await {
+                match alongside(Box::pin(course.next()), &mut launches, &mut done).await {
                     Ok(Next::Launch(proposal, place)) => launches.push(self.launched(&study, proposal, place)),
                     Ok(Next::Wait) if done.is_empty() => match launches.next().await {
                         Some(launched) => done.push_back(launched),

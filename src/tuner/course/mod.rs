@@ -125,7 +125,7 @@ impl<'r> Course<'r> {
         (tuner.observer)(Event::Begin { study: job.name.clone(), stored, launched, best });
         let installed = &tuner.installed;
         let search = job.search(installed.version, installed.device, installed.host);
-        let scope = scope(tuner, rule_test::leave_refuted_aside(tuner, study, search).await?);
+        let scope = scope(tuner, Box::pin(rule_test::leave_refuted_aside(tuner, study, search)).await?);
         // Nothing runs yet that this would keep the loop from. What starts teach of the memory is left out, so that a run that
         // takes the study up again begins with the same.
         let priors = tuner.beliefs(&scope.search).await?;
@@ -206,7 +206,7 @@ impl<'r> Course<'r> {
     async fn admit(&mut self, mut proposal: Proposal) -> Result<Next, TuneError> {
         let absent = self.tuner.inquiry.read().await.absent.clone();
         let mut aside = self.scope.search.facts.distrusted.to_vec();
-        let tested = self.tested_rule(&proposal).await?;
+        let tested = Box::pin(self.tested_rule(&proposal)).await?;
         aside.extend(tested);
         let mut search = self.scope.search.knowing(&self.known, absent.as_ref());
         if tested.is_some() {
@@ -221,7 +221,11 @@ impl<'r> Course<'r> {
                 self.waiting.push_front(proposal);
                 return Ok(Next::End(Ending::Interrupted));
             };
-            if self.scope.empty && rejection.is_none() && tested.is_none() && self.find_rule_test().await?.is_none() {
+            if self.scope.empty
+                && rejection.is_none()
+                && tested.is_none()
+                && Box::pin(self.find_rule_test()).await?.is_none()
+            {
                 return Ok(Next::End(Ending::NothingAllowed(self.scope.removal.clone())));
             }
             if let Some(finding) = rejection {
@@ -361,7 +365,7 @@ impl<'r> Course<'r> {
         let improves = best.as_ref().is_some_and(|best| best.first.trial.number == scored.trial.number);
         let (best, launched) = (best.map(|best| best.value), self.launched);
         (tuner.observer)(Event::Trial { trial: Box::new(scored.clone()), improves, best, launched });
-        self.conclude_rule_test(&scored).await?;
+        Box::pin(self.conclude_rule_test(&scored)).await?;
         Ok(scored)
     }
 

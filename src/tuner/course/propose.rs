@@ -86,11 +86,11 @@ impl Course<'_> {
             let why = "the defaults on all slots at once: what neighbours cost each other".to_owned();
             return Ok(self.proposal(CROWD, Suggestion { config, why }, None));
         }
-        if self.is_rule_test_due().await? {
+        if Box::pin(self.is_rule_test_due()).await? {
             if !idle {
                 return Ok(ControlFlow::Break(Next::Wait));
             }
-            if let Some((by, suggestion)) = self.begin_rule_test().await? {
+            if let Some((by, suggestion)) = Box::pin(self.begin_rule_test()).await? {
                 return Ok(self.proposal(by, suggestion, None));
             }
         }

@@ -14,8 +14,8 @@ use crate::tuner::trial::failed;
 const SMALL: &str = "{ kind = \"sim\", gpu_memory_gib = 16 }";
 
 fn measured() -> Outcome {
-    let (duration_s, completed, total_output_tokens) = (1.0, 9, 1000);
-    Outcome::Measured(Measurement { duration_s, completed, total_output_tokens, ..Measurement::default() })
+    let (completed, duration_s, total_output_tokens) = (9, 1.0, 1000);
+    Outcome::Measured(Measurement { completed, duration_s, total_output_tokens, ..Measurement::default() })
 }
 
 fn is_on_one(config: &Config) -> bool {
@@ -56,7 +56,7 @@ async fn run(bench: &Bench, outcome: impl Fn(&Proposal) -> Outcome) -> Ending {
 
 fn launched(proposal: &Proposal, place: &Place, outcome: Outcome) -> Trial {
     let startup_s = matches!(outcome, Outcome::Measured(_)).then_some(1.0);
-    Trial { outcome, startup_s, ..pretended(proposal, place, Chances::default()) }
+    Trial { startup_s, outcome, ..pretended(proposal, place, Chances::default()) }
 }
 
 /// The rule, the verdict and the configuration of each test.
