@@ -12,13 +12,16 @@ use super::output::print;
 use super::progress::Progress;
 use super::query::{describe_gain, describe_remaining, nothing_feasible};
 use super::{Global, LogFormat, parse_duration, signal};
+use crate::config::Config;
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
 use crate::report::number;
 use crate::sampler::{self, Known, Past, Suggestion};
-use crate::store::{Difference, Incident, Ranked, Store, Study};
+use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study};
 use crate::trial::FailureKind;
-use crate::tuner::{Ending, Inquiry, Slots, Stop, TuneError, Tuner, beliefs, detect, preflight_setup};
+use crate::tuner::{
+    Ending, Inquiry, Installed, RuleVerdicts, Slots, Stop, TuneError, Tuner, beliefs, detect, preflight_setup,
+};
 
 #[derive(Debug, Args)]
 pub(super) struct Tune {
@@ -164,6 +167,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
     lines.push(describe_gain(study, &best, baseline.as_ref()));
     lines.extend(describe_remaining(store.verdict(study).await?.as_ref()));
     lines.extend(describe_differences(&store.differences(study.id).await?));
+    lines.extend(describe_rule_tests(&store.rule_tests_of(study).await?));
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };
     let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
     lines.push(format!(
@@ -207,6 +211,21 @@ fn describe_differences(differences: &[Difference]) -> Vec<String> {
     lines
 }
 
+/// Rules that a start has refuted or confirmed.
+fn describe_rule_tests(tests: &[RuleTest]) -> Vec<String> {
+    let describe = |test: &RuleTest| {
+        let RuleTest { number, rule, .. } = test;
+        match test.verdict? {
+            RuleVerdict::Refuted => {
+                Some(format!("rule {rule} rejects what trial {number} served, and was set aside: {}", test.message))
+            }
+            RuleVerdict::Confirmed => Some(format!("rule {rule} was confirmed: trial {number} failed as it predicts")),
+            RuleVerdict::Inconclusive => None,
+        }
+    };
+    tests.iter().filter_map(describe).collect()
+}
+
 /// Every launch failed: before the engine was healthy, under a load that it or the load generator did not carry, or by
 /// crashing.
 async fn nothing_measured(store: &Store, study: &Study) -> Result<Failure, Failure> {
@@ -225,10 +244,12 @@ async fn nothing_measured(store: &Store, study: &Study) -> Result<Failure, Failu
 }
 
 /// What a fresh study would launch first.
-async fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), Failure> {
+async fn dry_run(job: &Job, installed: &Installed) -> Result<(), Failure> {
     let search = job.search(installed.version, installed.device, installed.host);
     let removal = search.removal();
-    if search.is_empty(&removal) {
+    let is_empty = search.is_empty(&removal);
+    let mut tests = RuleVerdicts::default().planned(&search, &removal);
+    if is_empty && tests.is_empty() {
         let message = Ending::NothingAllowed(removal).to_string();
         return Err(Failure::new(NOTHING_FEASIBLE, message).with_hint(SEE_CHECK));
     }
@@ -236,22 +257,32 @@ async fn dry_run(job: &Job, installed: &crate::tuner::Installed) -> Result<(), F
     let (priors, _) = beliefs(job, installed, None, &search).await?;
     let mut history: Vec<Past> = Vec::new();
     let mut shown = 0;
+    // Those of the others come once something has been measured.
+    tests.retain(|test| is_empty || test.removes_defaults);
+    for test in tests {
+        print_command(job, installed, &test.config)?;
+        shown += 1;
+    }
     while shown < DRY_RUN_COMMANDS {
         let Some((proposed_by, Suggestion { config, .. })) = search.question(history.clone(), priors.clone()).next()
         else {
             break;
         };
         if search.rejection(&config).is_none() {
-            let command = crate::tuner::command_line(job, installed, &config, None).map_err(TuneError::from)?;
-            // A shell takes a word for a variable only while its name is not quoted.
-            let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
-            let words: Vec<String> = variables.chain(command.iter().map(|word| quote(word))).collect();
-            print(&words.join(" "))?;
+            print_command(job, installed, &config)?;
             shown += 1;
         }
         history.push(Past::new(proposed_by, config, Known::Pending));
     }
     Ok(())
+}
+
+fn print_command(job: &Job, installed: &Installed, config: &Config) -> Result<(), Failure> {
+    let command = crate::tuner::command_line(job, installed, config, None).map_err(TuneError::from)?;
+    // A shell takes a word for a variable only while its name is not quoted.
+    let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
+    let words: Vec<String> = variables.chain(command.iter().map(|word| quote(word))).collect();
+    print(&words.join(" "))
 }
 
 impl LogFormat {

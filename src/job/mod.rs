@@ -14,6 +14,7 @@ mod objective;
 mod paths;
 mod profile;
 mod question;
+mod rule_test;
 mod search;
 mod slots;
 mod space;

@@ -13,10 +13,10 @@ use crate::space::Space;
 /// The space of a study, seen with the facts.
 #[derive(Clone, Debug)]
 pub struct Search<'a> {
-    job: &'a Job,
+    pub(super) job: &'a Job,
     pub facts: Facts<'a>,
     /// What the study's own arguments set in every launch.
-    arguments: Config,
+    pub(super) arguments: Config,
     /// The study's space with narrowed ranges.
     pub space: Space,
     pub narrowings: Vec<Narrowing>,

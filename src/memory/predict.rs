@@ -54,6 +54,13 @@ impl Prediction {
         1.0 - (1.0 - refused) * (1.0 - self.crowded)
     }
 
+    /// Returns by how much the cache is too small for one sequence of the longest length, in GiB; negative if it is large
+    /// enough.
+    #[must_use]
+    pub fn shortage_gib(&self) -> f64 {
+        super::gib(self.layout.bytes_needed(self.max_model_len)) - self.cache_gib
+    }
+
     /// The probability that the cache does not hold one sequence of this length.
     fn too_small(&self, length: u64) -> f64 {
         let needed = super::gib(self.layout.bytes_needed(length).max(1));

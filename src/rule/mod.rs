@@ -11,6 +11,7 @@ mod possible;
 #[cfg(test)]
 mod properties;
 mod removal;
+mod testable;
 mod unchecked;
 
 use std::cell::OnceCell;
@@ -23,7 +24,8 @@ use crate::memory::{Learned, Prediction};
 pub use effective::Effective;
 pub use family::{devices_needed, memory_launch, optional_packages, predict_memory};
 pub use narrow::{Narrowing, narrow};
-pub use removal::{RISK, Removal, Removed, removal};
+pub use removal::{RISK, Removal, Removed, configurations, removal};
+pub use testable::{TESTED_SHARE, TestableRule, predicts, rests_on_memory, testable};
 pub use unchecked::{unchecked, unchecked_of_model};
 
 /// What no configuration changes.

@@ -34,7 +34,7 @@ pub struct Removed {
     pub config: Config,
     /// What the rule says of it.
     pub example: String,
-    alone: bool,
+    pub(super) alone: bool,
 }
 
 impl Removal {
@@ -78,17 +78,23 @@ pub const RISK: f64 = 0.05;
 /// Configurations that are drawn where the space holds more.
 const SAMPLED: usize = 10_000;
 
+/// Returns every configuration of a small space, or a uniform sample of another, and whether these are all. The same space
+/// gives the same ones.
+#[must_use]
+pub fn configurations(space: &Space) -> (Vec<Config>, bool) {
+    if let Some(whole) = space.enumerate(SAMPLED) {
+        return (whole, true);
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let mut point = || (0..space.dimensions()).map(|_| rng.random()).collect::<Vec<f64>>();
+    ((0..SAMPLED).map(|_| space.decode(&point())).collect(), false)
+}
+
 /// Looks at every configuration of a small space, and at a uniform sample of another. `arguments` are set over each. The
 /// same space and facts give the same answer.
 #[must_use]
 pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal {
-    let whole = space.enumerate(SAMPLED);
-    let complete = whole.is_some();
-    let configs = whole.unwrap_or_else(|| {
-        let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let mut point = || (0..space.dimensions()).map(|_| rng.random()).collect::<Vec<f64>>();
-        (0..SAMPLED).map(|_| space.decode(&point())).collect()
-    });
+    let (configs, complete) = configurations(space);
     let mut removal = Removal { configurations: configs.len(), complete, remaining: 0, risky: 0, rules: Vec::new() };
     for config in configs {
         let whole = config.merged(arguments);
@@ -99,8 +105,9 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal 
             removal.remaining += 1;
             removal.risky += usize::from(fails >= RISK);
         }
-        let alone = findings.iter().filter(|finding| finding.severity.is_refusal()).count() <= 1;
+        let refusals = findings.iter().filter(|finding| finding.severity.is_refusal()).count();
         for finding in findings {
+            let alone = refusals <= usize::from(finding.severity.is_refusal());
             removal.count(&config, finding, alone, facts);
         }
     }
@@ -156,5 +163,22 @@ mod tests {
         assert!((removal.configurations, removal.complete) == (SAMPLED, false));
         assert!((0.48..0.52).contains(&removal.remaining_share()), "{}", removal.remaining_share());
         assert_eq!(removal, of(&space, &Config::new()));
+    }
+
+    #[test]
+    fn the_example_of_a_late_rule_is_a_configuration_that_the_engine_would_not_refuse_before() {
+        let choices = |values: &[i64]| Domain::Categorical(values.iter().map(|value| (*value).into()).collect());
+        let space = Space {
+            parameters: vec![
+                parameter("block-size", choices(&[24, 16])),
+                parameter("max-num-seqs", choices(&[4096, 64])),
+                parameter("max-num-batched-tokens", choices(&[2048])),
+            ],
+            fixed: Config::new(),
+        };
+        let removal = of(&space, &Config::new());
+        let late = removal.rules.iter().find(|removed| removed.rule == "R15a").unwrap();
+        assert_eq!((late.severity, late.configurations), (Severity::Late, 2));
+        assert_eq!(late.config.get_i64("max-num-seqs"), Some(64), "4096 sequences are refused by R2");
     }
 }

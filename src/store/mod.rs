@@ -10,6 +10,7 @@ mod probe;
 mod ranking;
 mod replies;
 mod rows;
+mod rule_test;
 mod starts;
 mod startup;
 mod telemetry;
@@ -20,6 +21,7 @@ pub use incident::Incident;
 pub use judgement::{Expected, Verdict};
 pub use open::database_path;
 pub use ranking::Ranked;
+pub use rule_test::{FailedStart, RuleTest, RuleTestKey, RuleVerdict};
 pub use starts::{Start, StartKey};
 
 use std::path::PathBuf;

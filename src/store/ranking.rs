@@ -29,16 +29,18 @@ impl Ranked {
     }
 }
 
-/// Feasible configurations. One that failed in a further trial is none, except where the failure was not its own. What the
-/// defaults reach next to themselves says how trials disturb each other, not how good they are.
+/// Feasible configurations. One that failed in a further trial is none, except where the failure was not its own, or where the
+/// trial tested a rule and was expected to fail. What the defaults reach next to themselves says how trials disturb each
+/// other, not how good they are.
 macro_rules! ranking {
     () => {
         "SELECT min(CASE WHEN state = 'measured' THEN number END), avg(value), count(value), min(value), max(value) \
          FROM trials \
          WHERE study_id = ? AND state IN ('measured', 'failed') AND proposed_by <> 'interference' GROUP BY config \
          HAVING max(violation) = 0 AND \
-         total(state = 'failed' AND (probe IS NOT NULL OR reason_code NOT IN ('spawn', 'wrong_server', 'client_bound', \
-         'model_unavailable', 'device_busy', 'device_lost', 'port_in_use', 'network', 'disk', 'killed'))) = 0"
+         total(state = 'failed' AND proposed_by <> 'rule_test' AND (probe IS NOT NULL OR reason_code NOT IN ('spawn', \
+         'wrong_server', 'client_bound', 'model_unavailable', 'device_busy', 'device_lost', 'port_in_use', 'network', 'disk', \
+         'killed'))) = 0"
     };
 }
 

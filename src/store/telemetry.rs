@@ -70,6 +70,7 @@ mod tests {
             "DROP TABLE placements",
             "DROP TABLE replies",
             "DROP TABLE judgements",
+            "DROP TABLE rule_tests",
             "ALTER TABLE trials DROP COLUMN why",
             "ALTER TABLE trials DROP COLUMN expected_gain",
             "ALTER TABLE trials DROP COLUMN probe",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Interference, Pause, WrongRule};
 use crate::config::Config;
 use crate::rule::Removal;
-use crate::store::{Incident, Scored};
+use crate::store::{Incident, RuleVerdict, Scored};
 use crate::trial::Difference;
 
 /// Called from the tuner and from the load's thread: it must be quick and must not block.
@@ -57,6 +57,23 @@ pub enum Event {
     },
     /// A rule was found wrong and is set aside.
     WrongRule(WrongRule),
+    /// A launch has tested a rule that only a start can refute.
+    RuleTested {
+        number: u32,
+        rule: &'static str,
+        verdict: RuleVerdict,
+        config: Config,
+        /// The rule's reason to reject it.
+        message: String,
+        /// The failure, if there was one.
+        failure: Option<String>,
+    },
+    /// A rule is set aside because a trial of this database has refuted it.
+    RuleLeftAside {
+        rule: &'static str,
+        study: String,
+        number: u32,
+    },
     Phase {
         number: u32,
         phase: Phase,

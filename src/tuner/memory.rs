@@ -33,7 +33,7 @@ pub async fn learned(job: &Job, installed: &Installed, store: &Store) -> Result<
     Ok(Learned::new(observations.collect()))
 }
 
-fn start_key(job: &Job, installed: &Installed) -> StartKey {
+pub(super) fn start_key(job: &Job, installed: &Installed) -> StartKey {
     StartKey {
         engine: job.engine.engine.kind().to_owned(),
         version: installed.version.to_string(),

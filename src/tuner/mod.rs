@@ -15,6 +15,7 @@ mod memory;
 mod prepare;
 mod reap;
 mod retry;
+mod rule_test;
 mod sample;
 mod slots;
 mod trial;
@@ -51,6 +52,7 @@ pub use memory::learned;
 pub use prepare::{Installed, detect};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use retry::{Pause, PauseEvidence};
+pub use rule_test::{PlannedRuleTest, RULE_TEST, RuleVerdicts, is_rule_test};
 pub use slots::{CROWD, Interference, Slots};
 use trial::{Told, asked};
 
@@ -166,7 +168,7 @@ impl Tuner<'_> {
                 let Some(last) = launches.next().await else { break };
                 done.push_back(last);
             } else {
-                match alongside(course.next(), &mut launches, &mut done).await {
+                match alongside(Box::pin(course.next()), &mut launches, &mut done).await {
                     Ok(Next::Launch(proposal, place)) => launches.push(self.launched(&study, proposal, place)),
                     Ok(Next::Wait) if done.is_empty() => match launches.next().await {
                         Some(launched) => done.push_back(launched),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::course::FailureClass;
 use super::trial::{LaunchEnd, Launched, asked};
 use super::vitals::LEAST_DISK;
-use super::{Ending, Event, Stop, TuneError, Tuner};
+use super::{Ending, Event, Stop, TuneError, Tuner, is_rule_test};
 use crate::store::{Incident, Study, now};
 use crate::trial::{Blame, Failure, FailureKind, Outcome, Trial};
 
@@ -92,6 +92,10 @@ impl Tuner<'_> {
         let Some(failure) = incident(&launched.trial.outcome) else {
             return Ok(Some(LaunchEnd::Outcome(launched)));
         };
+        // The rule predicts a failure, whichever kind the log makes of it: this one says nothing about the environment.
+        if is_rule_test(&launched.trial.proposed_by) && !again_at_once {
+            return Ok(Some(LaunchEnd::Outcome(launched)));
+        }
         let number = launched.trial.number;
         let last = self.keep_incident(study, number, failure, launched.trial.log.as_deref()).await?;
         if let Some(left_behind) = launched.left_behind {

@@ -30,6 +30,7 @@ mod reap;
 mod recorded_cases;
 mod recorded_commands;
 mod resume;
+mod rule_test;
 mod slots;
 mod spaces;
 mod starts;

@@ -10,7 +10,7 @@ use crate::job::{Job, Search};
 use crate::memory::{Learned, Prediction};
 use crate::rule::{Finding, Removal, unchecked};
 use crate::store::{Store, database_path};
-use crate::tuner::{Estimate, Installed, Slots, detect, estimate, learned};
+use crate::tuner::{Estimate, Installed, PlannedRuleTest, RuleVerdicts, Slots, detect, estimate, learned};
 
 /// Everything that can be said of a study before its first launch.
 pub(super) struct Checked<'a> {
@@ -24,6 +24,10 @@ pub(super) struct Checked<'a> {
     pub(super) memory: Option<Prediction>,
     /// What the installed engine says, where it can be asked.
     pub(super) preflight: Option<Answer>,
+    /// Launches that would test a rule.
+    pub(super) rule_tests: Vec<PlannedRuleTest>,
+    /// What the database holds about rules on this release and device class.
+    pub(super) verdicts: RuleVerdicts,
     pub(super) unchecked: Vec<String>,
     pub(super) estimate: Estimate,
     pub(super) slots: Slots,
@@ -35,11 +39,12 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let slots = Slots::resolve(&job, &mut installed)?;
     job.check_release(installed.version)?;
     let store = if database_path(&global.db).exists() { Some(Store::open(&global.db, false).await?) } else { None };
-    let known = match &store {
-        Some(store) => learned(&job, &installed, store).await?,
-        None => Learned::default(),
+    let (known, verdicts) = match &store {
+        Some(store) => (learned(&job, &installed, store).await?, RuleVerdicts::read(&job, &installed, store).await?),
+        None => (Learned::default(), RuleVerdicts::default()),
     };
-    let search = job.search(installed.version, installed.device, installed.host);
+    let aside = verdicts.left_aside();
+    let search = job.search(installed.version, installed.device, installed.host).distrusting(&aside);
     let now = search.knowing(&known, None);
     let removal = now.removal();
     let possible = removal.complete.then_some(removal.remaining);
@@ -52,8 +57,21 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let defaults = findings.first().cloned();
     let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
     let unchecked = unchecked(&search.space, &search.facts);
-    let checked =
-        Checked { job: &job, installed, search, removal, defaults, memory, preflight, unchecked, estimate, slots };
+    let rule_tests = verdicts.planned(&now, &removal);
+    let checked = Checked {
+        job: &job,
+        installed,
+        search,
+        removal,
+        defaults,
+        memory,
+        preflight,
+        rule_tests,
+        verdicts,
+        unchecked,
+        estimate,
+        slots,
+    };
     match format {
         Format::Table => print(&as_text(&checked, explain))?,
         Format::Json => print_json(&as_json(&checked))?,

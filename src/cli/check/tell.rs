@@ -4,11 +4,12 @@ use serde_json::{Value as Json, json};
 
 use super::study::Checked;
 use crate::cli::progress::coarse;
+use crate::config::Config;
 use crate::facts::Device;
 use crate::memory::Prediction;
 use crate::rule::{Finding, Narrowing, RISK, Removal};
 use crate::space::{Condition, Domain, Parameter};
-use crate::tuner::{Estimate, Installed, Source, WrongRule};
+use crate::tuner::{Estimate, Installed, PlannedRuleTest, Source, WrongRule};
 
 /// Characters of a line, its label of [`LABEL`] characters included.
 const WIDTH: usize = 80;
@@ -68,6 +69,17 @@ pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
             page.add("", &format!("rule {rule} rejects what the installed engine accepts: {config}: {message}"));
         }
     }
+    for (index, (rule, test)) in checked.verdicts.refuted().into_iter().enumerate() {
+        let text = format!("{rule}: trial {} of study {} served what it rejects", test.number, test.study);
+        page.add(if index == 0 { "set aside" } else { "" }, &text);
+    }
+    for (index, PlannedRuleTest { rule, reason, config, .. }) in checked.rule_tests.iter().enumerate() {
+        let text = format!(
+            "{rule} {reason}, and only a start can refute it: one launch tests it with {}",
+            shown(config, fixed)
+        );
+        page.add(if index == 0 { "rule tests" } else { "" }, &text);
+    }
     for (index, what) in checked.unchecked.iter().enumerate() {
         page.add(if index == 0 { "not checked" } else { "" }, what);
     }
@@ -87,10 +99,15 @@ fn add_removal(page: &mut Page, checked: &Checked<'_>) {
     for removed in &removal.rules {
         let share = percent(removal.share(removed.configurations));
         page.add("", &format!("{share} removed by {}: {}", removed.rule, removed.holds));
-        if removal.remaining == 0 {
-            page.add("", &format!("  for instance: {}", removed.example));
-        }
+        let config = shown(&removed.config, &checked.search.space.fixed);
+        page.add("", &format!("  for instance {config}: {}", removed.example));
     }
+}
+
+/// A configuration without what every launch sets.
+fn shown(config: &Config, fixed: &Config) -> String {
+    let own = config.without(fixed);
+    if own.is_empty() { "the engine's defaults".to_owned() } else { own.to_string() }
 }
 
 /// Of a share from 0 to 1. A few are not none.
@@ -210,7 +227,14 @@ pub(super) fn as_json(checked: &Checked<'_>) -> Json {
     };
     let rules = removal.rules.iter().map(|removed| {
         let share = removal.share(removed.configurations);
-        json!({"rule": removed.rule, "holds": removed.holds, "removed_share": share, "example": removed.example})
+        json!({
+            "rule": removed.rule,
+            "holds": removed.holds,
+            "severity": removed.severity.name(),
+            "removed_share": share,
+            "example": removed.example,
+            "example_config": removed.config,
+        })
     });
     let verdict = |finding: &Finding| if finding.severity.rejects() { "reject" } else { "warn" };
     let gpu = checked.installed.device.gpu();
@@ -246,6 +270,12 @@ pub(super) fn as_json(checked: &Checked<'_>) -> Json {
             let one = |w: &WrongRule| json!({"rule": w.rule, "config": w.config, "message": w.message});
             wrong.iter().map(one).collect::<Vec<_>>()
         }),
+        "rule_tests": checked.rule_tests.iter().map(|test| {
+            json!({"rule": test.rule, "reason": test.reason, "config": test.config, "message": test.message})
+        }).collect::<Vec<_>>(),
+        "rules_set_aside": checked.verdicts.refuted().into_iter().map(|(rule, test)| {
+            json!({"rule": rule, "study": test.study, "trial": test.number, "message": test.message})
+        }).collect::<Vec<_>>(),
         "not_checked": checked.unchecked,
         "slots": checked.slots.describe().map(|text| {
             json!({"count": checked.slots.count(), "at_a_time": checked.slots.parallel(), "text": text})

@@ -24,7 +24,16 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
         Event::Space(removal) => {
             let share = |removed: &Removed| (removed.rule.to_owned(), json!(removal.share(removed.configurations)));
             let rules: serde_json::Map<_, _> = removal.rules.iter().map(share).collect();
-            json!({"event": "space", "remaining_share": removal.remaining_share(), "rules": rules})
+            let example = |removed: &Removed| {
+                (removed.rule.to_owned(), json!({"config": removed.config, "message": removed.example}))
+            };
+            let examples: serde_json::Map<_, _> = removal.rules.iter().map(example).collect();
+            json!({
+                "event": "space",
+                "remaining_share": removal.remaining_share(),
+                "rules": rules,
+                "examples": examples,
+            })
         }
         Event::Swept { processes } => json!({"event": "swept", "processes": processes}),
         Event::StopCommand { error } => json!({"event": "note", "text": format!("engine.stop_command: {error}")}),
@@ -32,6 +41,18 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
         Event::Held { text } => json!({"event": "held", "text": text}),
         Event::WrongRule(WrongRule { rule, config, message }) => {
             json!({"event": "wrong_rule", "rule": rule, "config": config, "message": message})
+        }
+        Event::RuleTested { number, rule, verdict, config, message, failure } => json!({
+            "event": "rule_tested",
+            "trial": number,
+            "rule": rule,
+            "verdict": verdict.name(),
+            "config": config,
+            "message": message,
+            "failure": failure,
+        }),
+        Event::RuleLeftAside { rule, study, number } => {
+            json!({"event": "rule_left_aside", "rule": rule, "study": study, "trial": number})
         }
         Event::Launch { number, proposed_by, why, config } => {
             json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config, "why": why})

@@ -14,7 +14,8 @@ use super::Global;
 use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
-use crate::store::{Incident, Scored};
+use crate::rule::Removed;
+use crate::store::{Incident, RuleVerdict, Scored};
 use crate::trial::{Blame, Outcome};
 use crate::trial::{for_terminal, json_for_terminal, without_controls};
 use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Plan, WrongRule};
@@ -136,7 +137,12 @@ impl Progress {
             Event::Space(removal) if removal.rules.is_empty() => None,
             Event::Space(removal) => {
                 let gone = 100.0 * (1.0 - removal.remaining_share());
-                Some(format!("the rules remove {gone:.1} % of the space: {}", removal.by_rule()))
+                let mut lines = vec![format!("the rules remove {gone:.1} % of the space: {}", removal.by_rule())];
+                lines.extend(removal.rules.iter().map(|removed| {
+                    let Removed { rule, config, example, .. } = removed;
+                    format!("  {rule} removes for instance {}: {example}", config.without(&self.fixed))
+                }));
+                Some(lines.join("\n"))
             }
             Event::Swept { processes } => {
                 Some(format!("ended {processes} processes that a killed run had left behind"))
@@ -149,6 +155,26 @@ impl Progress {
                 Some(format!(
                     "rule {rule} is set aside: the installed engine accepts {config}, of which it says: {message}"
                 ))
+            }
+            Event::RuleTested { number, rule, verdict, config, message, failure } => {
+                let failure = failure.as_deref().unwrap_or_default();
+                Some(match verdict {
+                    RuleVerdict::Refuted => format!(
+                        "rule {rule} is set aside: trial {number} serves {}, of which it says: {message}",
+                        config.without(&self.fixed)
+                    ),
+                    RuleVerdict::Confirmed => {
+                        format!("rule {rule} is confirmed: trial {number} failed as it predicts, {failure}")
+                    }
+                    RuleVerdict::Inconclusive => {
+                        format!(
+                            "rule {rule} is neither confirmed nor refuted: trial {number} failed otherwise, {failure}"
+                        )
+                    }
+                })
+            }
+            Event::RuleLeftAside { rule, study, number } => {
+                Some(format!("rule {rule} is set aside: trial {number} of study {study} served what it rejects"))
             }
             Event::Launch { number, proposed_by, why, config } => {
                 let again = if proposed_by == CONFIRMATION { " again, to confirm," } else { "" };

@@ -68,6 +68,8 @@ impl State {
             | Event::Preflight { .. }
             | Event::Held { .. }
             | Event::WrongRule(_)
+            | Event::RuleTested { .. }
+            | Event::RuleLeftAside { .. }
             | Event::Differs { .. }
             | Event::Void { .. }
             | Event::Retry { .. }

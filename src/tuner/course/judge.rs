@@ -8,7 +8,7 @@ use crate::job::{Enough, Question};
 use crate::sampler::{BASELINE, Judgement, Known, Past};
 use crate::store::{Expected, Verdict};
 use crate::tuner::slots::CROWD;
-use crate::tuner::{CONFIRMATION, Ending, Event, TuneError};
+use crate::tuner::{CONFIRMATION, Ending, Event, RULE_TEST, TuneError};
 
 /// What comes of a question, asked on a thread of its own.
 pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&Question) -> T) -> T {
@@ -22,15 +22,15 @@ pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&
 
 /// Whether a trial is the sampler's: not one that the tuner has added.
 fn is_searched(past: &Past) -> bool {
-    !matches!(&*past.proposed_by, BASELINE | CONFIRMATION | CROWD | PROBE)
+    !matches!(&*past.proposed_by, BASELINE | CONFIRMATION | CROWD | PROBE | RULE_TEST)
 }
 
-/// Whether a trial says what its configuration is like. What the defaults reach next to themselves does not, and a probe only
-/// once it is measured.
+/// Whether a trial says what its configuration is like. What the defaults reach next to themselves does not. A probe and a test
+/// of a rule do once they are measured: their failures say something of the environment and of the rule.
 fn is_shown(past: &Past) -> bool {
     match &*past.proposed_by {
         CROWD => false,
-        PROBE => past.measured().is_some(),
+        PROBE | RULE_TEST => past.measured().is_some(),
         _ => true,
     }
 }

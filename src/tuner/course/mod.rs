@@ -5,6 +5,7 @@ mod crowd;
 mod judge;
 mod probe;
 mod propose;
+mod rule_test;
 mod spent;
 mod suspicion;
 
@@ -23,7 +24,9 @@ use super::broken::{FailedStarts, MOST_FAILED_STARTS};
 use super::estimate::{Source, estimate};
 use super::slots::{CROWD, Place, Pool};
 use super::trial::{LaunchEnd, Launched, Settled};
-use super::{CONFIRMATION, Ending, Event, Phase, Plan, Stop, TuneError, Tuner, learned, unless_asked};
+use super::{
+    CONFIRMATION, Ending, Event, Phase, Plan, RULE_TEST, Stop, TuneError, Tuner, is_rule_test, learned, unless_asked,
+};
 use crate::config::Config;
 use crate::job::{Search, past};
 use crate::memory::Learned;
@@ -114,6 +117,8 @@ pub(super) struct Course<'r> {
     probes: Vec<Probe>,
     /// Whether the environment was found broken, so that the run ends.
     paused: bool,
+    /// Rules that no configuration can test.
+    untestable: BTreeSet<&'static str>,
 }
 
 /// Whether a launch counts for the budget: what neighbours cost and whether the environment works is found out on top of it.
@@ -145,7 +150,7 @@ impl<'r> Course<'r> {
         (tuner.observer)(Event::Begin { study: job.name.clone(), stored, launched, best });
         let installed = &tuner.installed;
         let search = job.search(installed.version, installed.device, installed.host);
-        let scope = scope(tuner, search);
+        let scope = scope(tuner, Box::pin(rule_test::leave_refuted_aside(tuner, study, search)).await?);
         // Nothing runs yet that this would keep the loop from. What starts teach of the memory is left out, so that a run that
         // takes the study up again begins with the same.
         let priors = tuner.beliefs(&scope.search).await?;
@@ -175,6 +180,7 @@ impl<'r> Course<'r> {
             suspicion: Suspicion::default(),
             probes: Vec::new(),
             paused: false,
+            untestable: BTreeSet::new(),
         };
         course.show_plan();
         course.recall(launches).await?;
@@ -222,7 +228,7 @@ impl<'r> Course<'r> {
         let Some(wrong) = unless_asked(self.tuner.stop.clone(), work).await? else { return Ok(false) };
         let wrong = self.distrusted.get_or_init(|| wrong);
         if !wrong.is_empty() {
-            self.scope = scope(self.tuner, self.scope.search.distrusting(wrong));
+            self.set_rules_aside(wrong);
         }
         Ok(true)
     }
@@ -235,7 +241,13 @@ impl<'r> Course<'r> {
     /// Checks a proposal and finds slots for it.
     async fn admit(&mut self, mut proposal: Proposal) -> Result<Next, TuneError> {
         let absent = self.tuner.inquiry.read().await.absent.clone();
-        let search = self.scope.search.knowing(&self.known, absent.as_ref());
+        let mut aside = self.scope.search.facts.distrusted.to_vec();
+        let tested = Box::pin(self.tested_rule(&proposal)).await?;
+        aside.extend(tested);
+        let mut search = self.scope.search.knowing(&self.known, absent.as_ref());
+        if tested.is_some() {
+            search = search.distrusting(&aside);
+        }
         let needed = self.pool.needed(search.devices_needed(&proposal.config));
         if !proposal.checked {
             let Proposal { number, config, .. } = &proposal;
@@ -245,7 +257,11 @@ impl<'r> Course<'r> {
                 self.waiting.push_front(proposal);
                 return Ok(Next::End(Ending::Interrupted));
             };
-            if self.scope.empty && rejection.is_none() {
+            if self.scope.empty
+                && rejection.is_none()
+                && tested.is_none()
+                && Box::pin(self.find_rule_test()).await?.is_none()
+            {
                 return Ok(Next::End(Ending::NothingAllowed(self.scope.removal.clone())));
             }
             if let Some(finding) = rejection {
@@ -260,7 +276,7 @@ impl<'r> Course<'r> {
             // Better a slot that has failed than none.
             self.pool.restore_all();
         }
-        let alone = proposal.apart || matches!(&*proposal.proposed_by, BASELINE | CONFIRMATION);
+        let alone = proposal.apart || matches!(&*proposal.proposed_by, BASELINE | CONFIRMATION | RULE_TEST);
         let place =
             if alone && !self.running.is_empty() { None } else { self.pool.take(proposal.number, needed, alone) };
         let Some(place) = place else {
@@ -388,12 +404,14 @@ impl<'r> Course<'r> {
         let (best, launched) = (best.map(|best| best.value), self.launched);
         (tuner.observer)(Event::Trial { trial: Box::new(scored.clone()), improves, best, launched });
         self.show_plan();
+        Box::pin(self.conclude_rule_test(&scored)).await?;
         Ok(scored)
     }
 
     fn count(&mut self, trial: &Trial) {
         match &trial.outcome {
             Outcome::Rejected(_) => {}
+            Outcome::Failed(_) if is_rule_test(&trial.proposed_by) => {}
             Outcome::Failed(failure) => self.failed_starts.add(failure),
             Outcome::Measured(_) => self.measured_any = true,
         }
@@ -421,5 +439,7 @@ fn scope<'s>(tuner: &Tuner<'_>, search: Search<'s>) -> Scope<'s> {
 
 #[cfg(test)]
 mod learning_tests;
+#[cfg(test)]
+mod rule_test_tests;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use crate::trial::{Outcome, Trial};
 use crate::tuner::retry::{PauseEvidence, Unresolved};
 use crate::tuner::slots::CROWD;
 use crate::tuner::trial::{LaunchEnd, Launched};
-use crate::tuner::{Ending, Event, Pause, TuneError};
+use crate::tuner::{Ending, Event, Pause, TuneError, is_rule_test};
 
 /// The name under which a configuration is launched to tell a broken environment from broken configurations.
 pub const PROBE: &str = "probe";
@@ -29,9 +29,9 @@ pub(super) struct Probe {
     number: Option<u32>,
 }
 
-/// Whether failures of such a trial say nothing about the environment: what neighbours cost each other is another matter.
+/// Whether failures of such a trial say nothing about the environment: neighbours may cause them, or a rule predicts them.
 fn is_unsuspicious(proposed_by: &str) -> bool {
-    proposed_by == CROWD || proposed_by == PROBE
+    proposed_by == CROWD || proposed_by == PROBE || is_rule_test(proposed_by)
 }
 
 impl Course<'_> {

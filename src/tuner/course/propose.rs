@@ -96,6 +96,17 @@ impl Course<'_> {
             let why = "the defaults on all slots at once: what neighbours cost each other".to_owned();
             return Ok(self.proposal(CROWD, Suggestion { config, why }, None));
         }
+        if Box::pin(self.is_rule_test_due()).await? {
+            if !idle {
+                return Ok(ControlFlow::Break(Next::Wait));
+            }
+            if let Some((by, suggestion)) = Box::pin(self.begin_rule_test()).await? {
+                return Ok(self.proposal(by, suggestion, None));
+            }
+        }
+        if let Some(suggestion) = self.defaults_again() {
+            return Ok(self.proposal(BASELINE, suggestion, None));
+        }
         let question = self.question().await;
         let verdict = self.judge_by(&question).await?;
         let gain = verdict.as_ref().and_then(|verdict| verdict.next_gain);

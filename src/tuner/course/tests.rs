@@ -31,6 +31,15 @@ impl Bench {
     }
 
     pub(super) async fn of(engine: &str, budget: &str, devices: usize, most_seqs: u32) -> Self {
+        let space = format!(
+            "fixed = {{ max-model-len = 2048 }}\n\
+             parameters.max-num-seqs = {{ kind = \"int\", low = 1, high = {most_seqs} }}\n\
+             parameters.tensor-parallel-size = {{ kind = \"categorical\", choices = [1, 2, 4] }}\n"
+        );
+        Self::with_space(engine, budget, devices, &space).await
+    }
+
+    pub(super) async fn with_space(engine: &str, budget: &str, devices: usize, space: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b");
         let devices: Vec<_> = (0..devices).map(|device| device.to_string()).collect();
@@ -40,9 +49,7 @@ impl Bench {
              workload = {{ kind = \"random\", input_len = 32, output_len = 8 }}\n\
              load = {{ concurrency = 8, requests = 16 }}\n\
              objective = {{ maximize = \"output_throughput\" }}\n\
-             [space]\nfixed = {{ max-model-len = 2048 }}\n\
-             [space.parameters.max-num-seqs]\nkind = \"int\"\nlow = 1\nhigh = {most_seqs}\n\
-             [space.parameters.tensor-parallel-size]\nkind = \"categorical\"\nchoices = [1, 2, 4]\n",
+             [space]\n{space}",
             model.display().to_string()
         );
         let file = directory.path().join("study.toml");

@@ -1,0 +1,184 @@
+//! Launches of a study that test rules which only a start can refute.
+//!
+//! All state is in the database: a test is stored before its launch, and its verdict follows from the trial. A test runs
+//! alone, so that everything that is proposed later knows its verdict.
+
+use super::{Course, Proposal, scope};
+use crate::config::Config;
+use crate::job::{Job, Search};
+use crate::rule::{Severity, rules};
+use crate::sampler::{BASELINE, Known, Suggestion};
+use crate::store::{RuleVerdict, Scored, Store, Study};
+use crate::tuner::rule_test::{MOST_RULE_TESTS, known_rule, rule_test_key, verdict};
+use crate::tuner::{Event, Installed, PlannedRuleTest, RULE_TEST, RuleVerdicts, TuneError, Tuner, is_rule_test};
+
+/// Returns the list for as long as the facts need it, which is to the end of the run. A run sets aside a handful of rules.
+fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
+    rules.leak()
+}
+
+/// Stores the verdicts of trials whose run was killed before it could.
+async fn complete(job: &Job, installed: &Installed, store: &Store, study: &Study) -> Result<(), TuneError> {
+    let verdicts = RuleVerdicts::read(job, installed, store).await?;
+    for test in verdicts.open(&study.name) {
+        let Some(Scored { trial, .. }) = store.trial(study, test.number).await? else { continue };
+        if is_rule_test(&trial.proposed_by) {
+            let (found, failure) = (verdict(&test.rule, &trial), trial.outcome.reason());
+            store.end_rule_test(study.id, trial.number, found, failure.as_deref()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Leaves aside the rules that starts have refuted on this release and device class, and reports each.
+pub(super) async fn leave_refuted_aside<'s>(
+    tuner: &Tuner<'_>,
+    study: &Study,
+    search: Search<'s>,
+) -> Result<Search<'s>, TuneError> {
+    let (job, installed, store) = (tuner.job, &tuner.installed, tuner.store);
+    complete(job, installed, store, study).await?;
+    let verdicts = RuleVerdicts::read(job, installed, store).await?;
+    for (rule, test) in verdicts.refuted() {
+        let (study, number) = (test.study.clone(), test.number);
+        (tuner.observer)(Event::RuleLeftAside { rule, study, number });
+    }
+    let aside = verdicts.left_aside();
+    Ok(if aside.is_empty() { search } else { search.distrusting(lasting(aside)) })
+}
+
+impl Course<'_> {
+    /// Sets further rules aside.
+    pub(super) fn set_rules_aside(&mut self, rules: &[&'static str]) {
+        let mut aside = self.scope.search.facts.distrusted.to_vec();
+        aside.extend(rules.iter().filter(|rule| !self.scope.search.facts.distrusted.contains(rule)));
+        self.scope = scope(self.tuner, self.scope.search.distrusting(lasting(aside)));
+        // A configuration that two rules rejected may test the other one now.
+        self.untestable.clear();
+    }
+
+    /// Whether a rule is to be tested. Its launch waits until the others have ended.
+    pub(super) async fn is_rule_test_due(&self) -> Result<bool, TuneError> {
+        Ok(!self.due_rules().await?.is_empty())
+    }
+
+    async fn due_rules(&self) -> Result<Vec<crate::rule::TestableRule>, TuneError> {
+        let is_launched =
+            |past: &&crate::sampler::Past| is_rule_test(&past.proposed_by) && !matches!(past.known, Known::Rejected);
+        if self.history.iter().filter(is_launched).count() >= MOST_RULE_TESTS {
+            return Ok(Vec::new());
+        }
+        let absent = self.tuner.inquiry.read().await.absent.clone();
+        let search = self.scope.search.knowing(&self.known, absent.as_ref());
+        let mut due = search.testable(&self.scope.removal);
+        // A rule that leaves enough to measure is tested once it is known that the engine works, and before the confirmation.
+        let is_confirming = self.tuner.job.budget.is_confirming(self.launches());
+        let is_time = (self.measured_any && !is_confirming) || self.scope.empty;
+        due.retain(|rule| (rule.removes_defaults || is_time) && !self.untestable.contains(rule.rule));
+        if due.is_empty() {
+            return Ok(due);
+        }
+        let verdicts = RuleVerdicts::read(self.tuner.job, &self.tuner.installed, self.tuner.store).await?;
+        due.retain(|rule| !verdicts.is_decided(rule.rule, &search.facts));
+        // A test without a verdict is repeated later: once another trial has been measured, or if there is nothing else to do.
+        due.retain(|rule| {
+            let Some(last) = verdicts.last_attempt(&self.study.name, rule.rule) else { return true };
+            let later = self.history.iter().skip(last as usize + 1);
+            self.scope.empty || later.into_iter().any(|past| past.measured().is_some())
+        });
+        Ok(due)
+    }
+
+    /// Returns the next launch that tests a rule.
+    pub(super) async fn find_rule_test(&mut self) -> Result<Option<PlannedRuleTest>, TuneError> {
+        let due = self.due_rules().await?;
+        if due.is_empty() {
+            return Ok(None);
+        }
+        let absent = self.tuner.inquiry.read().await.absent.clone();
+        let best = self.tuner.store.best(self.study, self.tuner.job.objective.goal, 1).await?.pop();
+        let search = self.scope.search.knowing(&self.known, absent.as_ref());
+        let defaults = &search.space.fixed;
+        let near = best.map_or_else(|| defaults.clone(), |best| best.first.trial.config);
+        // Slots are devices: a launch that needs more of them than there are cannot be placed.
+        let (slots, left) = (&self.tuner.slots, self.pool.left() as u64);
+        let fits = |config: &Config| slots.describe().is_none() || search.devices_needed(config) <= left;
+        let is_refused = |config: &Config| {
+            let refused = |past: &&crate::sampler::Past| matches!(past.known, Known::Rejected);
+            self.history.iter().filter(refused).any(|past| is_rule_test(&past.proposed_by) && past.config == *config)
+        };
+        let mut untestable = Vec::new();
+        let mut found = None;
+        for testable in due {
+            let near = if testable.removes_defaults { defaults } else { &near };
+            let accepts = |config: &Config| fits(config) && !is_refused(config);
+            if let Some((config, finding)) = search.rule_test(testable.rule, near, accepts) {
+                let (rule, removes_defaults) = (testable.rule, testable.removes_defaults);
+                let (reason, message) = (testable.to_string(), finding.message);
+                found = Some(PlannedRuleTest { rule, removes_defaults, reason, config, message });
+                break;
+            }
+            untestable.push(testable.rule);
+        }
+        self.untestable.extend(untestable);
+        Ok(found)
+    }
+
+    /// Stores the test of a rule under the next number, and returns its configuration. Trial 0 is always the defaults.
+    pub(super) async fn begin_rule_test(&mut self) -> Result<Option<(&'static str, Suggestion)>, TuneError> {
+        let Some(test) = self.find_rule_test().await? else { return Ok(None) };
+        let PlannedRuleTest { rule, reason, config, message, .. } = test;
+        if self.history.is_empty() && config != self.scope.search.space.fixed {
+            return Ok(None);
+        }
+        let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
+        let key = rule_test_key(self.tuner.job, &self.tuner.installed);
+        self.tuner.store.begin_rule_test(self.study.id, number, &key, (rule, &message)).await?;
+        let why = format!("tests rule {rule}, which {reason} and which only a start can refute: {message}");
+        Ok(Some((RULE_TEST, Suggestion { config, why })))
+    }
+
+    /// Returns the rule that a proposal tests.
+    pub(super) async fn tested_rule(&self, proposal: &Proposal) -> Result<Option<&'static str>, TuneError> {
+        if !is_rule_test(&proposal.proposed_by) {
+            return Ok(None);
+        }
+        let verdicts = RuleVerdicts::read(self.tuner.job, &self.tuner.installed, self.tuner.store).await?;
+        Ok(verdicts.of_trial(&self.study.name, proposal.number).and_then(|test| known_rule(&test.rule)))
+    }
+
+    /// Draws the conclusion from a trial that tested a rule.
+    pub(super) async fn conclude_rule_test(&mut self, scored: &Scored) -> Result<(), TuneError> {
+        let trial = &scored.trial;
+        if !is_rule_test(&trial.proposed_by) {
+            return Ok(());
+        }
+        let store = self.tuner.store;
+        let verdicts = RuleVerdicts::read(self.tuner.job, &self.tuner.installed, store).await?;
+        let Some(test) = verdicts.of_trial(&self.study.name, trial.number) else { return Ok(()) };
+        let Some(rule) = known_rule(&test.rule) else { return Ok(()) };
+        let (verdict, failure) = (verdict(rule, trial), trial.outcome.reason());
+        store.end_rule_test(self.study.id, trial.number, verdict, failure.as_deref()).await?;
+        let (number, config, message) = (trial.number, trial.config.clone(), test.message.clone());
+        (self.tuner.observer)(Event::RuleTested { number, rule, verdict, config, message, failure });
+        if verdict == RuleVerdict::Refuted {
+            self.set_rules_aside(&[rule]);
+        }
+        Ok(())
+    }
+
+    /// Returns the defaults if a rule rejected them that a start has refuted since.
+    pub(super) fn defaults_again(&self) -> Option<Suggestion> {
+        let (first, later) = self.history.split_first()?;
+        let search = &self.scope.search;
+        let is_late = |id: &&str| rules().any(|rule| rule.id == *id && rule.severity == Severity::Late);
+        let is_freed = matches!(first.known, Known::Rejected) && search.facts.distrusted.iter().any(is_late);
+        let is_known = later.iter().any(|past| past.proposed_by == BASELINE || past.config == first.config);
+        let absent_rejection = || search.knowing(&self.known, None).rejection(&first.config).is_none();
+        (is_freed && !is_known && absent_rejection()).then(|| Suggestion {
+            config: first.config.clone(),
+            why: "the engine's defaults, which a refuted rule had rejected: everything else is compared with them"
+                .to_owned(),
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! Rules that only a start can refute: which of them a launch should test, and the verdicts that a database holds.
+//!
+//! The installed engine's preflight cannot contradict such a rule, and the rule's region is never proposed. So a wrong one
+//! would hide good configurations for ever.
+
+use super::Installed;
+use super::memory::start_key;
+use crate::config::Config;
+use crate::job::{Job, Search};
+use crate::rule::{self, Facts, predicts, rules};
+use crate::store::{FailedStart, RuleTest, RuleTestKey, RuleVerdict, StartKey, Store, StoreError};
+use crate::trial::{FailureKind, Outcome, Trial};
+
+/// The name under which a configuration is proposed that tests a rule.
+pub const RULE_TEST: &str = "rule_test";
+
+/// Launches of a study that test rules, at most.
+pub(super) const MOST_RULE_TESTS: usize = 3;
+
+/// Tests of a rule, at most, if they end without a verdict.
+const MOST_ATTEMPTS: usize = 2;
+
+/// Whether a trial tests a rule. Such a trial is expected to fail, so its failure says nothing about the engine, the
+/// environment or the rank of its configuration.
+#[must_use]
+pub fn is_rule_test(proposed_by: &str) -> bool {
+    proposed_by == RULE_TEST
+}
+
+/// A launch that would test a rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedRuleTest {
+    pub rule: &'static str,
+    pub removes_defaults: bool,
+    /// How much the rule removes, as a predicate.
+    pub reason: String,
+    pub config: Config,
+    /// The rule's reason to reject it.
+    pub message: String,
+}
+
+/// What a database holds about rules, for one engine, release and device class.
+#[derive(Clone, Debug, Default)]
+pub struct RuleVerdicts {
+    tests: Vec<RuleTest>,
+    failed: Vec<FailedStart>,
+}
+
+/// Returns the scope of a verdict about a rule.
+pub(super) fn rule_test_key(job: &Job, installed: &Installed) -> RuleTestKey {
+    let StartKey { engine, version, device, .. } = start_key(job, installed);
+    RuleTestKey { engine, version, device }
+}
+
+/// Returns the rule of this identifier, unless it is one of another version of this program.
+pub(super) fn known_rule(id: &str) -> Option<&'static str> {
+    rules().find(|rule| rule.id == id).map(|rule| rule.id)
+}
+
+/// Concludes from a launch that tested a rule.
+pub(super) fn verdict(rule: &str, trial: &Trial) -> RuleVerdict {
+    let served = trial.startup_s.is_some();
+    match &trial.outcome {
+        Outcome::Measured(_) => RuleVerdict::Refuted,
+        // The engine answered every request; only the load generator was too slow.
+        Outcome::Failed(failure) if served && failure.kind == FailureKind::ClientBound => RuleVerdict::Refuted,
+        Outcome::Failed(failure) if !served && predicts(rule, failure.kind) => RuleVerdict::Confirmed,
+        Outcome::Failed(_) | Outcome::Rejected(_) => RuleVerdict::Inconclusive,
+    }
+}
+
+impl RuleVerdicts {
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn read(job: &Job, installed: &Installed, store: &Store) -> Result<Self, StoreError> {
+        let tests = store.rule_tests(&rule_test_key(job, installed)).await?;
+        let failed = store.failed_starts(&start_key(job, installed)).await?;
+        Ok(Self { tests, failed })
+    }
+
+    /// Returns the first test that refuted each refuted rule.
+    #[must_use]
+    pub fn refuted(&self) -> Vec<(&'static str, &RuleTest)> {
+        let mut refuted: Vec<(&'static str, &RuleTest)> = Vec::new();
+        for test in self.tests.iter().filter(|test| test.verdict == Some(RuleVerdict::Refuted)) {
+            if let Some(rule) = known_rule(&test.rule)
+                && !refuted.iter().any(|(other, _)| *other == rule)
+            {
+                refuted.push((rule, test));
+            }
+        }
+        refuted
+    }
+
+    /// Returns the rules to leave aside.
+    #[must_use]
+    pub fn left_aside(&self) -> Vec<&'static str> {
+        self.refuted().into_iter().map(|(rule, _)| rule).collect()
+    }
+
+    /// Returns the test that a trial is.
+    pub(super) fn of_trial(&self, study: &str, number: u32) -> Option<&RuleTest> {
+        self.tests.iter().find(|test| test.study == study && test.number == number)
+    }
+
+    /// Returns the tests of a study that have no verdict yet.
+    pub(super) fn open(&self, study: &str) -> impl Iterator<Item = &RuleTest> {
+        self.tests.iter().filter(move |test| test.study == study && test.verdict.is_none())
+    }
+
+    /// Whether a rule needs no further test: one had a verdict, several had none, or an earlier start failed as it predicts.
+    pub(super) fn is_decided(&self, rule: &str, facts: &Facts<'_>) -> bool {
+        let verdicts = || self.tests.iter().filter(|test| test.rule == rule).filter_map(|test| test.verdict);
+        let is_clear = verdicts().any(|verdict| verdict != RuleVerdict::Inconclusive);
+        is_clear || verdicts().count() >= MOST_ATTEMPTS || self.failed.iter().any(|start| confirms(rule, start, facts))
+    }
+
+    /// Returns the trial of a study that tested a rule last, without a verdict.
+    pub(super) fn last_attempt(&self, study: &str, rule: &str) -> Option<u32> {
+        let attempts = self.tests.iter().filter(|test| test.rule == rule && test.study == study);
+        attempts.filter(|test| test.verdict.is_some()).map(|test| test.number).max()
+    }
+
+    /// Returns the launches that a study would test rules with, if it began now.
+    #[must_use]
+    pub fn planned(&self, search: &Search<'_>, removal: &rule::Removal) -> Vec<PlannedRuleTest> {
+        let near = &search.space.fixed;
+        let testable = search.testable(removal).into_iter();
+        let undecided = testable.filter(|testable| !self.is_decided(testable.rule, &search.facts));
+        let planned = undecided.filter_map(|testable| {
+            let (config, finding) = search.rule_test(testable.rule, near, |_| true)?;
+            let (rule, removes_defaults) = (testable.rule, testable.removes_defaults);
+            let (reason, message) = (testable.to_string(), finding.message);
+            Some(PlannedRuleTest { rule, removes_defaults, reason, config, message })
+        });
+        planned.take(MOST_RULE_TESTS).collect()
+    }
+}
+
+/// Whether the rule rejects the configuration of a start that failed as the rule predicts.
+fn confirms(rule: &str, start: &FailedStart, facts: &Facts<'_>) -> bool {
+    let facts = Facts { env: &start.env, ..*facts };
+    predicts(rule, start.kind) && rule::check(&start.config, &facts).iter().any(|finding| finding.rule == rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::{Failure, Measurement};
+
+    #[test]
+    fn a_server_refutes_a_failure_of_the_predicted_kind_confirms_and_any_other_decides_nothing() {
+        let of = |startup_s, outcome| verdict("R6", &Trial { startup_s, ..Trial::example(1, RULE_TEST, outcome) });
+        let failed = |kind| Outcome::Failed(Failure { kind, message: String::new() });
+        assert_eq!(of(Some(1.0), Outcome::Measured(Measurement::default())), RuleVerdict::Refuted);
+        assert_eq!(of(Some(1.0), failed(FailureKind::ClientBound)), RuleVerdict::Refuted);
+        assert_eq!(of(None, failed(FailureKind::NoKvMemory)), RuleVerdict::Confirmed);
+        assert_eq!(of(None, failed(FailureKind::OutOfMemoryGraphs)), RuleVerdict::Confirmed);
+        for kind in [FailureKind::DeviceLost, FailureKind::Killed, FailureKind::StartupExit, FailureKind::ClientBound] {
+            assert_eq!(of(None, failed(kind)), RuleVerdict::Inconclusive, "{kind}");
+        }
+        assert_eq!(of(Some(1.0), failed(FailureKind::Crash)), RuleVerdict::Inconclusive);
+    }
+
+    #[test]
+    fn a_rule_is_tested_again_once_if_a_test_had_no_verdict() {
+        let model = crate::facts::ModelShape::from_json(&serde_json::json!({}));
+        let facts = Facts::new(&model, crate::facts::EngineVersion::V0_32, crate::facts::Device::gpu_of(80 << 30));
+        let test = |number, verdict| RuleTest {
+            study: "s".to_owned(),
+            number,
+            rule: "R6".to_owned(),
+            message: String::new(),
+            verdict,
+            failure: None,
+        };
+        let decided = |tests: Vec<RuleTest>| RuleVerdicts { tests, failed: vec![] }.is_decided("R6", &facts);
+        let unclear = |number| test(number, Some(RuleVerdict::Inconclusive));
+        assert!(!decided(vec![]) && !decided(vec![unclear(1)]) && !decided(vec![unclear(1), test(2, None)]));
+        assert!(decided(vec![unclear(1), unclear(2)]));
+        assert!(decided(vec![test(1, Some(RuleVerdict::Confirmed))]));
+        assert!(decided(vec![test(1, Some(RuleVerdict::Refuted))]));
+    }
+}
