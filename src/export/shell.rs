@@ -25,9 +25,12 @@ impl Exporter for Shell {
         let mut script = String::from("#!/bin/sh\n");
         // Writing to a string cannot fail.
         let _ = writeln!(script, "# setpoint study {}, trial {}", winner.study.name, trial.number);
-        let _ = writeln!(script, "# measured {}: {}", trial.started_at, winner.headline().join(", "));
+        let _ = writeln!(script, "# {}", winner.headline().replace(char::is_control, " "));
         let version = trial.engine_version.as_deref().unwrap_or("unknown");
         let _ = writeln!(script, "# engine version {version}");
+        for line in winner.evidence() {
+            let _ = writeln!(script, "# {}", line.replace(char::is_control, " "));
+        }
         let _ = writeln!(
             script,
             "# Further arguments are passed on to the engine, for instance --host 0.0.0.0 --port 8000."

@@ -7,6 +7,7 @@ mod judgement;
 mod open;
 mod placement;
 mod ranking;
+mod repeats;
 mod replies;
 mod rows;
 mod starts;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod agreement;
+mod answers;
 mod bad_input;
 mod bench;
 mod check;
