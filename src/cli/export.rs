@@ -34,17 +34,14 @@ impl Export {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let Conclusion { baseline, verdict } = Conclusion::of(&store, &study).await?;
-        let (scored, ranked) = match self.trial {
-            Some(number) => {
-                let scored = find_trial(&store, &study, number).await?;
-                let ranked = store.measurements_of(&study, number).await?;
-                let ranked = ranked.filter(|_| scored.trial.outcome.measurement().is_some());
-                (scored, ranked.map(|ranked| with_expectation(ranked, verdict.as_ref())))
-            }
-            None => {
-                let best = best(&store, &study, 1).await?.pop().ok_or_else(|| nothing_feasible(&study))?;
-                (best.first.clone(), Some(best))
-            }
+        let (scored, ranked) = if let Some(number) = self.trial {
+            let scored = find_trial(&store, &study, number).await?;
+            let ranked = store.measurements_of(&study, number).await?;
+            let ranked = ranked.filter(|_| scored.trial.outcome.measurement().is_some());
+            (scored, ranked.map(|ranked| with_expectation(ranked, verdict.as_ref())))
+        } else {
+            let best = best(&store, &study, 1).await?.pop().ok_or_else(|| nothing_feasible(&study))?;
+            (best.first.clone(), Some(best))
         };
         if let Outcome::Rejected(rejection) = &scored.trial.outcome {
             let message = format!("trial {} was rejected before launch: {}", scored.trial.number, rejection.message);

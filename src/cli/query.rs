@@ -159,7 +159,7 @@ impl Best {
             ListFormat::Table => {
                 let mut standings = Vec::new();
                 for (ranked, order) in ranked.iter().zip(&order) {
-                    standings.push((standing(&store, &study, ranked.clone()).await?, order.clone()));
+                    standings.push((standing(&store, &study, ranked.clone()).await?, *order));
                 }
                 print(&report::best_table(&study, &standings))?;
                 let lines = order_lines(&ranked, &order).into_iter().chain(conclusion.lines(&study, winner));
