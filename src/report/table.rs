@@ -170,7 +170,7 @@ pub fn show_text(study: &Study, scored: &Scored) -> String {
     if let Outcome::Measured(measurement) = &trial.outcome {
         for name in crate::trial::Measurement::NAMES.iter().filter(|name| !name.starts_with("p50_")) {
             if let Some(value) = measurement.metric(name) {
-                line(name, number(value));
+                line(name, format!("{}{}", number(value), definition(name)));
             }
         }
         for (class, count) in &measurement.errors {
@@ -184,6 +184,18 @@ pub fn show_text(study: &Study, scored: &Scored) -> String {
         }
     }
     text
+}
+
+/// Explains a metric whose value looks wrong to those who do not know its definition.
+fn definition(name: &str) -> &'static str {
+    match name {
+        "max_concurrent_requests" => {
+            "  (requests that were under way in the same whole second, as vLLM counts them: one that ends and the next of \
+             the same user both count, so that it can exceed the users)"
+        }
+        "max_output_tokens_per_s" => "  (tokens in the best whole second)",
+        _ => "",
+    }
 }
 
 /// Launches of a trial that failed for a reason of their environment, a line each; as a part of [`show_text`].
@@ -256,6 +268,24 @@ mod tests {
         assert!(without.contains("mean") && without.contains(" 50 "), "the mean of both latencies: {without}");
         let with = best_table(&study, &[standing(judged), standing(single)]);
         assert!(with.contains("expected") && with.contains("8.250 +-2.5 %"), "{with}");
+    }
+
+    #[test]
+    fn the_most_concurrent_requests_come_with_their_definition() {
+        let measurement = Measurement { max_concurrent_requests: Some(96), ..Measurement::default() };
+        let trial = Trial::example(0, "baseline", Outcome::Measured(measurement));
+        let json = serde_json::Value::default();
+        let study = Study {
+            id: 1,
+            name: "s".to_owned(),
+            definition: json.clone(),
+            host: json,
+            setpoint_version: String::new(),
+            created_at: String::new(),
+        };
+        let text = show_text(&study, &Scored { trial, score: Score::Feasible { value: 1.0 } });
+        let line = text.lines().find(|line| line.starts_with("max_concurrent_requests")).unwrap();
+        assert!(line.contains("96  (requests that were under way in the same whole second"), "{line}");
     }
 
     #[test]

@@ -125,6 +125,10 @@ impl<'r> Course<'r> {
         // takes the study up again begins with the same.
         let priors = tuner.beliefs(&scope.search).await?;
         let known = learned(job, installed, tuner.store).await?;
+        let scope = match tuner.contradicted_before(study, &scope.removal).await? {
+            [] => scope,
+            wrong => self::scope(tuner, scope.search.distrusting(wrong)),
+        };
         Ok(Self {
             tuner,
             study,
@@ -184,8 +188,10 @@ impl<'r> Course<'r> {
         self.checking(self.history.len());
         let work = self.tuner.contradicted(self.study, &self.scope.removal);
         let Some(wrong) = unless_asked(self.tuner.stop.clone(), work).await? else { return Ok(false) };
-        let wrong = self.distrusted.get_or_init(|| wrong);
-        if !wrong.is_empty() {
+        let before = self.scope.search.facts.distrusted;
+        let is_new = !wrong.is_empty();
+        let wrong = self.distrusted.get_or_init(|| [before, &wrong].concat());
+        if is_new {
             self.scope = scope(self.tuner, self.scope.search.distrusting(wrong));
         }
         Ok(true)
