@@ -7,9 +7,9 @@ use clap::Args;
 use super::Global;
 use super::failure::{Failure, INVALID, USAGE};
 use super::output::print;
-use super::query::{Which, best, find_trial, nothing_feasible};
+use super::query::{Conclusion, Which, best, find_trial, nothing_feasible, standing};
 use crate::export::{EXPORTERS, Winner, find};
-use crate::store::Store;
+use crate::store::{Ranked, Store, Verdict};
 use crate::trial::Outcome;
 
 #[derive(Debug, Args)]
@@ -33,9 +33,15 @@ impl Export {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
-        let scored = match self.trial {
-            Some(number) => find_trial(&store, &study, number).await?,
-            None => best(&store, &study, 1).await?.pop().ok_or_else(|| nothing_feasible(&study))?.first,
+        let Conclusion { baseline, verdict } = Conclusion::of(&store, &study).await?;
+        let (scored, ranked) = if let Some(number) = self.trial {
+            let scored = find_trial(&store, &study, number).await?;
+            let ranked = store.measurements_of(&study, number).await?;
+            let ranked = ranked.filter(|_| scored.trial.outcome.measurement().is_some());
+            (scored, ranked.map(|ranked| with_expectation(ranked, verdict.as_ref())))
+        } else {
+            let best = best(&store, &study, 1).await?.pop().ok_or_else(|| nothing_feasible(&study))?;
+            (best.first.clone(), Some(best))
         };
         if let Outcome::Rejected(rejection) = &scored.trial.outcome {
             let message = format!("trial {} was rejected before launch: {}", scored.trial.number, rejection.message);
@@ -43,13 +49,26 @@ impl Export {
         }
         // Every value that clap accepts is a registered format.
         let Some(exporter) = find(&self.format) else { return Err(Failure::new(USAGE, "unknown format")) };
-        let text = exporter.export(&Winner { study: &study, scored: &scored });
+        let standing = match ranked {
+            Some(ranked) => Some(standing(&store, &study, ranked).await?),
+            None => None,
+        };
+        let (standing, baseline) = (standing.as_ref(), baseline.as_ref());
+        let text = exporter.export(&Winner { study: &study, scored: &scored, standing, baseline });
         let Some(path) = self.output else { return print(&text) };
         write(&path, &text, exporter.executable()).map_err(|error| {
             Failure::unexpected(format!("cannot write {}: {error}", path.display()))
                 .with_hint("name another file with -o")
         })
     }
+}
+
+/// Adds the expectation of the sampler's model, if it has one of this configuration.
+fn with_expectation(ranked: Ranked, verdict: Option<&Verdict>) -> Ranked {
+    let number = ranked.first.trial.number;
+    let expected =
+        verdict.and_then(|verdict| verdict.ranking.iter().find(|expected| expected.trial == number).copied());
+    Ranked { expected, ..ranked }
 }
 
 /// Writes beside the target first, so that a full disk does not leave half a script.

@@ -7,7 +7,7 @@ use super::failure::{Failure, INVALID, NOTHING_FEASIBLE, USAGE};
 use super::output::{print, print_json};
 use super::{Format, Global, ListFormat};
 use crate::objective::Goal;
-use crate::report;
+use crate::report::{self, Order, Standing};
 use crate::store::{Ranked, Scored, Store, Study, Verdict};
 use crate::tuner::left_on_the_table;
 
@@ -151,73 +151,104 @@ impl Best {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
-        let ranked = best(&store, &study, self.top).await?;
+        let (mut ranked, order) = ordered(&store, &study, self.top).await?;
+        ranked.truncate(self.top as usize);
         let Some(winner) = ranked.first() else { return Err(nothing_feasible(&study)) };
-        let baseline = store.measurements_of(&study, 0).await?;
-        let verdict = store.verdict(&study).await?;
-        let gain = gain(&study, winner, baseline.as_ref());
+        let conclusion = Conclusion::of(&store, &study).await?;
         match self.format {
             ListFormat::Table => {
-                print(&report::best_table(&study, &ranked))?;
-                let gain = describe_gain(&study, winner, baseline.as_ref());
-                print(
-                    &[Some(gain), describe_remaining(verdict.as_ref())]
-                        .into_iter()
-                        .flatten()
-                        .collect::<Vec<_>>()
-                        .join("\n"),
-                )
+                let mut standings = Vec::new();
+                for (ranked, order) in ranked.iter().zip(&order) {
+                    standings.push((standing(&store, &study, ranked.clone()).await?, *order));
+                }
+                print(&report::best_table(&study, &standings))?;
+                let lines = order_lines(&ranked, &order).into_iter().chain(conclusion.lines(&study, winner));
+                print(&lines.collect::<Vec<_>>().join("\n"))
             }
             ListFormat::Json => {
-                let mut json = report::ranked_json(&study, winner);
-                json["gain"] = gain.into();
+                let standing = standing(&store, &study, winner.clone()).await?;
+                let mut json = report::standing_json(&study, &standing, &order[0]);
+                let Conclusion { baseline, verdict } = &conclusion;
+                json["gain"] = report::gain(&study, winner, baseline.as_ref()).into();
+                json["gain_significant"] = report::is_significant(winner, baseline.as_ref()).into();
                 json["judgement"] = verdict.as_ref().map_or(Json::Null, report::verdict_json);
-                json["baseline"] = baseline.map_or(Json::Null, |ranked| report::ranked_json(&study, &ranked));
+                json["baseline"] = baseline.as_ref().map_or(Json::Null, |ranked| report::ranked_json(&study, ranked));
                 print_json(&json)
             }
             ListFormat::Csv => {
-                let trials: Vec<_> = ranked.into_iter().map(|ranked| ranked.first).collect();
-                let csv = report::trials_csv(&trials).map_err(|error| Failure::unexpected(error.to_string()))?;
+                let rows: Vec<_> = ranked.into_iter().zip(order).collect();
+                let csv = report::ranking_csv(&rows).map_err(|error| Failure::unexpected(error.to_string()))?;
                 print(&csv)
             }
         }
     }
 }
 
+/// The best feasible configurations and the reason for the place of each. The reason of the first one compares it with the
+/// second, so that at least two are returned where there are two.
+pub(super) async fn ordered(store: &Store, study: &Study, most: u32) -> Result<(Vec<Ranked>, Vec<Order>), Failure> {
+    let ranked = best(store, study, most.max(2)).await?;
+    let order = Order::of(goal(study), &ranked);
+    Ok((ranked, order))
+}
+
+/// The reasons of a ranking's order, each once, and that of the first configuration with its number.
+pub(super) fn order_lines(ranking: &[Ranked], order: &[Order]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (ranked, order) in ranking.iter().zip(order) {
+        let line = match order {
+            Order::Confirmed { .. } => format!("trial {} is first, {order}", ranked.first.trial.number),
+            order => format!("{}: {order}", order.name()),
+        };
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+/// A configuration with all its measurements.
+pub(super) async fn standing(store: &Store, study: &Study, ranked: Ranked) -> Result<Standing, Failure> {
+    let repeats = store.repeats(study, ranked.first.trial.number).await?;
+    Ok(Standing { ranked, repeats })
+}
+
+/// The engine's defaults and the judgement of a study, beside which a configuration is shown.
+pub(super) struct Conclusion {
+    pub(super) baseline: Option<Ranked>,
+    pub(super) verdict: Option<Verdict>,
+}
+
+impl Conclusion {
+    pub(super) async fn of(store: &Store, study: &Study) -> Result<Self, Failure> {
+        Ok(Self { baseline: store.measurements_of(study, 0).await?, verdict: store.verdict(study).await? })
+    }
+
+    /// The gain, whether it is significant, and the estimated remaining gain.
+    pub(super) fn lines(&self, study: &Study, best: &Ranked) -> Vec<String> {
+        let baseline = self.baseline.as_ref();
+        let mut lines = vec![report::gain_text(study, best, baseline)];
+        if let Some(remaining) = self.verdict.as_ref().and_then(|verdict| verdict.remaining) {
+            lines.push(left_on_the_table(remaining));
+            if report::is_significant(best, baseline) != Some(true) {
+                lines.push(report::BOTH_GAINS.to_owned());
+            }
+        }
+        lines
+    }
+}
+
+fn goal(study: &Study) -> Goal {
+    study.objective().map_or(Goal::Maximize, |objective| objective.goal)
+}
+
 /// The best feasible configurations by the study's own objective, as the sampler's model ranks them where it has judged them.
 pub(super) async fn best(store: &Store, study: &Study, most: u32) -> Result<Vec<Ranked>, Failure> {
-    let goal = study.objective().map_or(Goal::Maximize, |objective| objective.goal);
     let verdict = store.verdict(study).await?;
-    Ok(store.leaders(study, goal, verdict.as_ref(), most).await?)
+    Ok(store.leaders(study, goal(study), verdict.as_ref(), most).await?)
 }
 
 pub(super) fn nothing_feasible(study: &Study) -> Failure {
     let message = format!("no trial of study {:?} was measured within its limits", study.name);
     Failure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows what happened to each")
-}
-
-/// How many times better than the engine's defaults; `None` where those were not measured.
-pub(super) fn gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> Option<f64> {
-    Some(study.objective()?.gain(best.value, baseline?.value))
-}
-
-/// What is left to gain, where the sampler's model has judged that.
-pub(super) fn describe_remaining(verdict: Option<&Verdict>) -> Option<String> {
-    verdict.and_then(|verdict| verdict.remaining).map(left_on_the_table)
-}
-
-/// The gain in words, and whether the measurements bear it out.
-pub(super) fn describe_gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> String {
-    if best.first.trial.number == 0 {
-        return "gain over the engine's defaults: none, no configuration was better".to_owned();
-    }
-    let Some((gain, baseline)) = gain(study, best, baseline).zip(baseline) else {
-        return "gain over the engine's defaults: unknown, they were not measured".to_owned();
-    };
-    let doubt = match best.measurements.min(baseline.measurements) {
-        0 | 1 => "; measured once each, so it is partly luck (budget.confirm measures both again)",
-        _ if best.is_apart_from(baseline) => "",
-        _ => "; not borne out: the measurements of the two overlap",
-    };
-    format!("gain over the engine's defaults: {gain:.2}x{doubt}")
 }

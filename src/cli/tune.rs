@@ -10,12 +10,12 @@ use clap::Args;
 use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, NOT_VALID, NOTHING_FEASIBLE, USAGE};
 use super::output::print;
 use super::progress::Progress;
-use super::query::{describe_gain, describe_remaining, nothing_feasible};
+use super::query::{Conclusion, nothing_feasible, order_lines};
 use super::{Global, LogFormat, parse_duration, signal};
 use crate::config::Config;
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
-use crate::report::number;
+use crate::report::value_text;
 use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study};
 use crate::trial::FailureKind;
@@ -135,37 +135,31 @@ impl Tune {
 /// Prints the best configuration, its gain, and how to export it.
 async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), Failure> {
     let counts = store.counts(study.id).await?;
-    let best = super::query::best(store, study, 1).await?.pop();
-    let Some(best) = best else {
+    let (ranking, order) = super::query::ordered(store, study, 1).await?;
+    let Some(best) = ranking.first() else {
         if counts.measured == 0 && counts.failed > 0 {
             return Err(nothing_measured(store, study).await?);
         }
         return Err(nothing_feasible(study));
     };
-    let baseline = store.measurements_of(study, 0).await?;
+    let conclusion = Conclusion::of(store, study).await?;
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
-    let value = |ranked: &Ranked| match ranked.measurements {
-        1 => format!("{metric} {}, measured once", number(ranked.value)),
-        n => {
-            let (least, most) = (number(ranked.range.0), number(ranked.range.1));
-            format!("{metric} {}, the mean of {n} measurements from {least} to {most}", number(ranked.value))
-        }
-    };
+    let value = |ranked: &Ranked| value_text(&metric, ranked);
     let mut lines = vec![
         format!(
             "study {}: {} measured, {} failed, {} rejected before launch",
             study.name, counts.measured, counts.failed, counts.rejected
         ),
-        format!("best: trial {}, {}", best.first.trial.number, value(&best)),
+        format!("best: trial {}, {}", best.first.trial.number, value(best)),
         format!("  {}", best.first.trial.config),
     ];
+    lines.extend(order_lines(&ranking[..1], &order[..1]));
     lines.extend(describe_incidents(&store.incidents(study, None).await?));
-    if let Some(baseline) = &baseline {
+    if let Some(baseline) = &conclusion.baseline {
         let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
         lines.push(format!("engine's defaults: {}{limits}", value(baseline)));
     }
-    lines.push(describe_gain(study, &best, baseline.as_ref()));
-    lines.extend(describe_remaining(store.verdict(study).await?.as_ref()));
+    lines.extend(conclusion.lines(study, best));
     lines.extend(describe_differences(&store.differences(study.id).await?));
     lines.extend(describe_rule_tests(&store.rule_tests_of(study).await?));
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };

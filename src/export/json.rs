@@ -1,6 +1,7 @@
 //! One JSON object with everything that is known of the trial.
 
 use super::{Exporter, Winner};
+use crate::report::{Standing, gain, is_significant};
 use crate::trial::json_for_terminal;
 
 pub(super) struct Json;
@@ -16,6 +17,8 @@ impl Exporter for Json {
 
     fn export(&self, winner: &Winner<'_>) -> String {
         let trial = &winner.scored.trial;
+        let ranked = winner.standing.map(|standing| &standing.ranked);
+        // `metrics` are those of the exported trial alone, `mean_metrics` those of all its configuration's measurements.
         let object = serde_json::json!({
             "study": winner.study.name,
             "trial": trial.number,
@@ -25,6 +28,26 @@ impl Exporter for Json {
             "env": trial.launch.env,
             "metrics": trial.outcome.measurement(),
             "measured_at": trial.started_at,
+            "measurements": ranked.map_or(0, |ranked| ranked.measurements),
+            "mean_value": ranked.map(|ranked| ranked.value),
+            "value_range": ranked.map(|ranked| [ranked.range.0, ranked.range.1]),
+            "expected": ranked.and_then(|ranked| ranked.expected).map(|expected| {
+                serde_json::json!({"value": expected.value, "deviation": expected.deviation, "feasible": expected.feasible})
+            }),
+            "mean_metrics": winner.standing.map(Standing::mean_metrics),
+            "trials": winner.standing.map(|standing| {
+                standing.repeats.iter().map(|scored| scored.trial.number).collect::<Vec<_>>()
+            }),
+            "feasible": winner.standing.map(|standing| !standing.is_over_a_limit()),
+            "gain": ranked.and_then(|ranked| gain(winner.study, ranked, winner.baseline)),
+            "gain_significant": ranked.and_then(|ranked| is_significant(ranked, winner.baseline)),
+            "baseline": winner.baseline.map(|baseline| {
+                let range = [baseline.range.0, baseline.range.1];
+                serde_json::json!({
+                    "mean_value": baseline.value, "measurements": baseline.measurements, "value_range": range,
+                })
+            }),
+            "evidence": winner.evidence(),
         });
         format!("{}\n", json_for_terminal(&format!("{object:#}")))
     }

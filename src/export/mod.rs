@@ -3,7 +3,8 @@
 mod json;
 mod shell;
 
-use crate::store::{Scored, Study};
+use crate::report::{Standing, expectation, gain_text, value_text};
+use crate::store::{Ranked, Scored, Study};
 
 pub use shell::quote;
 
@@ -11,7 +12,12 @@ pub use shell::quote;
 #[derive(Debug)]
 pub struct Winner<'a> {
     pub study: &'a Study,
+    /// The trial whose command is exported.
     pub scored: &'a Scored,
+    /// Its configuration by all its measurements; `None` if it was not measured.
+    pub standing: Option<&'a Standing>,
+    /// The engine's defaults, if they were measured.
+    pub baseline: Option<&'a Ranked>,
 }
 
 pub trait Exporter: Sync {
@@ -51,9 +57,20 @@ impl Winner<'_> {
         }
     }
 
-    /// The metrics that a reader wants first, as `name value`.
-    fn headline(&self) -> Vec<String> {
-        let Some(measurement) = self.scored.trial.outcome.measurement() else { return Vec::new() };
+    /// When it was measured, and the means of the metrics that a reader wants first, in one line.
+    fn headline(&self) -> String {
+        let Some(standing) = self.standing else {
+            let trial = &self.scored.trial;
+            let text = format!("not measured: {} {}", trial.outcome.name(), trial.outcome.reason().unwrap_or_default());
+            return text.trim_end().to_owned();
+        };
+        let dates: Vec<_> = standing.repeats.iter().map(|scored| scored.trial.started_at.as_str()).collect();
+        let of = if dates.len() == 1 { String::new() } else { format!("means of {}: ", dates.len()) };
+        format!("measured {}: {of}{}", dates.join(", "), self.headline_metrics(standing).join(", "))
+    }
+
+    /// The metrics of the headline, as `name value`.
+    fn headline_metrics(&self, standing: &Standing) -> Vec<String> {
         let mut names = vec!["output_throughput", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
         let objective = self.study.objective();
         let constraints = objective.iter().flat_map(|objective| objective.constraints.iter());
@@ -63,7 +80,28 @@ impl Winner<'_> {
                 names.push(name);
             }
         }
-        names.into_iter().filter_map(|name| Some(format!("{name} {:.2}", measurement.metric(name)?))).collect()
+        names.into_iter().filter_map(|name| Some(format!("{name} {:.2}", standing.metric(name)?.mean))).collect()
+    }
+
+    /// The evidence for the configuration, a line each: its value and its gain over the defaults by all measurements.
+    fn evidence(&self) -> Vec<String> {
+        let Some(standing) = self.standing else { return Vec::new() };
+        let ranked = &standing.ranked;
+        let metric = self.study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
+        let mut lines = vec![value_text(&metric, ranked)];
+        if standing.is_over_a_limit() {
+            lines.push("over a limit of the objective".to_owned());
+        }
+        if let Some(expected) = ranked.expected {
+            lines.push(format!("expected by a model of all measurements: {metric} {}", expectation(expected)));
+        }
+        if let Some(baseline) =
+            self.baseline.filter(|baseline| baseline.first.trial.number != ranked.first.trial.number)
+        {
+            lines.push(format!("engine's defaults: {}", value_text(&metric, baseline)));
+            lines.push(gain_text(self.study, ranked, Some(baseline)));
+        }
+        lines
     }
 }
 
@@ -72,6 +110,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::objective::Score;
+    use crate::store::Expected;
     use crate::trial::{Distribution, Launch, Measurement, Outcome, REDACTED, Trial};
 
     fn scored() -> Scored {
@@ -122,8 +161,29 @@ mod tests {
             setpoint_version: "0.1.0".to_owned(),
             created_at: "2030-01-02T03:00:00.000Z".to_owned(),
         };
+        let again = {
+            let mut again = scored();
+            let Outcome::Measured(measurement) = &mut again.trial.outcome else { panic!("it was measured") };
+            measurement.duration_s = 2.5;
+            again.trial.number = 12;
+            again.trial.started_at = "2030-01-02T05:04:05.678Z".to_owned();
+            Scored { score: Score::Feasible { value: 200.0 }, ..again }
+        };
+        let ranked = |number, value, range| {
+            let mut first = scored();
+            first.trial.number = number;
+            Ranked { first, value, measurements: 2, range, expected: None }
+        };
+        let expected = Some(Expected { trial: 7, value: 231.5, deviation: 0.02, feasible: 1.0 });
+        let standing = Standing {
+            ranked: Ranked { expected, ..ranked(7, 225.0, (200.0, 250.0)) },
+            repeats: vec![scored(), again],
+        };
+        let baseline = ranked(0, 220.0, (210.0, 230.0));
+        let scored = scored();
+        let winner = Winner { study: &study, scored: &scored, standing: Some(&standing), baseline: Some(&baseline) };
         for exporter in EXPORTERS {
-            insta::assert_snapshot!(exporter.name(), exporter.export(&Winner { study: &study, scored: &scored() }));
+            insta::assert_snapshot!(exporter.name(), exporter.export(&winner));
         }
     }
 
@@ -156,7 +216,8 @@ mod tests {
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into();
             for exporter in EXPORTERS {
-                let exported = exporter.export(&Winner { study: &study(&text), scored: &hostile });
+                let exported =
+                    exporter.export(&Winner { study: &study(&text), scored: &hostile, standing: None, baseline: None });
                 assert!(!exported.contains(|c| crate::trial::is_control(c) && c != '\n'), "{end:?}: {exported:?}");
                 if exporter.name() == "sh" {
                     let script = directory.path().join("a.sh");

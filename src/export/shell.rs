@@ -26,8 +26,11 @@ impl Exporter for Shell {
         let mut script = String::from("#!/bin/sh\n");
         // Writing to a string cannot fail.
         comment(&mut script, &format!("setpoint study {}, trial {}", winner.study.name, trial.number));
-        comment(&mut script, &format!("measured {}: {}", trial.started_at, winner.headline().join(", ")));
+        comment(&mut script, &winner.headline());
         comment(&mut script, &format!("engine version {}", trial.engine_version.as_deref().unwrap_or("unknown")));
+        for line in winner.evidence() {
+            comment(&mut script, &line);
+        }
         comment(&mut script, "Further arguments are passed on to the engine, for instance --host 0.0.0.0 --port 8000.");
         script.push_str("set -eu\n");
         for (name, value) in &trial.launch.env {

@@ -80,7 +80,8 @@ pub(super) fn batch_means_at(batches: &[(f64, f64)], z: f64) -> Option<Estimate>
 
 /// The quantile of Student's distribution that belongs to the normal one's, by the expansion 26.7.5 of Abramowitz and
 /// Stegun, Handbook of Mathematical Functions: off by less than 0.0003 at 97.5 % from 9 degrees of freedom on.
-fn student(z: f64, freedom: f64) -> f64 {
+#[must_use]
+pub fn student(z: f64, freedom: f64) -> f64 {
     let first = (z.powi(3) + z) / 4.0;
     let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
     let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;

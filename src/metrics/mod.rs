@@ -66,7 +66,7 @@ use std::time::Duration;
 
 use crate::load::{Plan, Record};
 
-pub use confidence::{Estimate, batch_means, percentile_interval};
+pub use confidence::{Estimate, batch_means, percentile_interval, student};
 pub use distribution::{distribution, median, percentile, speeds};
 pub use histogram::Histogram;
 pub use recorder::{Recorder, Second};

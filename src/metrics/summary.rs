@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::load::{Record, Run};
 use crate::trial::{Interval, Measurement, Window};
 
-use super::confidence::{batch_means, batched, batches, percentile_interval};
+use super::confidence::{Estimate, batch_means, batched, batches, percentile_interval};
 use super::distribution::{distribution, number, speeds};
 use super::series::{Grid, arrivals, peaks};
 use super::{Latency, Options, Part, Slo, milliseconds, steady, tpot_ms, validity, whole};
@@ -164,27 +164,34 @@ fn throughputs(run: &Run, window: &Window, goodput: &[Slo], measurement: &mut Me
     let grid = || Grid::new(window.from_s, window.to_s, k);
     let (mut requests, mut output, mut total, mut good) = (grid(), grid(), grid(), grid());
     for record in completed() {
-        let end = record.end.as_secs_f64();
-        requests.add(end, 1.0);
-        if keeps(goodput, record) == Some(true) {
-            good.add(end, 1.0);
+        let is_good = keeps(goodput, record) == Some(true);
+        let mut add = |at: f64, share: f64| {
+            let output_tokens = f64::from(record.output_tokens);
+            requests.add(at, share);
+            good.add(at, if is_good { share } else { 0.0 });
+            output.add(at, share * output_tokens);
+            total.add(at, share * (output_tokens + f64::from(record.prompt_tokens)));
+        };
+        // A request counts as served in proportion to its tokens: whole requests would end in bursts, and the interval of what
+        // is counted by requests would be wider than that of their tokens.
+        let mut arrived = arrivals(record).peekable();
+        if record.output_tokens == 0 || arrived.peek().is_none() {
+            add(record.end.as_secs_f64(), 1.0);
+        } else {
+            arrived.for_each(|(at, tokens)| add(at, tokens / f64::from(record.output_tokens)));
         }
-        for (at, share) in arrivals(record) {
-            output.add(at, share);
-            total.add(at, share);
-        }
-        let first = record.sent.as_secs_f64() + record.chunks.first().map_or(0.0, |at| f64::from(*at) / 1e6);
-        total.add(first, f64::from(record.prompt_tokens));
     }
+    let has_goodput = measurement.good.is_some();
     let mut add = |name: &str, grid: &Grid| {
-        if let Some(estimate) = batch_means(&grid.per_second()) {
-            measurement.confidence.insert(name.to_owned(), estimate.into());
-        }
+        let Some(estimate) = batch_means(&grid.per_second()) else { return };
+        // The interval is that of the number that is reported, which counts requests and prompts as wholes.
+        let value = measurement.metric(name).unwrap_or(estimate.value);
+        measurement.confidence.insert(name.to_owned(), Estimate { value, ..estimate }.into());
     };
     add("request_throughput", &requests);
     add("output_throughput", &output);
     add("total_token_throughput", &total);
-    if measurement.good.is_some() {
+    if has_goodput {
         add("request_goodput", &good);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::example::{record, run};
 use super::*;
 use crate::load::{Error, Event, Phase};
-use crate::trial::Measurement;
+use crate::trial::{Interval, Measurement};
 
 /// The whole run of these records.
 fn summarize(records: &[Record]) -> Measurement {
@@ -192,4 +192,20 @@ fn the_client_is_judged_where_the_plan_is_known() {
     let options = Options { plan: Some(&plan), ..Options::default() };
     assert!(super::summarize(&run(closed_loop(64)), &options).client.unwrap().valid);
     assert_eq!(summarize(&closed_loop(64)).client, None);
+}
+
+#[test]
+fn throughputs_that_differ_by_a_constant_factor_have_equally_wide_intervals() {
+    // 16 users whose replies of 8 tokens end together, each round some milliseconds later than the one before.
+    let round = |n: u64| (0..16).map(move |_| record(n * 100 + n * n % 7, &[10, 20, 30, 40, 50, 60, 70, 80]));
+    let records: Vec<_> = (0..12).flat_map(round).collect();
+    let measurement = summarize(&records);
+    let width = |name: &str| {
+        let Interval { low, high } = measurement.confidence[name];
+        (high.unwrap() - low.unwrap()) / measurement.metric(name).unwrap()
+    };
+    let output = width("output_throughput");
+    for name in ["request_throughput", "total_token_throughput"] {
+        assert!((width(name) / output - 1.0).abs() < 1e-9, "{name}: {} {output}", width(name));
+    }
 }

@@ -35,7 +35,7 @@ impl Knob {
 pub struct Highest {
     pub knob: Knob,
     pub value: Highness,
-    /// 10 % to 90 % of what the draws give, where there are any that give a number.
+    /// 10 % to 90 % of what the draws give, widened so that it contains the value.
     pub interval: Option<(f64, f64)>,
     /// Draws behind the interval.
     pub draws: u64,
@@ -215,10 +215,14 @@ impl Search<'_> {
         if let Highness::At(begin) = value {
             for factors in draws.take(effort.searches) {
                 tried += 1;
-                found.extend(self.climb(begin, 1.2, &factors)?.value());
+                // A draw that keeps the limits at no load that was tried is low, and not unknown.
+                found.push(match self.climb(begin, 1.2, &factors)? {
+                    Highness::Below(value) | Highness::At(value) | Highness::AtLeast(value) => value,
+                });
             }
         }
-        let interval = super::interval(found);
+        let range = super::interval(found);
+        let interval = range.zip(value.value()).map(|(range, value)| super::containing(range, value));
         Ok(Highest { knob: self.knob(), value, interval, draws: tried })
     }
 }

@@ -1,5 +1,10 @@
 //! What is known of a device's speed, and how well.
 
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+
+use super::LaunchNoise;
 use crate::twin::{Calibration, Factor, Factors};
 
 /// The factors that are the host's work rather than the device's: launching kernels, preparing steps, the front end.
@@ -11,19 +16,31 @@ pub struct Knowledge<'a> {
     calibration: &'a Calibration,
     /// Whether the device is another one than the one that was observed.
     elsewhere: bool,
+    /// How much launches differ from each other, if ranges are to contain that.
+    noise: Option<&'a LaunchNoise>,
 }
 
 impl<'a> Knowledge<'a> {
     /// Of the device that was observed.
     #[must_use]
     pub fn here(calibration: &'a Calibration) -> Self {
-        Self { calibration, elsewhere: false }
+        Self { calibration, elsewhere: false, noise: None }
     }
 
     /// Of another one in the same host: what is the device's own has to be expected anew, with its whole uncertainty.
     #[must_use]
     pub fn elsewhere(calibration: &'a Calibration) -> Self {
-        Self { calibration, elsewhere: true }
+        Self { calibration, elsewhere: true, noise: None }
+    }
+
+    /// Lets the ranges contain the noise between launches.
+    #[must_use]
+    pub fn with_noise(self, noise: Option<&'a LaunchNoise>) -> Self {
+        Self { noise, ..self }
+    }
+
+    pub(super) fn noise(&self) -> Option<&'a LaunchNoise> {
+        self.noise
     }
 
     /// Whether anything was observed of the device itself.
@@ -40,6 +57,21 @@ impl<'a> Knowledge<'a> {
     pub(super) fn draw(&self, number: u64) -> Factors {
         // Not those of the same number, which would be drawn from the same normal numbers.
         self.mixed(&Calibration::none().draw(!number), &self.calibration.draw(number))
+    }
+
+    /// The same of another launch, whose steps are all faster or slower by what launches differ by.
+    pub(super) fn launch(&self, number: u64) -> Factors {
+        let mut factors = self.draw(number);
+        if let Some(noise) = self.noise {
+            let mut rng = ChaCha8Rng::seed_from_u64(number);
+            rng.set_stream(1);
+            let normal: f64 = StandardNormal.sample(&mut rng);
+            let slowness = libm::exp(noise.deviation("mean_tpot_ms").0 * normal);
+            for factor in Factor::ALL {
+                factors[factor] *= slowness;
+            }
+        }
+        factors
     }
 
     fn mixed(&self, expected: &Factors, known: &Factors) -> Factors {

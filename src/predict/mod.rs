@@ -16,6 +16,7 @@ mod highest;
 mod knowledge;
 mod learn;
 mod limit;
+mod noise;
 mod preset;
 mod run;
 mod script;
@@ -43,6 +44,7 @@ pub use highest::{GOOD, Highest, Highness, Knob};
 pub use knowledge::Knowledge;
 pub use learn::{LearnError, MOST_TRIALS, Tried, learn};
 pub use limit::{Limit, Limits, wait_name, waits};
+pub use noise::LaunchNoise;
 pub use preset::preset_of;
 use script::Script;
 pub use series::{MOST_POINTS, Point, Series};
@@ -97,7 +99,8 @@ pub struct Prediction {
 /// What is known of a load that was served.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// For each metric of the load, 10 % to 90 % of what the draws give.
+    /// For each metric of the load, 10 % to 90 % of what the draws give and what launches differ by; the value itself lies
+    /// within it.
     pub intervals: BTreeMap<&'static str, (f64, f64)>,
     /// How often the load was run for them.
     pub draws: u64,
@@ -209,10 +212,20 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
             limits: &objective.constraints,
             most_requests: effort.most_requests,
         };
-        Some(search.find(&central, (1..=effort.draws).map(|number| question.knowledge.draw(number)), &effort)?)
+        // Another launch is faster or slower as a whole.
+        Some(search.find(&central, (1..=effort.draws).map(|number| question.knowledge.launch(number)), &effort)?)
     };
     let score = objective.score(&ran.outcome);
-    let intervals = drawn.into_iter().filter_map(|(name, values)| Some((name, interval(values)?))).collect();
+    let measured = ran.outcome.measurement();
+    let intervals = drawn.into_iter().filter_map(|(name, values)| {
+        let drawn = interval(values)?;
+        let range = measured.and_then(|measured| measured.metric(name)).map_or(drawn, |value| {
+            let (low, high) = containing(drawn, value);
+            question.knowledge.noise().map_or((low, high), |noise| noise.widened(name, value, (low, high)))
+        });
+        Some((name, range))
+    });
+    let intervals = intervals.collect();
     let settings = &setup.settings;
     let served = Served {
         intervals,
@@ -252,6 +265,12 @@ fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.sort_by(f64::total_cmp);
     let of = |percent| crate::metrics::percentile(&values, percent);
     (values.len() >= 3).then(|| Some((of(10.0)?, of(90.0)?))).flatten()
+}
+
+/// Widens a range so that it contains a value: the most likely answer is one of the likely ones, also when few draws are not
+/// spread around it.
+fn containing((low, high): (f64, f64), value: f64) -> (f64, f64) {
+    (low.min(value), high.max(value))
 }
 
 /// Which of two is better by an objective: feasible ones first, then those nearest to the limits, then the failed.

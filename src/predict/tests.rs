@@ -65,6 +65,36 @@ fn the_example_is_answered_with_intervals_a_limit_and_a_highest_load() {
 }
 
 #[test]
+fn values_lie_within_their_own_ranges_and_noise_between_launches_widens_them() {
+    let (job, calibration) = (study(), Calibration::certain());
+    let noise = LaunchNoise::of([], false);
+    let question = question(&job, &job.load, &calibration);
+    let sure = question.knowledge;
+    // Draws that all lie to one side of the value.
+    assert_eq!((containing((38.0, 40.0), 37.0), containing((38.0, 40.0), 39.0)), ((37.0, 40.0), (38.0, 40.0)));
+    let ask = |knowledge| predict(&Question { knowledge, ..question.clone() }).unwrap();
+    let (narrow, wide) = (ask(sure), ask(sure.with_noise(Some(&noise))));
+    for prediction in [&narrow, &wide] {
+        let served = prediction.served.as_ref().unwrap();
+        for (name, (low, high)) in &served.intervals {
+            let value = metric(prediction, name);
+            assert!(*low <= value && value <= *high, "{name}: {low} {value} {high}");
+        }
+        let highest = served.highest.as_ref().unwrap();
+        let ((low, high), value) = (highest.interval.unwrap(), highest.value.value().unwrap());
+        assert!(low <= value && value <= high, "{highest:?}");
+    }
+    let width = |prediction: &Prediction, name: &str| {
+        let (low, high) = prediction.served.as_ref().unwrap().intervals[name];
+        high / low
+    };
+    assert!(width(&narrow, "output_throughput") < 1.01, "{}", width(&narrow, "output_throughput"));
+    // A deviation of 5 % has Student's 1.886 at two degrees of freedom, to both sides.
+    assert!((1.15..1.3).contains(&width(&wide, "output_throughput")), "{}", width(&wide, "output_throughput"));
+    assert!((width(&wide, "completed") - 1.0).abs() < 1e-9);
+}
+
+#[test]
 fn equal_questions_have_equal_answers() {
     let (job, calibration) = (study(), Calibration::none());
     let [one, two] = [(); 2].map(|()| predict(&question(&job, &job.load, &calibration)).unwrap());

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::store::Scored;
+use super::standing::Order;
+use crate::store::{Expected, Ranked, Scored};
 use crate::trial::Measurement;
 
 /// A header and one line a trial; what a trial does not have is empty.
@@ -10,15 +11,60 @@ use crate::trial::Measurement;
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
 pub fn trials_csv(trials: &[Scored]) -> Result<String, csv::Error> {
+    with_columns(trials.iter().map(|scored| (scored, [])), [])
+}
+
+/// The columns of [`RANKED`], which come after those of the configuration's first trial.
+const RANKED: [&str; 8] = [
+    "mean_value",
+    "measurements",
+    "value_low",
+    "value_high",
+    "expected_value",
+    "expected_deviation",
+    "expected_feasible",
+    "order_reason",
+];
+
+/// A header and one line a configuration, best first: its first trial as [`trials_csv`] has it, whose `value` and metrics are
+/// those of that one measurement, and then all its measurements together.
+///
+/// # Errors
+/// Never in practice: the writer is a buffer in memory.
+pub fn ranking_csv(ranking: &[(Ranked, Order)]) -> Result<String, csv::Error> {
+    let row = |(ranked, order): &(Ranked, Order)| {
+        let expected = |of: &dyn Fn(Expected) -> f64| text(ranked.expected.map(of));
+        [
+            ranked.value.to_string(),
+            ranked.measurements.to_string(),
+            ranked.range.0.to_string(),
+            ranked.range.1.to_string(),
+            expected(&|expected| expected.value),
+            expected(&|expected| expected.deviation),
+            expected(&|expected| expected.feasible),
+            order.to_string(),
+        ]
+    };
+    with_columns(ranking.iter().map(|one| (&one.0.first, row(one))), RANKED)
+}
+
+fn text(number: Option<f64>) -> String {
+    number.map(|number| number.to_string()).unwrap_or_default()
+}
+
+fn with_columns<'a, const N: usize>(
+    rows: impl Iterator<Item = (&'a Scored, [String; N])>,
+    further: [&str; N],
+) -> Result<String, csv::Error> {
+    let rows: Vec<_> = rows.collect();
     let parameters: BTreeSet<_> =
-        trials.iter().flat_map(|scored| scored.trial.config.iter().map(|(name, _)| name)).collect();
+        rows.iter().flat_map(|(scored, _)| scored.trial.config.iter().map(|(name, _)| name)).collect();
     let mut writer = csv::Writer::from_writer(Vec::new());
     let fixed = ["trial", "state", "reason", "value", "feasible", "startup_s", "elapsed_s"];
     // Columns that came later are the last, so that the others keep their places.
-    let header = fixed.iter().chain(&parameters).chain(Measurement::NAMES).chain(&["proposed_by"]);
+    let header = fixed.iter().chain(&parameters).chain(Measurement::NAMES).chain(&["proposed_by"]).chain(&further);
     writer.write_record(header)?;
-    let text = |number: Option<f64>| number.map(|number| number.to_string()).unwrap_or_default();
-    for scored in trials {
+    for (scored, further) in rows {
         let trial = &scored.trial;
         let mut cells = vec![
             trial.number.to_string(),
@@ -34,6 +80,7 @@ pub fn trials_csv(trials: &[Scored]) -> Result<String, csv::Error> {
         cells.extend(Measurement::NAMES.iter().map(|name| text(measurement.and_then(|m| m.metric(name)))));
         // The defaults beside themselves are no measurement of the defaults.
         cells.push(trial.proposed_by.clone());
+        cells.extend(further);
         writer.write_record(cells)?;
     }
     let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
@@ -57,5 +104,19 @@ mod tests {
         assert!(header.starts_with("trial,state,") && header.ends_with(",proposed_by"), "{header}");
         assert!(row.starts_with("3,measured,") && row.ends_with(",interference"), "{row}");
         assert_eq!(header.matches(',').count(), row.matches(',').count());
+    }
+    #[test]
+    fn a_ranking_has_the_mean_beside_the_single_measurement() {
+        let trial = Trial::example(3, "auto", Outcome::Measured(Measurement::default()));
+        let first = Scored { trial, score: Score::Feasible { value: 4956.0 } };
+        let ranked = Ranked { first, value: 4605.5, measurements: 2, range: (4255.0, 4956.0), expected: None };
+        let csv = ranking_csv(&[(ranked, Order::Mean)]).unwrap();
+        let mut reader = csv::Reader::from_reader(csv.as_bytes());
+        let header = reader.headers().unwrap().clone();
+        let row = reader.records().next().unwrap().unwrap();
+        let cell = |name: &str| row.get(header.iter().position(|column| column == name).unwrap()).unwrap().to_owned();
+        let cells = ["value", "mean_value", "measurements", "value_low", "value_high", "expected_value"].map(cell);
+        assert_eq!(cells, ["4956", "4605.5", "2", "4255", "4956", ""]);
+        assert_eq!(cell("order_reason"), "by the mean of its measurements");
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use super::standing::{Order, Standing};
 use crate::objective::Score;
 use crate::store::{Counts, Expected, Incident, Ranked, Scored, Study, Verdict};
 use crate::trial::Outcome;
@@ -84,6 +85,18 @@ pub fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
         let Expected { value, deviation, feasible, .. } = expected;
         json!({"value": value, "deviation": deviation, "feasible": feasible})
     });
+    json
+}
+
+/// [`ranked_json`] with `mean_metrics` over all its measurements, their `trials`, and the reason for its place: `order` in one
+/// word and `order_reason` in a sentence.
+#[must_use]
+pub fn standing_json(study: &Study, standing: &Standing, order: &Order) -> Json {
+    let mut json = ranked_json(study, &standing.ranked);
+    json["mean_metrics"] = standing.mean_metrics();
+    json["trials"] = standing.repeats.iter().map(|scored| scored.trial.number).collect();
+    json["order"] = order.name().into();
+    json["order_reason"] = order.to_string().into();
     json
 }
 

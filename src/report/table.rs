@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 
+use super::standing::{Order, Standing, expectation};
 use crate::objective::{Objective, Score};
 use crate::space::SpaceFile;
-use crate::store::{Counts, Expected, Incident, Ranked, Scored, Study};
+use crate::store::{Counts, Incident, Scored, Study};
 use crate::trial::Outcome;
 
 /// Characters that a configuration or reason may take in a table.
@@ -91,41 +92,43 @@ pub fn trials_table(study: &Study, trials: &[Scored]) -> String {
     table.to_string()
 }
 
-/// The best configurations: the mean of the objective, and the latencies of the first measurement. Where a model of all
-/// measurements ranks them, what it expects of each decides, and stands beside the mean.
+/// The best configurations with the means of all their measurements, and one word for the reason of each place. If a model of
+/// all measurements ranks them, its expectation stands beside the mean.
 #[must_use]
-pub fn best_table(study: &Study, ranking: &[Ranked]) -> String {
+pub fn best_table(study: &Study, ranking: &[(Standing, Order)]) -> String {
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
-    let header =
-        ["trial", &metric, "measured", "expected", "p99 ttft ms", "mean tpot ms", "p99 e2el ms", "configuration"];
-    let mut table = table(header, &[0, 1, 2, 3, 4, 5, 6]);
-    let is_judged = ranking.iter().any(|ranked| ranked.expected.is_some());
+    let header = [
+        "trial",
+        &metric,
+        "measured",
+        "expected",
+        "order",
+        "p99 ttft ms",
+        "mean tpot ms",
+        "p99 e2el ms",
+        "configuration",
+    ];
+    let mut table = table(header, &[0, 1, 2, 3, 5, 6, 7]);
+    let is_judged = ranking.iter().any(|(standing, _)| standing.ranked.expected.is_some());
     if let Some(column) = table.column_mut(3).filter(|_| !is_judged) {
         column.set_constraint(ColumnConstraint::Hidden);
     }
-    for ranked in ranking {
-        let trial = &ranked.first.trial;
-        let of = |name: &str| {
-            let value = trial.outcome.measurement().and_then(|measurement| measurement.metric(name));
-            value.map(number).unwrap_or_default()
-        };
+    for (standing, order) in ranking {
+        let ranked = &standing.ranked;
+        let of = |name: &str| standing.metric(name).map(|spread| number(spread.mean)).unwrap_or_default();
         table.add_row([
-            trial.number.to_string(),
+            ranked.first.trial.number.to_string(),
             number(ranked.value),
             format!("{}x", ranked.measurements),
             ranked.expected.map(expectation).unwrap_or_default(),
+            order.name().to_owned(),
             of("p99_ttft_ms"),
             of("mean_tpot_ms"),
             of("p99_e2el_ms"),
-            trial.config.to_string(),
+            ranked.first.trial.config.to_string(),
         ]);
     }
     table.to_string()
-}
-
-/// `1234 +-2.5 %`, two standard deviations.
-fn expectation(expected: Expected) -> String {
-    format!("{} +-{:.1} %", number(expected.value), 200.0 * expected.deviation)
 }
 
 /// Everything about one trial, a line each.
@@ -167,7 +170,7 @@ pub fn show_text(study: &Study, scored: &Scored) -> String {
     if let Outcome::Measured(measurement) = &trial.outcome {
         for name in crate::trial::Measurement::NAMES.iter().filter(|name| !name.starts_with("p50_")) {
             if let Some(value) = measurement.metric(name) {
-                line(name, number(value));
+                line(name, format!("{}{}", number(value), definition(name)));
             }
         }
         for (class, count) in &measurement.errors {
@@ -181,6 +184,18 @@ pub fn show_text(study: &Study, scored: &Scored) -> String {
         }
     }
     text
+}
+
+/// Explains a metric whose value looks wrong to those who do not know its definition.
+fn definition(name: &str) -> &'static str {
+    match name {
+        "max_concurrent_requests" => {
+            "  (requests that were under way in the same whole second, as vLLM counts them: one that ends and the next of \
+             the same user both count, so that it can exceed the users)"
+        }
+        "max_output_tokens_per_s" => "  (tokens in the best whole second)",
+        _ => "",
+    }
 }
 
 /// Launches of a trial that failed for a reason of their environment, a line each; as a part of [`show_text`].
@@ -222,10 +237,11 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::{Measurement, Trial};
+    use crate::store::{Expected, Ranked};
+    use crate::trial::{Distribution, Measurement, Trial};
 
     #[test]
-    fn what_a_model_expects_stands_beside_the_mean_where_there_is_one() {
+    fn the_table_has_means_expectations_and_the_reason_of_the_order() {
         let (name, json) = ("s".to_owned(), serde_json::Value::default());
         let study = Study {
             id: 1,
@@ -235,15 +251,41 @@ mod tests {
             setpoint_version: String::new(),
             created_at: String::new(),
         };
-        let trial = Trial::example(3, "auto", Outcome::Measured(Measurement::default()));
-        let first = Scored { trial, score: Score::Feasible { value: 9.0 } };
-        let single = Ranked { first, value: 9.0, measurements: 1, range: (9.0, 9.0), expected: None };
+        let measured = |number, p99| {
+            let ttft_ms = Some(Distribution { p99, ..Distribution::default() });
+            let trial =
+                Trial::example(number, "auto", Outcome::Measured(Measurement { ttft_ms, ..Measurement::default() }));
+            Scored { trial, score: Score::Feasible { value: 9.0 } }
+        };
+        let first = measured(3, 40.0);
+        let single = Ranked { first, value: 9.0, measurements: 2, range: (9.0, 9.0), expected: None };
+        let repeats = vec![measured(3, 40.0), measured(8, 60.0)];
+        let standing = |ranked| (Standing { ranked, repeats: repeats.clone() }, Order::Mean);
         let expected = Expected { trial: 3, value: 8.25, deviation: 0.0125, feasible: 0.9 };
         let judged = Ranked { expected: Some(expected), ..single.clone() };
-        let without = best_table(&study, std::slice::from_ref(&single));
+        let without = best_table(&study, &[standing(single.clone())]);
         assert!(without.contains("measured") && !without.contains("expected"), "{without}");
-        let with = best_table(&study, &[judged, single]);
+        assert!(without.contains("mean") && without.contains(" 50 "), "the mean of both latencies: {without}");
+        let with = best_table(&study, &[standing(judged), standing(single)]);
         assert!(with.contains("expected") && with.contains("8.250 +-2.5 %"), "{with}");
+    }
+
+    #[test]
+    fn the_most_concurrent_requests_come_with_their_definition() {
+        let measurement = Measurement { max_concurrent_requests: Some(96), ..Measurement::default() };
+        let trial = Trial::example(0, "baseline", Outcome::Measured(measurement));
+        let json = serde_json::Value::default();
+        let study = Study {
+            id: 1,
+            name: "s".to_owned(),
+            definition: json.clone(),
+            host: json,
+            setpoint_version: String::new(),
+            created_at: String::new(),
+        };
+        let text = show_text(&study, &Scored { trial, score: Score::Feasible { value: 1.0 } });
+        let line = text.lines().find(|line| line.starts_with("max_concurrent_requests")).unwrap();
+        assert!(line.contains("96  (requests that were under way in the same whole second"), "{line}");
     }
 
     #[test]

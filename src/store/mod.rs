@@ -8,6 +8,7 @@ mod open;
 mod placement;
 mod probe;
 mod ranking;
+mod repeats;
 mod replies;
 mod rows;
 mod rule_test;

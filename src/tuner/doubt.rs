@@ -44,6 +44,36 @@ pub async fn wrong_rules(
 }
 
 impl Tuner<'_> {
+    /// Returns the rules that the installed release contradicted in an earlier run of the study, of those that remove something.
+    /// They are reported again.
+    pub(super) async fn contradicted_before(
+        &self,
+        study: &Study,
+        removal: &Removal,
+    ) -> Result<&'static [&'static str], TuneError> {
+        if self.inquiry.read().await.is_absent() {
+            return Ok(&[]);
+        }
+        let mut wrong = Vec::new();
+        for stored in self.store.differences(study.id).await? {
+            let is_example = stored.trial.is_none() && stored.engine == "accept";
+            let is_same = stored.engine_version.parse() == Ok(self.installed.version);
+            let Some(removed) = removal.rules.iter().find(|removed| Some(removed.rule) == stored.rule.as_deref())
+            else {
+                continue;
+            };
+            if is_example && is_same {
+                let config = stored.config.as_deref().and_then(|key| serde_json::from_str(key).ok());
+                let config = config.unwrap_or_else(|| removed.config.clone());
+                let found = WrongRule { rule: removed.rule, config, message: stored.message };
+                (self.observer)(Event::WrongRule(found));
+                wrong.push(removed.rule);
+            }
+        }
+        // A few names once in a run: the search borrows them for as long as it lasts.
+        Ok(wrong.leak())
+    }
+
     /// The rules to set aside, told and stored; none where the engine does not answer.
     pub(super) async fn contradicted(&self, study: &Study, removal: &Removal) -> Result<Vec<&'static str>, TuneError> {
         let mut inquiry = self.inquiry.write().await;

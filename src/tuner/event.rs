@@ -203,12 +203,12 @@ pub enum Ending {
     Interrupted,
 }
 
-/// By how much the best configuration of the space is expected to be better than the best that was found, as shares of the
-/// latter's value: the 5th, 50th and 95th percentile.
+/// Describes by how much the best configuration of the space is estimated to be better than the best that was found, as shares
+/// of the latter's value: the 5th, 50th and 95th percentile.
 #[must_use]
 pub fn left_on_the_table(remaining: [f64; 3]) -> String {
     let [low, middle, high] = remaining.map(|share| 100.0 * share);
-    format!("expected to be left on the table: {middle:.1} % ({low:.1} to {high:.1})")
+    format!("estimated remaining gain: {middle:.1} % (90 % interval {low:.1} to {high:.1})")
 }
 
 impl Phase {

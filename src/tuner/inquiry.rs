@@ -20,6 +20,8 @@ pub struct Inquiry {
     pub(super) preflight: Option<Preflight>,
     /// The release of the installed engine, once it has been compared with the study.
     compared: Option<String>,
+    /// Whether this run has let a configuration go to its launch.
+    begun: bool,
     /// The packages that it lacks, once it has been asked.
     pub(super) absent: Option<BTreeSet<String>>,
 }
@@ -33,6 +35,16 @@ impl Inquiry {
     /// Returns at once.
     pub(super) fn start(&mut self) {
         self.preflight = self.setup.take().map(Preflight::start);
+    }
+
+    /// Whether the rules stand alone.
+    pub(super) fn is_absent(&self) -> bool {
+        self.setup.is_none() && self.preflight.is_none()
+    }
+
+    /// Whether this run has launched anything yet: its first launch does not wait for the import.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
     }
 
     /// Waits until the engine is imported, or never will be: from then on nothing runs that nobody asked for.
@@ -86,6 +98,9 @@ pub fn question(job: &Job, installed: &Installed, config: &Config) -> Result<Vec
 
 impl Tuner<'_> {
     /// Why a configuration is not to be launched. The engine decides what it can see.
+    ///
+    /// The first launch of a run, resumed or not, does not wait until the engine has been imported if the rules accept its
+    /// configuration: what the engine refuses then fails within the time that the import takes.
     pub(super) async fn rejection(
         &self,
         study: &Study,
@@ -96,8 +111,8 @@ impl Tuner<'_> {
         let findings = search.findings(config);
         let severity = findings.first().map(|finding| finding.severity).filter(|severity| severity.rejects());
         let later = severity.is_some_and(|severity| !severity.is_refusal());
-        // Defaults that the rules accept are launched while the engine is still being imported.
-        let unasked = later || (number == 0 && severity.is_none());
+        let is_first = severity.is_none() && !std::mem::replace(&mut self.inquiry.write().await.begun, true);
+        let unasked = later || is_first;
         let answer = if unasked { None } else { self.ask(study, config).await? };
         let Some((verdict, engine_version)) = answer else {
             return Ok(findings.into_iter().next().filter(|finding| finding.severity.rejects()));

@@ -4,6 +4,7 @@
 
 mod access;
 mod agreement;
+mod answers;
 mod bad_input;
 mod bench;
 mod check;

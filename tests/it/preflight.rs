@@ -30,7 +30,8 @@ const PACKAGE: [(&str, &str); 7] = [
     ),
     (
         "engine/arg_utils.py",
-        "import os
+        "import os, time
+time.sleep(float(os.environ.get('IMPORT_S', '0')))
 class AsyncEngineArgs:
     @classmethod
     def from_cli_args(cls, arguments):
@@ -134,6 +135,29 @@ fn a_rule_that_the_engine_contradicts_is_set_aside() {
             .find(|trial| is_doubted(trial)),
         None
     );
+}
+
+#[test]
+fn the_first_launch_of_a_resumed_study_does_not_wait_for_the_import_of_the_engine() {
+    let workplace = Workplace::new();
+    let Some(_) = fake_engine(&workplace) else { return };
+    let import_s = 8.0;
+    workplace.write("study.toml", &study(&workplace));
+    let tuned = workplace.run(&["tune", "study.toml", "--trials", "2"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    let proposed = workplace.trials().len();
+    let begin = jiff::Timestamp::now();
+    let import = [("IMPORT_S", import_s.to_string())];
+    let import = import.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let tuned = workplace.run_with(&import, "", &["tune", "study.toml", "--trials", "3"]);
+    assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
+    let next = &workplace.trials()[proposed];
+    let started: jiff::Timestamp = next["started_at"].as_str().unwrap().parse().unwrap();
+    let waited = started.duration_since(begin).as_secs_f64();
+    assert!(waited < 0.6 * import_s, "launched {waited} s after the begin of the run");
+    assert_ne!(next["state"], "rejected", "the engine was not asked yet: {next}");
+    // A load does not share the machine with the import.
+    assert!(next["elapsed_s"].as_f64().unwrap() > 0.3 * import_s, "{next}");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! What a study's trials have shown of the machine.
 
+use std::collections::BTreeMap;
+
 use crate::cli::failure::{Failure, INVALID};
 use crate::job::{Job, Started, Starts, Surroundings};
-use crate::predict::{MOST_TRIALS, Question, Tried, learn};
+use crate::predict::{LaunchNoise, MOST_TRIALS, Question, Tried, learn};
 use crate::store::{Scored, Store, Study};
-use crate::trial::{Outcome, Startup};
+use crate::trial::{Measurement, Outcome, Startup};
 use crate::twin::{Calibration, Factor};
 
 /// What was learned, and the number of trials that the calibration is from.
@@ -12,11 +14,13 @@ pub(super) struct Learned {
     pub(super) calibration: Calibration,
     pub(super) starts: Starts,
     pub(super) trials: usize,
+    /// How much its launches differ from each other.
+    pub(super) noise: Option<LaunchNoise>,
 }
 
 impl Learned {
     pub(super) fn nothing() -> Self {
-        Self { calibration: Calibration::none(), starts: Starts::default(), trials: 0 }
+        Self { calibration: Calibration::none(), starts: Starts::default(), trials: 0, noise: None }
     }
 }
 
@@ -31,11 +35,17 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
     };
     same_engine(&study, question.job)?;
     let (mut all, mut started) = (Vec::new(), Vec::new());
+    let mut repeated: BTreeMap<String, Vec<Measurement>> = BTreeMap::new();
     let mut startups = store.startups(&study).await?;
     for scored in store.trials(&study).await? {
         let startup = startups.remove(&scored.trial.number);
         started.extend(startup.clone().map(|startup| Started::new(&scored.trial, startup)));
-        all.extend(tried(store, &study, scored, startup).await?);
+        let measurement = scored.trial.outcome.measurement().cloned();
+        let key = scored.trial.config.key();
+        if let Some(tried) = tried(store, &study, scored, startup).await? {
+            repeated.entry(key).or_default().extend(measurement);
+            all.push(tried);
+        }
     }
     if all.is_empty() {
         let problem = format!("no measured trial of study {name} tells when its requests were answered");
@@ -47,7 +57,9 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
             .with_hint("leave --calibrate out; the ranges are then those of an unknown machine")
     })?;
     let starts = Starts::learn(&around(question), &started);
-    Ok(Learned { calibration, starts, trials: all.len().min(MOST_TRIALS) })
+    let simulated = question.job.engine.engine.kind() == "sim";
+    let noise = Some(LaunchNoise::of(repeated.values().map(Vec::as_slice), simulated));
+    Ok(Learned { calibration, starts, trials: all.len().min(MOST_TRIALS), noise })
 }
 
 /// What the launches of a question run on.

@@ -3,6 +3,7 @@
 mod calibrate;
 mod configs;
 mod place;
+mod release;
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +11,12 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use self::calibrate::Learned;
+use self::release::{Origin, Release};
 use super::failure::{Failure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
 use super::{Format, Global};
 use crate::config::Config;
 use crate::facts::EngineVersion;
-use crate::flag::FlagTable;
 use crate::job::{Job, LoadJob};
 use crate::load::Arrival;
 use crate::predict::{Knowledge, On, Question, Simulated, compare, predict};
@@ -51,7 +52,7 @@ pub(super) struct Predict {
     /// simulated engine, which has one of its own.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     acceptance: Option<f64>,
-    /// The engine's release; where this is absent the study's, else the newest known one.
+    /// The engine's release; without it that of the study, of its trials or of the installed engine, else the newest one known.
     #[arg(long, value_name = "VERSION")]
     engine_version: Option<EngineVersion>,
     /// How the predictions are printed.
@@ -66,8 +67,8 @@ impl Predict {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         let job = Job::read(&self.study)?;
         let simulated = (job.engine.engine.kind() == "sim").then(|| Simulated::read(&job.engine.args)).flatten();
-        let stated = simulated.and_then(|simulated| simulated.version);
-        let version = self.engine_version.or(job.engine.version).or(stated).unwrap_or_else(FlagTable::newest_release);
+        let release = Release::find(self.engine_version, &job, simulated, (self.calibrate.as_deref(), global)).await?;
+        let version = release.version;
         job.check_release(version)?;
         let configs = configs::read(&self.configs, &job, version)?;
         let load = self.load(&job)?;
@@ -98,10 +99,10 @@ impl Predict {
         };
         let calibration = &learned.calibration;
         let question = Question { starts: learned.starts.model.clone(), ..question };
-        let mut devices = vec![(here, Knowledge::here(calibration))];
+        let mut devices = vec![(here, Knowledge::here(calibration).with_noise(learned.noise.as_ref()))];
         for name in self.on.iter().filter(|name| !name.eq_ignore_ascii_case(here.preset.name)) {
             let there = place::counted(On::preset(place::preset(name)?), &job);
-            devices.push((there, Knowledge::elsewhere(calibration)));
+            devices.push((there, Knowledge::elsewhere(calibration).with_noise(learned.noise.as_ref())));
         }
         let mut all = Vec::new();
         for (config, (device, knowledge)) in
@@ -121,6 +122,7 @@ impl Predict {
                 device: device.preset,
                 elsewhere: device.preset.name != here.preset.name,
                 calibrated: knowledge.is_calibrated(),
+                noise: learned.noise.clone(),
                 prediction,
             });
         }
@@ -133,9 +135,17 @@ impl Predict {
             Some(simulated) => {
                 format!("simulated vLLM {version}, {} times as fast as its device", simulated.time_scale)
             }
-            None => format!("{} {version}", job.engine.engine.kind()),
+            None => format!("{} {release}", job.engine.engine.kind()),
         };
-        let predictions = Predictions { study: &job.name, objective: &job.objective, engine, load: &load, all };
+        let predictions = Predictions {
+            study: &job.name,
+            objective: &job.objective,
+            engine,
+            version,
+            version_assumed: release.origin == Origin::Assumed,
+            load: &load,
+            all,
+        };
         if let Some(file) = &self.output {
             write(file, &predictions_page(&predictions))?;
         }

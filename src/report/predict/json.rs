@@ -13,19 +13,27 @@ pub fn predictions_json(predictions: &Predictions<'_>) -> Json {
     json!({
         "study": predictions.study,
         "engine": predictions.engine,
+        "engine_version": predictions.version.to_string(),
+        "engine_version_assumed": predictions.version_assumed,
         "load": describe_load(predictions.load),
         "objective": predictions.objective,
-        "predictions": predictions.all.iter().map(predicted_json).collect::<Vec<_>>(),
+        "predictions": predictions.all.iter().map(|one| predicted_json(one, &predictions.objective.metric)).collect::<Vec<_>>(),
     })
 }
 
-fn predicted_json(predicted: &Predicted) -> Json {
+fn predicted_json(predicted: &Predicted, objective: &str) -> Json {
     let prediction = &predicted.prediction;
     let mut object = json!({
         "config": predicted.config,
         "device": predicted.device.name,
         "calibrated": predicted.calibrated,
-        "basis": predicted.basis(),
+        "launch_noise": predicted.noise.as_ref().map(|noise| json!({
+            "measured": noise.is_measured(),
+            "configurations": noise.configurations,
+            "launches": noise.launches,
+            "deviation": noise.deviation(objective).0,
+        })),
+        "basis": predicted.basis(objective),
         "state": prediction.outcome.name(),
         "feasible": prediction.score.is_feasible(),
         "value": prediction.score.value(),

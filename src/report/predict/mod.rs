@@ -6,10 +6,11 @@ mod plot;
 mod text;
 
 use crate::config::Config;
+use crate::facts::EngineVersion;
 use crate::job::LoadJob;
 use crate::load::Arrival;
 use crate::objective::Objective;
-use crate::predict::Prediction;
+use crate::predict::{LaunchNoise, Prediction};
 use crate::twin::DevicePreset;
 
 pub use json::predictions_json;
@@ -23,6 +24,9 @@ pub struct Predictions<'a> {
     pub objective: &'a Objective,
     /// The engine and its release.
     pub engine: String,
+    pub version: EngineVersion,
+    /// Whether nothing says which release it is.
+    pub version_assumed: bool,
     pub load: &'a LoadJob,
     /// The best first.
     pub all: Vec<Predicted>,
@@ -38,6 +42,8 @@ pub struct Predicted {
     pub elsewhere: bool,
     /// Whether runs of this device were observed.
     pub calibrated: bool,
+    /// The noise between launches that the ranges contain.
+    pub noise: Option<LaunchNoise>,
     pub prediction: Prediction,
 }
 
@@ -51,9 +57,9 @@ impl Predicted {
         }
     }
 
-    /// What its numbers stand on, in one line.
-    fn basis(&self) -> &'static str {
-        match (self.elsewhere, self.calibrated) {
+    /// Describes what its numbers rest on, in one line.
+    fn basis(&self, objective: &str) -> String {
+        let basis = match (self.elsewhere, self.calibrated) {
             (_, true) => "calibrated: ranges are what is still uncertain after the observed runs",
             (false, false) => {
                 "not calibrated: nothing was measured here, and the ranges are wide; --calibrate STUDY narrows them"
@@ -62,7 +68,26 @@ impl Predicted {
                 "another device: nothing was measured on it, and the ranges are wide; only what is known of the host and \
                  the front end is carried over"
             }
-        }
+        };
+        let noise = self
+            .noise
+            .as_ref()
+            .map(|noise| format!(", and the noise between launches, {}", describe(noise, objective)));
+        format!("{basis}{}", noise.unwrap_or_default())
+    }
+}
+
+/// `3.2 % of output_throughput by 4 launches of 2 configurations`.
+fn describe(noise: &LaunchNoise, objective: &str) -> String {
+    let percent = 100.0 * noise.deviation(objective).0;
+    if noise.is_measured() {
+        let configurations = if noise.configurations == 1 { "configuration" } else { "configurations" };
+        format!(
+            "{percent:.1} % of {objective} by {} launches of {} {configurations}",
+            noise.launches, noise.configurations
+        )
+    } else {
+        format!("{percent:.1} % of {objective} assumed because no configuration was measured twice")
     }
 }
 

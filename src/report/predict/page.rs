@@ -21,7 +21,7 @@ pub fn predictions_page(predictions: &Predictions<'_>) -> String {
         title = escaped(&format!("setpoint predict: {}", predictions.study)),
     );
     for (rank, predicted) in predictions.all.iter().enumerate() {
-        section(rank + 1, predicted, &mut page);
+        section(rank + 1, predicted, &predictions.objective.metric, &mut page);
     }
     let _ = write!(
         page,
@@ -31,14 +31,14 @@ pub fn predictions_page(predictions: &Predictions<'_>) -> String {
     page
 }
 
-fn section(rank: usize, predicted: &Predicted, page: &mut String) {
+fn section(rank: usize, predicted: &Predicted, objective: &str, page: &mut String) {
     let heading = escaped(&format!("{rank}. {} on {}", predicted.config, predicted.device.name));
     // Writing to a string cannot fail.
     let _ = writeln!(page, "<section>\n<h2>{heading}</h2>");
     if let Some(served) = &predicted.prediction.served {
         let limits = &served.limits;
         let limited = format!("Limited by {}: {}.", limits.main.name(), limits.advice);
-        let _ = writeln!(page, "<p>{} {}.</p>", escaped(&limited), escaped(predicted.basis()));
+        let _ = writeln!(page, "<p>{} {}.</p>", escaped(&limited), escaped(&predicted.basis(objective)));
         for panel in &panels(&served.series) {
             page.push_str(&svg(panel));
         }

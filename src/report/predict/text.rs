@@ -11,7 +11,7 @@ use crate::twin::Forecast;
 /// A table, ranked, and the details of each row.
 #[must_use]
 pub fn predictions_text(predictions: &Predictions<'_>) -> String {
-    let Predictions { study, objective, engine, load, all } = predictions;
+    let Predictions { study, objective, engine, load, all, .. } = predictions;
     let mut text = format!("study {study}, {engine}, {}\n\n", describe_load(load));
     let metric = objective.metric.as_str();
     let limits: Vec<String> = objective.constraints.iter().map(ToString::to_string).collect();
@@ -97,7 +97,7 @@ fn details(predictions: &Predictions<'_>, predicted: &Predicted, text: &mut Stri
     if !served.unknown.is_empty() {
         line("not known here", format!("{}: left out of the judgement", served.unknown.join(", ")));
     }
-    line("basis", format!("{} ({} draws)", predicted.basis(), served.draws));
+    line("basis", format!("{} ({} draws)", predicted.basis(&predictions.objective.metric), served.draws));
 }
 
 /// `offered load (weights)`.

@@ -1,28 +1,38 @@
 //! Which parameters matter, by processes of what was measured alone: what priors say explains nothing here, so that a wrong
 //! one cannot look like a finding.
 //!
+//! Hyper-parameters are uncertain too, so that draws come from several assumptions of them; and what is expected away from the
+//! measured values is less certain than any process says (`support`).
+//!
 //! Sobol' indices of the process's mean over the configurations that are allowed and probably serve, with the spread of
 //! draws from the process, which fit the measurements as well.
 
 mod dependence;
 mod effects;
 mod sample;
+mod support;
 #[cfg(test)]
 mod tests;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 
 use self::dependence::{around, dependence};
 use self::effects::effects;
 use self::sample::{Region, Sample};
+use self::support::Support;
 use super::models::{of_crashes, of_values};
 use super::table::{Column, Table};
 use super::units::Units;
 use crate::config::Config;
 use crate::sampler::explanation::{About, Explanation, Importance, Interaction, Kind, Share};
 use crate::sampler::{Ask, Measured};
-use crate::surrogate::{Encoding, Process};
+use crate::surrogate::{Data, Encoding, Process, normal};
 
-/// Functions that fit the measurements as well as the mean does.
+/// Functions that fit the measurements as well as the mean does, of all assumptions of the hyper-parameters together.
 const DRAWS: usize = 32;
+/// Assumptions of the hyper-parameters: the most likely ones, and those after their priors were moved at random.
+const ASSUMPTIONS: usize = 4;
 /// Measurements that are looked at most, evenly chosen.
 const MOST_DATA: usize = 300;
 /// What the mean varies by less than this share of what is not known is rounding.
@@ -58,15 +68,31 @@ pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
         let told = move |modelled: f64| unit.excess(modelled);
         (name, Kind::Limit, column, Box::new(told) as Box<dyn Fn(f64) -> f64>)
     });
+    let measured = table.measured.iter().map(|(place, _)| ask.defaults.merged(&ask.history[*place].config));
+    let configs: Vec<Config> = measured.collect();
     let mut best = None;
     let about = objectives.chain(limits).filter_map(|(name, of, column, told)| {
         let data = column.data.evenly(MOST_DATA);
-        let process = Process::fit(&encoding.axes, &data, &of_values(), &[]).filter(|process| !process.is_empty())?;
+        let processes = assume(&encoding, &data);
+        let process = processes.first()?;
         // The first one is the first objective.
-        let best = best.get_or_insert_with(|| best_of(ask, &table, &process));
-        Some(about(&region, &sample, (name, of, column), &process, &told, best.as_ref()))
+        let best = best.get_or_insert_with(|| best_of(ask, &table, process));
+        Some(about(&region, &sample, (name, of, column), (&processes, &configs), &told, best.as_ref()))
     });
     Some(Explanation { about: about.collect() })
+}
+
+/// The most likely process of some data first, then others that the priors of the hyper-parameters allow: with few data the most
+/// likely one is too sure.
+fn assume(encoding: &Encoding<'_>, data: &Data) -> Vec<Process> {
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let hyper_parameters = 2 * encoding.axes.len() + 2;
+    let likely = Process::fit(&encoding.axes, data, &of_values(), &[]);
+    let moved = (1..ASSUMPTIONS).map(|_| {
+        let moved: Vec<f64> = (0..hyper_parameters).map(|_| normal::draw(&mut rng)).collect();
+        Process::fit(&encoding.axes, data, &of_values(), &moved)
+    });
+    std::iter::once(likely).chain(moved).flatten().filter(|process| !process.is_empty()).collect()
 }
 
 /// Everything about one number.
@@ -74,12 +100,19 @@ fn about(
     region: &Region<'_, '_>,
     sample: &Sample,
     (name, of, column): (&str, Kind, &Column),
-    process: &Process,
+    (processes, configs): (&[Process], &[Config]),
     told: &dyn Fn(f64) -> f64,
     best: Option<&Config>,
 ) -> About {
-    let draws = process.draws(DRAWS, 0);
-    let functions = |point: &[f64]| draws.at(point);
+    let process = &processes[0];
+    let draws: Vec<_> =
+        (0..).zip(processes).map(|(seed, process)| process.draws(DRAWS / processes.len(), seed)).collect();
+    // The first is the mean of the most likely process; those of the others are no draws.
+    let functions = |point: &[f64]| {
+        let mut values = draws[0].at(point);
+        draws[1..].iter().for_each(|draws| values.extend(draws.at(point).into_iter().skip(1)));
+        values
+    };
     let unlearnt = {
         let rows = sample.rows.iter().step_by(4);
         let variances: Vec<_> = rows.map(|place| process.at(&place.point).deviation).map(|d| d * d).collect();
@@ -88,12 +121,15 @@ fn about(
     let least = ROUNDING * unlearnt;
     let effects = effects(region, sample, &functions, least);
     let near = best.and_then(|best| around(region, best, &|point| process.mean(point), least));
+    let differences = process.held_out();
+    let missed = mean(&differences.iter().map(|difference| difference * difference).collect::<Vec<_>>());
+    let support = Support { configs, missed };
     let parameters = region.ask.space.parameters.iter().enumerate().map(|(index, parameter)| Importance {
         parameter: parameter.name.clone(),
         alone: share(&effects.alone[index]),
         total: share(&effects.total[index]),
         at_best: near.as_ref().map(|near| near[index]),
-        dependence: dependence(region, sample, &functions, index, told),
+        dependence: dependence(region, sample, &functions, index, (told, &support)),
     });
     let mut parameters: Vec<_> = parameters.collect();
     parameters.sort_by(|a, b| b.total.share.total_cmp(&a.total.share));

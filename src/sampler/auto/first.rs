@@ -11,9 +11,9 @@ use super::models::WRONG_VALUES;
 use super::neglected::is_same;
 use super::table::Table;
 use super::units::Units;
-use super::why::short;
 use crate::config::Config;
-use crate::sampler::{Ask, Known, Measured, Prior, Suggestion, sequence, sobol};
+use crate::objective::Goal;
+use crate::sampler::{Ask, Known, Measured, Prior, Suggestion, Target, sequence, sobol};
 use crate::surrogate::{Axis, Encoding, front};
 
 /// Points that are spread over the space where no prior knows any that keep the limits.
@@ -149,9 +149,25 @@ pub(super) fn next(
         1 if surest => "finds it among the best and is surest of its limits",
         _ => "finds it among the best, unlike what was tried before",
     };
-    let said = short(one.said.values.first()?.value);
-    let why = format!("tried because {} {reason}; it says {said} of {}", one.prior.name, target.name);
+    let why = format!("tried because {} {reason}{}", one.prior.name, below_best(one, trusted, target));
     Some(Suggestion { config: one.config.clone(), why })
+}
+
+/// How far a prediction is from the best one of the same prior. Values themselves are left out: no measurement has corrected
+/// them, and beside measured ones they would look like a step back.
+fn below_best(one: &Believed<'_>, trusted: &[Believed<'_>], target: &Target) -> String {
+    let value = |of: &Believed<'_>| of.said.values.first().map(|reading| reading.value);
+    let same = trusted.iter().filter(|other| other.prior.name == one.prior.name).filter_map(value);
+    let (best, side) = match target.goal {
+        Goal::Maximize => (same.reduce(f64::max), "below"),
+        Goal::Minimize => (same.reduce(f64::min), "above"),
+    };
+    let share = best.zip(value(one)).map_or(0.0, |(best, own)| ((own - best) / best).abs());
+    if share.is_finite() && share >= 0.0005 {
+        format!(": its prediction of {} is {:.1} % {side} its best one", target.name, 100.0 * share)
+    } else {
+        String::new()
+    }
 }
 
 /// How much two points differ: the sum over the parameters, each at most 1.

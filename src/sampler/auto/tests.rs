@@ -74,8 +74,9 @@ fn the_first_points_are_nearly_the_best_of_a_prior_and_differ() {
     let configs: Vec<_> = suggestions.iter().map(|suggestion| suggestion.config.clone()).collect();
     assert_eq!(configs[..3], [config("a", 1024, 0.5), config("b", 32_768, 0.5), config("b", 1024, 0.5)]);
     assert_eq!(configs[3].get("backend"), Some(&Value::from("a")));
-    let why =
-        "tried because the twin finds it among the best, unlike what was tried before; it says 97.0 of objective 0";
+    // 97 is not quoted: no measurement has corrected it.
+    let why = "tried because the twin finds it among the best, unlike what was tried before: its prediction of \
+               objective 0 is 3.0 % below its best one";
     assert_eq!(suggestions[1].why, why);
 }
 
@@ -99,9 +100,10 @@ fn the_second_point_is_the_one_whose_limits_a_computed_prior_is_surest_of() {
     let suggestions = suggested(&[Prior::computed("the twin", points.clone())], &[Goal::Maximize], 3);
     let configs: Vec<_> = suggestions.iter().map(|suggestion| suggestion.config.clone()).collect();
     assert_eq!(configs, [config("a", 1024, 0.5), config("a", 1024, 0.52), config("b", 32_768, 0.5)]);
-    let why = "tried because the twin finds it among the best and is surest of its limits; it says 97.0 of objective 0";
+    let why = "tried because the twin finds it among the best and is surest of its limits: its prediction of objective 0 is \
+               3.0 % below its best one";
     assert_eq!(suggestions[1].why, why);
-    assert_eq!(suggestions[0].why, "tried because the twin finds it best; it says 100 of objective 0");
+    assert_eq!(suggestions[0].why, "tried because the twin finds it best");
     // Whatever else was tried: of a study that is the engine's defaults.
     let (space, aim, priors) = (space(), aim(&[Goal::Maximize]), [Prior::computed("the twin", points.clone())]);
     let history = [Past::new("baseline", config("d", 512, 1.0), measured(&[50.0], -0.5))];
@@ -232,7 +234,7 @@ fn another_prior_is_not_refuted_by_what_refutes_the_first() {
     let failed = |at: usize| if at < 2 { Known::Failed } else { measured(&[90.0], -0.1) };
     let suggestions = suggested_when(&priors, &[Goal::Maximize], 5, &failed);
     let whys: Vec<_> = suggestions.iter().map(|suggestion| suggestion.why.as_str()).collect();
-    assert_eq!(whys[0], "tried because study one finds it best; it says 100 of objective 0");
+    assert_eq!(whys[0], "tried because study one finds it best");
     let of_two = whys.iter().filter(|why| why.contains("study two finds it"));
     assert_eq!(of_two.count(), 2, "{whys:?}");
     assert!(!whys.iter().any(|why| why.starts_with("spread")), "{whys:?}");

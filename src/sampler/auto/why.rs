@@ -41,7 +41,7 @@ fn percent(probability: f64) -> String {
 }
 
 /// Three significant digits.
-pub(super) fn short(value: f64) -> String {
+fn short(value: f64) -> String {
     let size = value.abs();
     match size {
         _ if (100.0..1e7).contains(&size) => format!("{value:.0}"),

@@ -136,7 +136,7 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
     let ending = finish(&bench, 1, Chances { killed: 0.02, ..Chances::default() }).await;
     let Ending::Converged { next_gain, below, trials: 5, remaining } = ending.clone() else { panic!("{ending}") };
     assert!(next_gain < 0.005 && (below - 0.005).abs() < 1e-12 && remaining == Some([0.0, 0.01, 0.02]));
-    assert!(ending.to_string().ends_with("expected to be left on the table: 1.0 % (0.0 to 2.0)"), "{ending}");
+    assert!(ending.to_string().ends_with("estimated remaining gain: 1.0 % (90 % interval 0.0 to 2.0)"), "{ending}");
     let rows = bench.store.proposals(&bench.study).await.unwrap();
     let confirmed: Vec<_> = rows.iter().filter(|row| row.proposed_by == CONFIRMATION).collect();
     assert_eq!(confirmed.len(), 2, "the defaults and the pick, once each");

@@ -155,6 +155,13 @@ impl<'r> Course<'r> {
         // takes the study up again begins with the same.
         let priors = tuner.beliefs(&scope.search).await?;
         let known = learned(job, installed, tuner.store).await?;
+        let scope = match tuner.contradicted_before(study, &scope.removal).await? {
+            [] => scope,
+            wrong => {
+                let aside = [scope.search.facts.distrusted, wrong].concat();
+                self::scope(tuner, scope.search.distrusting(rule_test::lasting(aside)))
+            }
+        };
         let mut course = Self {
             tuner,
             study,

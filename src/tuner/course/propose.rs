@@ -88,8 +88,11 @@ impl Course<'_> {
         if crowd.is_none() && self.at_a_time.is_none() && number > 0 {
             return Ok(ControlFlow::Break(Next::Wait));
         }
-        // The defaults are launched first, while the engine is still being imported.
-        if self.distrusted.get().is_none() && (number > 0 || self.scope.empty) && !self.doubt().await? {
+        // The first launch of a run goes out while the engine is still being imported: the defaults, or, after an earlier run
+        // that has asked about the rules, the next suggestion by the verdicts that it has stored.
+        let is_asked = number > 1 && !self.scope.empty && !self.tuner.inquiry.read().await.has_begun();
+        let is_due = self.distrusted.get().is_none() && !is_asked && (number > 0 || self.scope.empty);
+        if is_due && !self.doubt().await? {
             return Ok(end(Ending::Interrupted));
         }
         if let Some(config) = crowd {

@@ -13,7 +13,7 @@ use crate::tuner::rule_test::{MOST_RULE_TESTS, known_rule, rule_test_key, verdic
 use crate::tuner::{Event, Installed, PlannedRuleTest, RULE_TEST, RuleVerdicts, TuneError, Tuner, is_rule_test};
 
 /// Returns the list for as long as the facts need it, which is to the end of the run. A run sets aside a handful of rules.
-fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
+pub(super) fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
     rules.leak()
 }
 

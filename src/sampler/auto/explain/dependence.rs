@@ -2,6 +2,7 @@
 
 use super::effects::Functions;
 use super::sample::{Region, Sample};
+use super::support::{PERCENTILE_95, Support};
 use crate::config::{Config, Value};
 use crate::sampler::explanation::Expectation;
 use crate::space::Domain;
@@ -14,8 +15,6 @@ const VALUES: usize = 9;
 const ROWS: usize = 96;
 /// Fine enough to meet every value of a range that has so few.
 const FINE: usize = 512;
-/// Of a normal distribution, in deviations: the 95th percentile.
-const PERCENTILE_95: f64 = 1.644_853_626_951_472;
 
 /// Some values of a parameter, in order, and coordinates that stand for them.
 #[expect(clippy::cast_precision_loss, reason = "counts of some hundred")]
@@ -37,15 +36,19 @@ pub(super) fn dependence(
     sample: &Sample,
     functions: &Functions<'_>,
     parameter: usize,
-    told: &dyn Fn(f64) -> f64,
+    (told, support): (&dyn Fn(f64) -> f64, &Support<'_>),
 ) -> Vec<Expectation> {
     let parameter_of = &region.ask.space.parameters[parameter];
-    let expected = |(unit, value): (f64, Value)| {
+    let levels = levels(&parameter_of.domain);
+    let Some((first, last)) = levels.first().zip(levels.last()).map(|(first, last)| (&first.1, &last.1)) else {
+        return Vec::new();
+    };
+    let expected = |(unit, value): &(f64, Value)| {
         let mut sums: Vec<f64> = Vec::new();
         let mut met = 0.0;
         for row in sample.rows.iter().take(ROWS) {
             let mut exchanged = row.unit.clone();
-            exchanged[parameter] = unit;
+            exchanged[parameter] = *unit;
             let Some((config, point)) = region.place(&exchanged) else { continue };
             if config.get(&parameter_of.name).is_none() {
                 continue;
@@ -60,11 +63,17 @@ pub(super) fn dependence(
         // The mean of normal numbers is normal: its deviation is enough.
         let squares = draws.iter().map(|draw| (draw / met - mean) * (draw / met - mean));
         #[expect(clippy::cast_precision_loss, reason = "a number of draws")]
-        let deviation = (squares.sum::<f64>() / draws.len().max(1) as f64).sqrt();
+        let variance = squares.sum::<f64>() / draws.len().max(1) as f64;
+        let deviation = (variance + support.variance(&parameter_of.name, value, (first, last))).sqrt();
         let ends = [told(mean - PERCENTILE_95 * deviation), told(mean + PERCENTILE_95 * deviation)];
-        Some(Expectation { value, mean: told(mean), low: ends[0].min(ends[1]), high: ends[0].max(ends[1]) })
+        Some(Expectation {
+            value: value.clone(),
+            mean: told(mean),
+            low: ends[0].min(ends[1]),
+            high: ends[0].max(ends[1]),
+        })
     };
-    levels(&parameter_of.domain).into_iter().filter_map(expected).collect()
+    levels.iter().filter_map(expected).collect()
 }
 
 /// For each parameter its share of the variance when one parameter at a time of this configuration takes another value;

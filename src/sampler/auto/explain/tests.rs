@@ -252,3 +252,28 @@ fn the_same_question_has_the_same_answer() {
     let history = measured(&space, 9, |config| value(1.0 + get(config, "x") * get(config, "coin")));
     assert_eq!(explained(&space, &history), explained(&space, &history));
 }
+
+#[test]
+fn the_interval_of_a_value_that_was_never_measured_holds_a_cliff_that_the_data_do_not_show() {
+    // A throughput that grows with the sequences up to 20 and is flat from there on, with some noise; measured from 32 on.
+    let sequences = parameter("seqs", Domain::int(1, 256, Scale::Log, 1));
+    let space = space(vec![sequences, unit("noise"), parameter("coin", Domain::Bool)]);
+    let truth = |seqs: f64| 4600.0 * (seqs / 20.0).min(1.0);
+    for count in [7, 24] {
+        let mut history = measured(&space, 4 * count, |config| {
+            let noise = 0.06 * (1e3 * get(config, "noise")).sin();
+            value(truth(get(config, "seqs")) * (1.0 + noise))
+        });
+        history.retain(|past| get(&past.config, "seqs") >= 32.0);
+        history.truncate(count);
+        let about = explained(&space, &history);
+        let levels = &of(&about, "seqs").dependence;
+        for level in levels {
+            let real = truth(level.value.as_f64().unwrap());
+            assert!(level.low <= real && real <= level.high, "{count}: {level:?} does not hold {real}");
+        }
+        let width = |level: &crate::sampler::explanation::Expectation| level.high / level.low;
+        let (first, last) = (&levels[0], levels.last().unwrap());
+        assert!(width(first) > 50.0 && width(last) < 2.5, "{first:?} {last:?}");
+    }
+}

@@ -1,0 +1,104 @@
+//! The engine's release that a prediction is for, and where it is known from.
+
+use std::time::Duration;
+
+use crate::cli::Global;
+use crate::cli::failure::Failure;
+use crate::facts::EngineVersion;
+use crate::flag::FlagTable;
+use crate::job::Job;
+use crate::predict::Simulated;
+use crate::server;
+use crate::store::{Store, StoreError, Study};
+
+/// Python starts and reads one metadata file.
+const PROBE_LIMIT: Duration = Duration::from_secs(20);
+
+/// A release with its origin.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Release {
+    pub(super) version: EngineVersion,
+    pub(super) origin: Origin,
+}
+
+/// Where a release is known from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Origin {
+    /// The command line, the study file, or the simulated engine, which simulates the newest release unless told otherwise.
+    Stated,
+    /// The trials of this study ran it.
+    Trials(String),
+    /// The installed engine reports it.
+    Installed,
+    /// Nothing says which it is: the newest one known.
+    Assumed,
+}
+
+impl Release {
+    /// The release that was stated, or that of the calibrating study's trials, of the study's own trials, of the installed
+    /// engine, or the newest one, in this order.
+    pub(super) async fn find(
+        stated: Option<EngineVersion>,
+        job: &Job,
+        simulated: Option<Simulated>,
+        (calibrate, global): (Option<&str>, &Global),
+    ) -> Result<Self, Failure> {
+        let simulated = simulated.map(|simulated| simulated.version.unwrap_or_else(FlagTable::newest_release));
+        if let Some(version) = stated.or(job.engine.version).or(simulated) {
+            return Ok(Self { version, origin: Origin::Stated });
+        }
+        if let Some((version, study)) = of_trials(job, calibrate, global).await? {
+            return Ok(Self { version, origin: Origin::Trials(study) });
+        }
+        let reported = match job.engine.engine.version_probe(&job.engine.command) {
+            Some(probe) => server::output_of(&probe, PROBE_LIMIT).await,
+            None => None,
+        };
+        Ok(match reported.and_then(|text| text.parse().ok()) {
+            Some(version) => Self { version, origin: Origin::Installed },
+            None => Self { version: FlagTable::newest_release(), origin: Origin::Assumed },
+        })
+    }
+}
+
+impl std::fmt::Display for Release {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let version = self.version;
+        match &self.origin {
+            Origin::Stated => write!(f, "{version}"),
+            Origin::Trials(study) => write!(f, "{version} (of the trials of {study})"),
+            Origin::Installed => write!(f, "{version} (installed)"),
+            Origin::Assumed => write!(f, "{version} (assumed: neither the study nor an installed engine states it)"),
+        }
+    }
+}
+
+/// The release of the last launch of the calibrating study, or of the study of the same name, and that study's name.
+async fn of_trials(
+    job: &Job,
+    calibrate: Option<&str>,
+    global: &Global,
+) -> Result<Option<(EngineVersion, String)>, Failure> {
+    let store = match Store::open(&global.db, false).await {
+        Ok(store) => store,
+        // Predictions need no database; --calibrate reports that it is missing.
+        Err(StoreError::Missing(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let own = Some(&*job.name).filter(|own| calibrate != Some(own));
+    let mut found = None;
+    for name in calibrate.into_iter().chain(own) {
+        if let Some(study) = store.study(name).await?
+            && found.is_none()
+        {
+            found = last(&store, &study).await?.map(|version| (version, study.name.clone()));
+        }
+    }
+    store.close().await;
+    Ok(found)
+}
+
+async fn last(store: &Store, study: &Study) -> Result<Option<EngineVersion>, StoreError> {
+    let trials = store.trials(study).await?;
+    Ok(trials.iter().rev().find_map(|scored| scored.trial.engine_version.as_ref()?.parse().ok()))
+}

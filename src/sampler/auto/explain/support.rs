@@ -1,0 +1,82 @@
+//! How well the measurements support an expectation at one value of a parameter.
+//!
+//! A process that was fitted to a plateau is sure of a plateau, also where nothing was measured. The variance of an expectation
+//! therefore has two further terms:
+//!
+//! ```text
+//! m^2 / max(k, 1/2)      m^2: mean square by which the model misses what is held out, k: measurements at or near the value
+//! (a / 1.64)^2           a: distance from the measured values, outside of their range
+//! ```
+//!
+//! The distance of two positive numbers is the logarithm of their ratio: a number of the engine may change in proportion to a
+//! launch parameter, as the throughput does with the number of sequences while nothing else limits it. Of other numbers it is
+//! their difference as a share of the range, of which all is worth [`WHOLE_RANGE`], and of choices that were never measured
+//! [`NEVER`].
+
+use crate::config::{Config, Value};
+
+/// Of a normal distribution, in deviations: the 95th percentile.
+pub(super) const PERCENTILE_95: f64 = 1.644_853_626_951_472;
+const WHOLE_RANGE: f64 = 2.0;
+const NEVER: f64 = 0.7;
+/// Measurements whose values differ by less than this, as a distance, are near each other.
+const NEAR: f64 = 0.2;
+
+/// What was measured of one number.
+pub(super) struct Support<'a> {
+    /// Configurations with the engine's defaults for what they leave open, one for each measurement.
+    pub(super) configs: &'a [Config],
+    /// Mean square of the differences of what was held out to what the model predicts for it.
+    pub(super) missed: f64,
+}
+
+impl Support<'_> {
+    /// Returns the variance that comes on top of that of the model, as it is modelled, for a parameter at `value`. The ends of
+    /// the parameter's range are the unit of differences.
+    #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+    pub(super) fn variance(&self, parameter: &str, value: &Value, ends: (&Value, &Value)) -> f64 {
+        let measured: Vec<_> = self.configs.iter().filter_map(|config| config.get(parameter)).collect();
+        let width = ends.0.as_f64().zip(ends.1.as_f64()).map_or(1.0, |(low, high)| (high - low).abs());
+        let distances = || measured.iter().map(|other| distance(value, other, width));
+        let near = distances().filter(|distance| *distance < NEAR).count() as f64;
+        let is_inside = value.as_f64().is_some_and(|own| {
+            let numbers = || measured.iter().filter_map(|other| other.as_f64());
+            numbers().any(|other| other <= own) && numbers().any(|other| other >= own)
+        });
+        let away = if is_inside { 0.0 } else { distances().fold(f64::INFINITY, f64::min) };
+        let away = if away.is_finite() { away } else { NEVER };
+        self.missed / near.max(0.5) + (away / PERCENTILE_95) * (away / PERCENTILE_95)
+    }
+}
+
+fn distance(one: &Value, other: &Value, width: f64) -> f64 {
+    match (one.as_f64(), other.as_f64()) {
+        (Some(one), Some(other)) if one > 0.0 && other > 0.0 => libm::log(one / other).abs(),
+        (Some(one), Some(other)) => WHOLE_RANGE * (one - other).abs() / width.max(f64::MIN_POSITIVE),
+        _ if one == other => 0.0,
+        _ => NEVER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variance_grows_with_the_distance_from_what_was_measured_and_with_what_the_model_misses() {
+        let configs: Vec<_> = [16, 32, 256].map(|value| Config::new().with("seqs", i64::from(value))).into();
+        let of = |missed: f64, value: i64| {
+            let support = Support { configs: &configs, missed };
+            support.variance("seqs", &Value::Int(value), (&Value::Int(1), &Value::Int(256)))
+        };
+        let ratio = |value: i64| PERCENTILE_95 * of(0.0, value).sqrt();
+        assert!((libm::exp(ratio(1)) - 16.0).abs() < 1e-9 && (libm::exp(ratio(8)) - 2.0).abs() < 1e-9);
+        assert!(of(0.0, 64) < 1e-12, "between measured values the model decides");
+        assert!((of(0.1, 32) - 0.1).abs() < 1e-12 && (of(0.1, 64) - 0.2).abs() < 1e-12);
+        let backends = [Config::new().with("backend", "a"), Config::new().with("backend", "b")];
+        let support = Support { configs: &backends, missed: 0.0 };
+        let never =
+            |name: &str| support.variance("backend", &Value::from(name), (&Value::from("a"), &Value::from("c")));
+        assert!(never("a") < 1e-12 && never("c") > 0.1);
+    }
+}
