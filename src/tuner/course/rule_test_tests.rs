@@ -264,7 +264,7 @@ async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
 }
 
 #[tokio::test]
-async fn a_failed_test_counts_neither_in_the_ranking_nor_as_a_failed_start() {
+async fn a_failed_test_does_not_remove_its_configuration_from_the_ranking() {
     let bench = Bench::of(SMALL, "trials = 12, confirm = 0", 4, 400).await;
     let config = Config::new().with("max-num-seqs", 7_i64);
     for (number, by, outcome) in
