@@ -51,6 +51,11 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     SHAPES.replace_all(text, |found: &Captures<'_>| {
         let kept = ["url", "named", "scheme"].iter().find_map(|name| found.name(name));
         let kept = kept.map_or("", |kept| kept.as_str());
+        // What is redacted already leaves the scheme alone in the secret's place.
+        let secret = &found[0][kept.len()..];
+        if ["bearer", "basic", "token"].iter().any(|scheme| secret.eq_ignore_ascii_case(scheme)) {
+            return found[0].to_owned();
+        }
         // The `@` ends the secret and is not a part of it.
         let end = if found.name("url").is_some() { "@" } else { "" };
         format!("{kept}{REDACTED}{end}")

@@ -1,4 +1,4 @@
-//! Models besides the served one, and adapters, that a configuration names: a draft model, a LoRA adapter. If one of them is
+//! Models besides the served one, and adapters, that a configuration names: a draft model, a `LoRA` adapter. If one of them is
 //! missing, other configurations still start.
 
 use serde_json::Value as Json;
