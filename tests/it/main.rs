@@ -28,6 +28,7 @@ mod reap;
 mod recorded_cases;
 mod recorded_commands;
 mod resume;
+mod security;
 mod slots;
 mod spaces;
 mod starts;
