@@ -65,6 +65,8 @@ const LOST: &[&str] = &[
     "OSError: [Errno 108] Cannot send after transport endpoint shutdown: '/lustre/a'",
     "TimeoutError: [Errno 110] Connection timed out: '/nfs/models/a/config.json'",
     "safetensors_rust.SafetensorError: Error while deserializing header: I/O error: Input/output error (os error 5)",
+    "RuntimeError: 0 active drivers ([]). There should only be one.",
+    "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.",
     "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
 ];
 
