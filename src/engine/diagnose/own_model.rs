@@ -103,7 +103,8 @@ fn mentions(text: &str, name: &str) -> bool {
             let (before, after) = (&text[..at], &text[at + found.len()..]);
             let is_longer = after.starts_with(continues)
                 || after.strip_prefix('.').is_some_and(|rest| rest.starts_with(char::is_alphanumeric));
-            !is_longer && !(name.starts_with(continues) && before.ends_with(|c| continues(c) && c != '-'))
+            let is_tail = name.starts_with(continues) && before.ends_with(|c| continues(c) && c != '-');
+            !is_longer && !is_tail
         })
     };
     contains(name) || (name.contains('/') && contains(&name.replace('/', "--")))
