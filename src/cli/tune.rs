@@ -18,7 +18,7 @@ use crate::job::{Job, unknown_sampler};
 use crate::report::value_text;
 use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study};
-use crate::trial::FailureKind;
+use crate::trial::{FailureKind, redact};
 use crate::tuner::{
     Ending, Inquiry, Installed, RuleVerdicts, Slots, Stop, TuneError, Tuner, beliefs, detect, preflight_setup,
 };
@@ -275,7 +275,7 @@ fn print_command(job: &Job, installed: &Installed, config: &Config) -> Result<()
     let command = crate::tuner::command_line(job, installed, config, None).map_err(TuneError::from)?;
     // A shell takes a word for a variable only while its name is not quoted.
     let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
-    let words: Vec<String> = variables.chain(command.iter().map(|word| quote(word))).collect();
+    let words: Vec<String> = variables.chain(command.iter().map(|word| quote(&redact(word)))).collect();
     print(&words.join(" "))
 }
 

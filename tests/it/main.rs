@@ -32,6 +32,7 @@ mod recorded_cases;
 mod recorded_commands;
 mod resume;
 mod rule_test;
+mod security;
 mod slots;
 mod spaces;
 mod starts;

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::traceback;
+use super::{lost, traceback};
 
 /// One line of a log without the prefix before its message.
 #[derive(Clone, Copy, Debug)]
@@ -143,7 +143,7 @@ impl<'a> Line<'a> {
         if self.level == Level::Quiet || self.is_indented() || self.message.is_empty() {
             return None;
         }
-        let is_complaint = self.exception().is_some() || is_last_word(self.message) || self.is_kernels();
+        let is_complaint = self.exception().is_some() || is_last_word(self.message) || self.is_kernels_of_loss();
         if self.level == Level::Plain && !is_complaint {
             return None;
         }
@@ -153,17 +153,18 @@ impl<'a> Line<'a> {
     /// Whether nothing but the line itself shows that it is an error: it is neither logged as one, nor the end of a
     /// traceback, nor the kernel's or C++'s.
     pub(super) fn is_unfounded(&self) -> bool {
-        self.level == Level::Plain && self.raised.is_none() && !self.is_what && !self.is_kernels()
+        self.level == Level::Plain && self.raised.is_none() && !self.is_what && !self.is_kernels_of_loss()
     }
 
-    /// Whether it is a line of the kernel's own log about a device: `[ 12.3] NVRM: ...`, `... kernel: amdgpu 0000:03:00.0: ...`.
-    pub(super) fn is_kernels(&self) -> bool {
+    /// Whether it is a line of the kernel's own log about a device that is lost: `[ 12.3] NVRM: ...`,
+    /// `... kernel: amdgpu 0000:03:00.0: ...`. The kernel writes a lot that is no failure.
+    fn is_kernels_of_loss(&self) -> bool {
         static KERNEL: LazyLock<Regex> = LazyLock::new(|| {
             compiled(
                 r"^(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]+ \S+ |\d{4}-\d\d-\d\dT\S+ \S+ )?(?:kernel: ?)?(?:\[[ \d.]+\] ?)?(?:NVRM: |nvidia-nv(?:switch|link)\d*: |nvidia [\da-f]{4}:[\da-f]{2}:|amdgpu [\da-f]{4}:[\da-f]{2}:|\[drm[:\]])",
             )
         });
-        self.level == Level::Plain && KERNEL.is_match(self.message)
+        self.level == Level::Plain && KERNEL.is_match(self.message) && lost::is_named_by(self.message, false)
     }
 
     /// The name of the exception that the line ends a traceback with, or that it has by its form.
