@@ -14,7 +14,7 @@ use super::query::{Conclusion, nothing_feasible, order_lines};
 use super::{Global, LogFormat, parse_duration, signal};
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
-use crate::report::value_text;
+use crate::report::{Order, value_text};
 use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Difference, Incident, Ranked, Store, Study};
 use crate::trial::FailureKind;
@@ -150,7 +150,10 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         format!("best: trial {}, {}", best.first.trial.number, value(best)),
         format!("  {}", best.first.trial.config),
     ];
-    lines.extend(order_lines(&ranking[..1], &order[..1]));
+    // Anything else is what a reader expects of the first one.
+    if matches!(order[0], Order::Confirmed { .. }) {
+        lines.extend(order_lines(&ranking[..1], &order[..1]));
+    }
     lines.extend(describe_incidents(&store.incidents(study, None).await?));
     if let Some(baseline) = &conclusion.baseline {
         let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
