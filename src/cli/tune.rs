@@ -15,7 +15,7 @@ use super::{Global, LogFormat, parse_duration, signal};
 use crate::config::Config;
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
-use crate::report::value_text;
+use crate::report::{Order, value_text};
 use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study};
 use crate::trial::{FailureKind, redact};
@@ -30,7 +30,7 @@ pub(super) struct Tune {
     /// Trials to launch in all, earlier ones of the study included; rejected ones are free.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     trials: Option<u32>,
-    /// Begin no trial after this time, for instance 8h.
+    /// End after this time, for instance 8h, the confirmation and the last stop included.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     time: Option<Duration>,
     /// Seed of the sampler and of the workload.
@@ -153,7 +153,10 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         format!("best: trial {}, {}", best.first.trial.number, value(best)),
         format!("  {}", best.first.trial.config),
     ];
-    lines.extend(order_lines(&ranking[..1], &order[..1]));
+    // Anything else is what a reader expects of the first one.
+    if matches!(order[0], Order::Confirmed { .. }) {
+        lines.extend(order_lines(&ranking[..1], &order[..1]));
+    }
     lines.extend(describe_incidents(&store.incidents(study, None).await?));
     if let Some(baseline) = &conclusion.baseline {
         let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
