@@ -41,6 +41,7 @@ mod startup_model;
 mod study;
 mod support;
 mod telemetry;
+mod templates;
 mod time;
 mod twin_accuracy;
 mod twin_on_cpu;
