@@ -24,6 +24,7 @@ mod optimize;
 mod predict;
 mod preflight;
 mod probe;
+mod profiles;
 mod real_bench;
 mod real_faults;
 mod real_vllm;
