@@ -20,6 +20,7 @@ mod killed;
 mod late_starts;
 mod memory_model;
 mod model_shapes;
+mod nights;
 mod optimize;
 mod predict;
 mod preflight;
