@@ -257,6 +257,7 @@ impl Tuner<'_> {
         let phases = timeline.end(ready.as_ref().map_or_else(|_| spawned.elapsed(), |ready| ready.startup));
         let failure = match ready {
             Ok(ready) => {
+                self.check_reported_release(place.trial, ready.version.as_deref())?;
                 let startup = self.started(server, config, phases, place.trial).await;
                 return self.measure_ready(server, ready, startup, (place, vitals)).await;
             }

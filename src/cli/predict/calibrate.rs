@@ -32,7 +32,7 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
     same_engine(&study, question.job)?;
     let (mut all, mut started) = (Vec::new(), Vec::new());
     let mut startups = store.startups(&study).await?;
-    for scored in store.trials(&study).await? {
+    for scored in store.present_trials(&study).await? {
         let startup = startups.remove(&scored.trial.number);
         started.extend(startup.clone().map(|startup| Started::new(&scored.trial, startup)));
         all.extend(tried(store, &study, scored, startup).await?);

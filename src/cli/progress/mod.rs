@@ -14,6 +14,7 @@ use super::Global;
 use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
+use crate::sampler::BASELINE;
 use crate::store::{Incident, Scored};
 use crate::trial::{Blame, Outcome};
 use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Plan, WrongRule};
@@ -199,7 +200,7 @@ impl Progress {
     fn trial_line(&self, scored: &Scored, improves: bool) -> Option<String> {
         let trial = &scored.trial;
         match &trial.outcome {
-            Outcome::Rejected(rejection) if self.verbose || trial.number == 0 => Some(format!(
+            Outcome::Rejected(rejection) if self.verbose || trial.proposed_by == BASELINE => Some(format!(
                 "trial {}: rejected before launch, {}: {}",
                 trial.number, rejection.rule, rejection.message
             )),

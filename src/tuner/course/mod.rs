@@ -16,6 +16,7 @@ use std::time::Duration;
 use self::clock::Clock;
 pub use self::probe::PROBE;
 use self::probe::Probe;
+pub(super) use self::propose::EARLIER;
 use self::spent::Spent;
 pub(super) use self::suspicion::FailureClass;
 use self::suspicion::Suspicion;
@@ -132,8 +133,8 @@ impl<'r> Course<'r> {
         let stored = proposed.iter().filter(|row| row.state != "running").count();
         let was = |row: &&Proposed| matches!(&*row.state, "measured" | "failed") && is_paid(&row.proposed_by);
         let launched = u32::try_from(proposed.iter().filter(was).count()).unwrap_or(u32::MAX);
-        let measured_any = proposed.iter().any(|row| row.state == "measured");
-        let outcomes = tuner.store.trials(study).await?;
+        let measured_any = proposed.iter().any(|row| row.state == "measured" && !row.is_earlier);
+        let outcomes = tuner.store.present_trials(study).await?;
         let spent = Spent::read(tuner, study, &outcomes).await?;
         let launches: Vec<Trial> = outcomes.iter().map(|scored| scored.trial.clone()).collect();
         let mut clock = Clock::new(job.budget.time, expected_launch(tuner).await?);
@@ -179,6 +180,7 @@ impl<'r> Course<'r> {
         course.show_plan();
         course.recall(launches).await?;
         course.recall_pauses().await?;
+        course.begin_context();
         Ok(course)
     }
 
