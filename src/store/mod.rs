@@ -201,7 +201,7 @@ impl Store {
         sqlx::query(
             "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
              started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
-             (SELECT context FROM studies WHERE id = ?1), (SELECT accepted_changes FROM studies WHERE id = ?1)) \
+             (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
              ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
              expected_gain = excluded.expected_gain, config = excluded.config, command = excluded.command, \
              env = excluded.env, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
@@ -216,6 +216,8 @@ impl Store {
         .bind(json(&begin.launch.env))
         .bind(begin.started_at)
         .bind(begin.log.to_string_lossy().into_owned())
+        .bind(study)
+        .bind(study)
         .execute(&self.pool)
         .await
         .map_err(|error| self.error(error))?;
@@ -239,7 +241,7 @@ impl Store {
              reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, metrics, value, violation, probe, \
              context, accepted_changes) \
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-             (SELECT context FROM studies WHERE id = ?1), (SELECT accepted_changes FROM studies WHERE id = ?1)) \
+             (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
              ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
              expected_gain = excluded.expected_gain, \
              config = excluded.config, command = excluded.command, env = excluded.env, state = excluded.state, \
@@ -269,6 +271,8 @@ impl Store {
         .bind(score.value())
         .bind(violation)
         .bind(trial.probe)
+        .bind(study)
+        .bind(study)
         .execute(&self.pool)
         .await
         .map_err(|error| self.error(error))?;

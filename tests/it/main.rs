@@ -6,6 +6,7 @@ mod agreement;
 mod bad_input;
 mod bench;
 mod check;
+mod context;
 mod counters;
 mod doctor;
 mod exercise;
