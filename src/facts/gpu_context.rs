@@ -22,26 +22,23 @@ pub fn read(nvml: &Nvml, visible: Option<&str>) -> DeviceContext {
     let driver = nvml.sys_driver_version().ok();
     let mut seen = Vec::new();
     let mut all_read = true;
-    match visible.filter(|list| list.trim_start().starts_with("MIG-")) {
-        Some(list) => {
-            for uuid in list.split(',').map(str::trim) {
-                match nvml.device_by_uuid(uuid) {
-                    Ok(device) => seen.push(reading(&device)),
-                    Err(_) => all_read = false,
-                }
+    if let Some(list) = visible.filter(|list| list.trim_start().starts_with("MIG-")) {
+        for uuid in list.split(',').map(str::trim) {
+            match nvml.device_by_uuid(uuid) {
+                Ok(device) => seen.push(reading(&device)),
+                Err(_) => all_read = false,
             }
         }
-        None => {
-            let count = nvml.device_count().unwrap_or(0);
-            let devices: Vec<_> = (0..count).map(|index| nvml.device_by_index(index).ok()).collect();
-            let uuid = |device: &Option<nvml_wrapper::Device<'_>>| device.as_ref()?.uuid().ok();
-            let uuids: Vec<String> = devices.iter().map(|device| uuid(device).unwrap_or_default()).collect();
-            let uuids: Vec<&str> = uuids.iter().map(String::as_str).collect();
-            for index in visible_devices(&uuids, visible) {
-                match &devices[index] {
-                    Some(device) => seen.push(reading(device)),
-                    None => all_read = false,
-                }
+    } else {
+        let count = nvml.device_count().unwrap_or(0);
+        let devices: Vec<_> = (0..count).map(|index| nvml.device_by_index(index).ok()).collect();
+        let uuid = |device: &Option<nvml_wrapper::Device<'_>>| device.as_ref()?.uuid().ok();
+        let uuids: Vec<String> = devices.iter().map(|device| uuid(device).unwrap_or_default()).collect();
+        let uuids: Vec<&str> = uuids.iter().map(String::as_str).collect();
+        for index in visible_devices(&uuids, visible) {
+            match &devices[index] {
+                Some(device) => seen.push(reading(device)),
+                None => all_read = false,
             }
         }
     }

@@ -82,6 +82,7 @@ pub(super) struct Settled {
 }
 
 /// The end of a trial's launches.
+#[expect(clippy::large_enum_variant, reason = "one for each launch, and nearly all of them are outcomes")]
 pub(super) enum LaunchEnd {
     Outcome(Launched),
     /// Its environment failed until the patience ended.

@@ -225,7 +225,7 @@ impl Progress {
 /// `plan: 8.0 h; the search ends 24 min before, so that the best and the defaults are measured again (2 launches)`
 fn plan_line(plan: &Plan) -> String {
     let trials = plan.trials.map(|trials| format!("{trials} launches in all"));
-    let time = plan.time.map(|time| coarse(time));
+    let time = plan.time.map(coarse);
     let budget: Vec<_> = trials.into_iter().chain(time).collect();
     let launch = plan.launch.filter(|_| plan.time.is_some());
     let launch = launch.map(|launch| format!("; a launch takes about {}", coarse(launch))).unwrap_or_default();

@@ -138,7 +138,9 @@ impl<'r> Course<'r> {
         let spent = Spent::read(tuner, study, &outcomes).await?;
         let launches: Vec<Trial> = outcomes.iter().map(|scored| scored.trial.clone()).collect();
         let mut clock = Clock::new(job.budget.time, expected_launch(tuner).await?);
-        launches.iter().for_each(|trial| clock.learn(trial));
+        for trial in &launches {
+            clock.learn(trial);
+        }
         let (history, gains, waiting) = propose::read(proposed, outcomes, &job.objective);
         let best = tuner.store.best(study, job.objective.goal, 1).await?.pop();
         let best_key = best.as_ref().map(|best| best.first.trial.config.key());
@@ -369,7 +371,7 @@ impl<'r> Course<'r> {
         let Launched { trial, told, .. } = launched;
         let (tuner, goal) = (self.tuner, self.tuner.job.objective.goal);
         let score = tuner.job.objective.score(&trial.outcome);
-        tuner.keep(self.study, &trial, score, &told).await?;
+        Box::pin(tuner.keep(self.study, &trial, score, &told)).await?;
         // As a later run reads it, so that the history is the only state.
         let stored = tuner.store.trial(self.study, trial.number).await?;
         if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.number as usize)) {
