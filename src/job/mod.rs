@@ -39,7 +39,7 @@ pub use definition::differences;
 pub use described::Description;
 pub use engine::EngineJob;
 pub use known::{known, measured, past};
-pub use load::{LoadJob, follow, repeated};
+pub use load::{LoadJob, follow, repeated, repetition};
 pub use model::ModelJob;
 pub use profile::{Profile, ProfileRun};
 pub use question::Question;
