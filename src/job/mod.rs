@@ -148,7 +148,7 @@ impl Job {
         let (name, seed, sampler, priors) = root.section("study", read_study)?;
         let paths = paths::Paths::of(file);
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
-        let model = root.section("model", |section| ModelJob::read(section, &paths))?;
+        let model = root.section("model", |section| ModelJob::read(section, &paths, &engine))?;
         let space = root.section("space", |section| SpaceJob::read(section, &paths, &engine, &model.shape))?;
         let mut load = root.section("load", LoadJob::read)?;
         let workload =
