@@ -59,7 +59,8 @@ mod tests {
         let expected = ["/hub", "/old", "/home/hub", "/xdg/huggingface/hub", "/me/.cache/huggingface/hub"];
         for (first, expected) in expected.into_iter().enumerate() {
             let set = &all[first..];
-            let found = hub_cache(|name| set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned()));
+            let found =
+                hub_cache(|name| set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned()));
             assert_eq!(found, Some(PathBuf::from(expected)));
         }
         assert_eq!(hub_cache(|_| None), None);

@@ -31,7 +31,8 @@ output_len = 4"#;
     let text = |number| json!({"prompt": prompt(number)});
     let tokens = |number: usize| json!({"prompt": (0..64).map(|at| 1000 + number * 64 + at).collect::<Vec<_>>()});
     let messages = |number| json!({"messages": [{"role": "user", "content": prompt(number)}]});
-    let row = |number: usize| json!({"timestamp": number, "input_length": 512, "output_length": 4, "hash_ids": [number]});
+    let row =
+        |number: usize| json!({"timestamp": number, "input_length": 512, "output_length": 4, "hash_ids": [number]});
     let mixture = format!("kind = \"mixture\"\n\n[[workload.part]]\nweight = 1.0\n{file}");
     let trace = "kind = \"trace\"\npath = \"prompts.jsonl\"".to_owned();
     vec![
@@ -58,10 +59,12 @@ fn counter(port: u16, name: &str) -> f64 {
 /// The tokens that the measured window of 20 requests found in the cache.
 fn hits_of_a_bench(workload: &str, file: &str, chat: bool, warmup: u32) -> f64 {
     let workplace = Workplace::new();
-    let load = format!("concurrency = 8\nrequests = 20\nwarmup = {warmup}\n{}", if chat { "api = \"chat\"" } else { "" });
+    let load =
+        format!("concurrency = 8\nrequests = 20\nwarmup = {warmup}\n{}", if chat { "api = \"chat\"" } else { "" });
     workplace.write("prompts.jsonl", file);
     let workload = workload.replace("[[workload.part]]", "[[run.workload.part]]");
-    workplace.write("one.toml", &format!("[[run]]\nname = \"one\"\n\n[run.load]\n{load}\n\n[run.workload]\n{workload}\n"));
+    workplace
+        .write("one.toml", &format!("[[run]]\nname = \"one\"\n\n[run.load]\n{load}\n\n[run.workload]\n{workload}\n"));
     let port = setpoint::server::free_port().unwrap();
     let (model, number) = (root().join("examples/models/qwen3-8b"), port.to_string());
     let fast = ["--sim-time-scale", "200", "--sim-startup-s", "0.02", "--max-model-len", "2048"];
@@ -117,7 +120,11 @@ fn prompts_that_are_asked_again_are_told_before_the_night() {
     let text = checked.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains(told), "{text}");
     let checked = workplace.json(&["check", "study.toml", "--format", "json"]);
-    assert!(checked["warnings"][0].as_str().is_some_and(|warning| warning.starts_with(told)), "{}", checked["warnings"]);
+    assert!(
+        checked["warnings"][0].as_str().is_some_and(|warning| warning.starts_with(told)),
+        "{}",
+        checked["warnings"]
+    );
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert!(tuned.stderr.contains(told), "{}", tuned.stderr);
 }
