@@ -14,7 +14,7 @@ use super::query::{Conclusion, nothing_feasible, order_lines};
 use super::{Global, LogFormat, parse_duration, signal};
 use crate::config::Config;
 use crate::export::quote;
-use crate::job::{Job, unknown_sampler};
+use crate::job::{Job, repetition, unknown_sampler};
 use crate::report::{Order, value_text};
 use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study};
@@ -93,6 +93,9 @@ impl Tune {
         let progress = Arc::new(Progress::new(global, &job));
         for left_out in job.workload.built.left_out() {
             progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
+        }
+        if let Some(warning) = repetition(&job.load.plan(job.seed), &*job.workload.built) {
+            progress.note(&format!("the workload: {warning}"));
         }
         if installed.assumed {
             progress.note(&format!(

@@ -3,6 +3,7 @@
 //! Every engine is one file and one line in [`ENGINES`].
 
 mod access;
+mod config_file;
 mod diagnose;
 mod environment;
 mod phases;
@@ -23,6 +24,7 @@ use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagError;
 
 pub use access::{API_KEY_VARIABLE, take_api_keys};
+pub use config_file::{ConfigFileError, inline_config_file};
 pub use diagnose::{Evidence, Exit, diagnose, own_models, root_line};
 pub use environment::{environment, is_variable};
 pub use phases::{StartPhase, Timeline};

@@ -8,7 +8,8 @@ use super::paths::Paths;
 use crate::config::Config;
 use crate::document::{DocumentError, Section};
 use crate::engine::{
-    self, API_KEY_VARIABLE, ENGINES, Engine, PlaceholderError, check_command_word, check_word, take_api_keys,
+    self, API_KEY_VARIABLE, ENGINES, Engine, PlaceholderError, check_command_word, check_word, inline_config_file,
+    take_api_keys,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagTable;
@@ -89,7 +90,14 @@ impl EngineJob {
             text.parse().map_err(|error: crate::facts::VersionError| section.error("version", error.to_string(), None))
         });
         let device = device::read(section)?;
-        let mut args: Vec<String> = section.optional("args")?.unwrap_or_default();
+        let args: Vec<String> = section.optional("args")?.unwrap_or_default();
+        // Without a stated release that of the newest table: only the words for switches that are off depend on it.
+        let release = version.as_ref().and_then(|version| version.as_ref().ok());
+        let table = FlagTable::for_version(release.copied().unwrap_or_else(FlagTable::newest_release));
+        let mut args = inline_config_file(args, table, |file| paths.find(file)).map_err(|error| {
+            let hint = "name a file of this machine: its flags are passed to the engine instead of it".to_owned();
+            section.error("args", error.to_string(), Some(hint))
+        })?;
         let mut keys = take_api_keys(&mut args);
         keys.extend(take_api_keys(&mut command));
         written_command.iter_mut().for_each(|words| drop(take_api_keys(words)));

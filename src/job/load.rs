@@ -172,15 +172,35 @@ const FAR: u64 = 1 << 40;
 pub fn follow(plan: &mut Plan, workload: &dyn Workload, earlier: u64) -> u64 {
     let rows = workload.len().filter(|_| matches!(plan.arrival, Arrival::Trace { .. }));
     plan.first = rows.map_or(earlier, |rows| earlier.next_multiple_of(rows));
-    plan.first + plan.requests.unwrap_or(FAR) + plan.warmup
+    // A warm-up of recorded prompts changes them and uses none of them up.
+    let warmup = if recorded(workload).is_some() { 0 } else { plan.warmup };
+    plan.first + plan.requests.unwrap_or(FAR) + warmup
+}
+
+/// The number of prompts, if they repeat. A trace of lengths has other tokens when it starts over.
+fn recorded(workload: &dyn Workload) -> Option<u64> {
+    workload.len().filter(|len| workload.session(0) == workload.session(*len))
 }
 
 /// How many prompts there are, where a load reaches beyond the last and asks the first ones again.
 #[must_use]
 pub fn repeated(plan: &Plan, workload: &dyn Workload) -> Option<u64> {
-    let asked = plan.first.saturating_add(plan.requests.unwrap_or(FAR)).saturating_add(plan.warmup);
-    // A trace of lengths has other tokens when it starts over.
-    workload.len().filter(|len| asked > *len && workload.session(0) == workload.session(*len))
+    let asked = plan.first.saturating_add(plan.requests.unwrap_or(FAR));
+    recorded(workload).filter(|prompts| asked > *prompts)
+}
+
+/// A warning for users if the measured window asks some prompts again.
+#[must_use]
+pub fn repetition(plan: &Plan, workload: &dyn Workload) -> Option<String> {
+    let prompts = repeated(plan, workload)?;
+    let asked = match (plan.first, plan.requests) {
+        (0, Some(requests)) => format!("and {requests} requests are measured"),
+        (_, Some(requests)) => format!("and earlier runs leave too few for {requests} requests"),
+        (_, None) => "and the number of requests is open".to_owned(),
+    };
+    Some(format!(
+        "there are only {prompts} prompts, {asked}: some are asked again, and the server may have them in its prefix cache"
+    ))
 }
 
 /// A number from 1 on; where it is not needed it may be absent.
@@ -345,12 +365,14 @@ mod tests {
     fn loads_on_one_server_ask_different_sessions_and_say_when_there_are_no_more() {
         let (file, trace) = (Seven { trace: false }, Seven { trace: true });
         let mut plan = Plan { warmup: 1, ..Plan::closed(1, 2) };
-        assert_eq!(follow(&mut plan, &file, 0), 3);
+        assert_eq!((follow(&mut plan, &trace, 0), follow(&mut plan, &file, 0)), (3, 2));
         assert_eq!((plan.first, repeated(&plan, &file)), (0, None));
-        assert_eq!(follow(&mut plan, &file, 4), 7);
-        assert_eq!((plan.first, repeated(&plan, &file)), (4, None));
-        assert_eq!(follow(&mut plan, &file, 5), 8);
+        assert_eq!(follow(&mut plan, &file, 5), 7);
+        assert_eq!((plan.first, repeated(&plan, &file), repetition(&plan, &file)), (5, None, None));
+        assert_eq!(follow(&mut plan, &file, 6), 8);
         assert_eq!((repeated(&plan, &file), repeated(&plan, &trace)), (Some(7), None));
+        let told = repetition(&Plan { first: 0, requests: Some(9), ..plan.clone() }, &file).unwrap();
+        assert!(told.starts_with("there are only 7 prompts, and 9 requests are measured: "), "{told}");
         let mut replay = Plan { arrival: Arrival::Trace { factor: 1.0 }, requests: None, ..plan };
         assert!(follow(&mut replay, &trace, 3) > 1 << 40);
         assert_eq!(replay.first, 7, "a row has its own time stamp");

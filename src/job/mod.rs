@@ -39,7 +39,7 @@ pub use definition::differences;
 pub use described::Description;
 pub use engine::EngineJob;
 pub use known::{known, measured, past};
-pub use load::{LoadJob, follow, repeated};
+pub use load::{LoadJob, follow, repeated, repetition};
 pub use model::ModelJob;
 pub use profile::{Profile, ProfileRun};
 pub use question::Question;
@@ -148,7 +148,7 @@ impl Job {
         let (name, seed, sampler, priors) = root.section("study", read_study)?;
         let paths = paths::Paths::of(file);
         let engine = root.section("engine", |section| EngineJob::read(section, &paths))?;
-        let model = root.section("model", |section| ModelJob::read(section, &paths))?;
+        let model = root.section("model", |section| ModelJob::read(section, &paths, &engine))?;
         let space = root.section("space", |section| SpaceJob::read(section, &paths, &engine, &model.shape))?;
         let mut load = root.section("load", LoadJob::read)?;
         let workload =

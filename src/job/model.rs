@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::EngineJob;
 use super::paths::Paths;
 use crate::document::{DocumentError, Section};
-use crate::facts::ModelShape;
+use crate::facts::{ModelShape, hub_cache};
 
 #[derive(Clone, Debug)]
 pub struct ModelJob {
@@ -18,15 +19,18 @@ pub struct ModelJob {
 }
 
 impl ModelJob {
-    pub(super) fn read(section: &Section<'_>, paths: &Paths) -> Result<Self, DocumentError> {
+    pub(super) fn read(section: &Section<'_>, paths: &Paths, engine: &EngineJob) -> Result<Self, DocumentError> {
         let path: String = section.required("path")?;
         let (argument, directory) = if let Some(directory) = paths.find(&path) {
             (directory.to_string_lossy().into_owned(), directory)
         } else {
-            let Some(directory) = in_hub_cache(&path) else {
+            // As the engine finds it: the study's variables come before those of the tuner's own environment.
+            let cache = hub_cache(|name| engine.env.get(name).cloned().or_else(|| std::env::var(name).ok()));
+            let Some(directory) = cache.as_deref().and_then(|cache| in_hub_cache(cache, &path)) else {
                 let hint = "give a directory that holds config.json, or a hub name whose files are in the local cache \
-                            (`hf download NAME`)";
-                let problem = format!("{path:?} is neither a directory nor a model in the local hub cache");
+                            (`hf download NAME`; HF_HOME or HF_HUB_CACHE in [engine.env] name another cache)";
+                let cache = cache.map_or_else(String::new, |cache| format!(" {}", cache.display()));
+                let problem = format!("{path:?} is neither a directory nor a model in the local hub cache{cache}");
                 return Err(section.error("path", problem, Some(hint.to_owned())));
             };
             (path.clone(), directory)
@@ -40,15 +44,11 @@ impl ModelJob {
 }
 
 /// `org/name` in the cache of `huggingface_hub`: `models--org--name/snapshots/REVISION`.
-fn in_hub_cache(name: &str) -> Option<PathBuf> {
+fn in_hub_cache(cache: &Path, name: &str) -> Option<PathBuf> {
     if name.split('/').count() != 2 || name.starts_with(['/', '.']) {
         return None;
     }
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let hub = variable("HF_HUB_CACHE")
-        .or_else(|| Some(variable("HF_HOME")?.join("hub")))
-        .or_else(|| Some(variable("HOME")?.join(".cache/huggingface/hub")))?;
-    newest_snapshot(&hub.join(format!("models--{}", name.replace('/', "--"))))
+    newest_snapshot(&cache.join(format!("models--{}", name.replace('/', "--"))))
 }
 
 /// The revision that `main` points to, or any that holds a `config.json`.

@@ -16,7 +16,7 @@ use super::schedule::{Instants, Schedule};
 use super::signal::Signal;
 use super::window::{Tally, Window};
 use super::{Arrival, Client, End, Event, Flow, LoadError, Observer, Phase, Plan, Run, Target, Warmup};
-use crate::workload::Workload;
+use crate::workload::{WarmupSessions, Workload};
 
 /// Connections that are opened ahead of an open loop, and sessions that are made ready: a second of a high rate.
 const AHEAD: usize = 64;
@@ -24,7 +24,7 @@ const AHEAD: usize = 64;
 /// Where the warm-up of a run without a number of requests begins: no session of the window has such an index.
 const FAR: u64 = 1 << 40;
 
-/// The sessions of the warm-up, which come from behind those of the window.
+/// The sessions of the warm-up, which come from behind those of the window; see [`WarmupSessions`].
 pub(crate) fn warmup(plan: &Plan) -> Range {
     Range { first: plan.first + plan.requests.unwrap_or(FAR), requests: Some(plan.warmup), sessions: None }
 }
@@ -54,12 +54,14 @@ pub(super) fn run(
     let mut warmed = Tally::nothing(0);
     warmed.ended = observer(Event::Phase { phase: Phase::Prepare, total }) == Flow::End;
 
-    let feed = |range| {
-        let (workload, protocol, endpoint) = (Arc::clone(workload), Arc::clone(&protocol), Arc::clone(&endpoint));
+    let feed = |workload: Arc<dyn Workload>, range| {
+        let (protocol, endpoint) = (Arc::clone(&protocol), Arc::clone(&endpoint));
         Feed::start(workload, protocol, endpoint, range, Arc::clone(signal))
     };
-    let measured = feed(measured(plan, sessions))?;
-    let warm = (plan.warmup > 0 && !warmed.ended).then(|| feed(warmup(plan))).transpose()?;
+    let measured = feed(Arc::clone(workload), measured(plan, sessions))?;
+    let warm = (plan.warmup > 0 && !warmed.ended)
+        .then(|| feed(Arc::new(WarmupSessions(Arc::clone(workload))), warmup(plan)))
+        .transpose()?;
     // After the threads that make requests ready were started: they are nothing that anybody waits for.
     let realtime = prefer();
     let ahead = ahead(plan, sessions);

@@ -76,7 +76,7 @@ impl Columns {
 /// The prompts of the warm-up, and the length of their replies.
 fn before(plan: &Plan, workload: &dyn Workload) -> Vec<(Vec<u32>, u32)> {
     let most = plan.warmup.min(MOST_WARMUP);
-    let turns = (warmup(plan).first..).flat_map(|session| workload.session(session).turns);
+    let turns = (warmup(plan).first..).flat_map(|session| workload.warmup_session(session).turns);
     let request = |turn: Turn| (twin::tokens(turn.request.prompt), turn.request.output_len);
     turns.take(usize::try_from(most).unwrap_or(0)).map(request).collect()
 }

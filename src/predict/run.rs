@@ -54,7 +54,7 @@ pub(super) fn run_over(
     let sessions = check(&plan, &*script.workload)?;
     let step_time = setup.prior.clone().scaled(*factors);
     let mut engines = setup.engines()?;
-    let client = |range, instants, places, length| {
+    let client = |script, range, instants, places, length| {
         let timing = Timing {
             pace: setup.pace,
             wire: setup.wire,
@@ -68,14 +68,14 @@ pub(super) fn run_over(
     };
     let mut warmed = Warmup::default();
     if plan.warmup > 0 {
-        let mut client = client(warmup(&plan), None, Some(warmup_places(&plan)), None);
+        let mut client = client(script.warmup(), warmup(&plan), None, Some(warmup_places(&plan)), None);
         drive(&mut engines, &step_time).run(&mut client, &mut Blind)?;
         warmed.completed = client.records.len();
     }
     let before: Vec<Counters> = engines.iter().map(Engine::counters).collect();
     let mut watch = Watch::new(&step_time, &engines, setup.pace);
     let instants = due(&plan, &script.workload, sessions);
-    let mut client = client(measured(&plan, sessions), instants, plan.concurrency, plan.duration);
+    let mut client = client(script, measured(&plan, sessions), instants, plan.concurrency, plan.duration);
     drive(&mut engines, &step_time).run(&mut client, &mut watch)?;
     let unsent = client.unsent();
     let recorder = client.recorder;

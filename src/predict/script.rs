@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::twin::tokens;
-use crate::workload::Workload;
+use crate::workload::{WarmupSessions, Workload};
 
 /// Tokens of prompts that are kept, at 4 bytes each; further sessions are made anew by every run.
 const KEPT_TOKENS: usize = 16 << 20;
@@ -29,6 +29,8 @@ impl crate::load::Turn for Turn {
 pub(super) struct Script {
     pub(super) workload: Arc<dyn Workload>,
     kept: Mutex<Kept>,
+    /// The sessions of the warm-up; see [`WarmupSessions`].
+    warmup: Option<Box<Script>>,
 }
 
 /// Sessions that were made, and how many tokens of further ones may be kept.
@@ -40,7 +42,17 @@ struct Kept {
 
 impl Script {
     pub(super) fn new(workload: Arc<dyn Workload>) -> Self {
-        Self { workload, kept: Mutex::new(Kept { sessions: HashMap::new(), room: KEPT_TOKENS }) }
+        let warmup = Self::of(Arc::new(WarmupSessions(Arc::clone(&workload))));
+        Self { warmup: Some(Box::new(warmup)), ..Self::of(workload) }
+    }
+
+    fn of(workload: Arc<dyn Workload>) -> Self {
+        let kept = Mutex::new(Kept { sessions: HashMap::new(), room: KEPT_TOKENS });
+        Self { workload, kept, warmup: None }
+    }
+
+    pub(super) fn warmup(&self) -> &Self {
+        self.warmup.as_deref().unwrap_or(self)
     }
 
     pub(super) fn session(&self, index: u64) -> Arc<[Turn]> {

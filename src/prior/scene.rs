@@ -320,6 +320,10 @@ impl Workload for Spread {
         session
     }
 
+    fn warmup_session(&self, index: u64) -> Session {
+        self.inner.warmup_session(index)
+    }
+
     fn longest(&self) -> u64 {
         self.inner.longest()
     }

@@ -108,7 +108,7 @@ pub(super) fn read(
     if sessions.is_empty() {
         return Err(WorkloadError::Empty { file: file.to_owned(), left_out });
     }
-    Ok(Recorded { sessions, longest, left_out })
+    Ok(Recorded::new(sessions, longest, left_out))
 }
 
 fn prompt(line: Line, chat: bool) -> Result<Prompt, &'static str> {

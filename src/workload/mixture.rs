@@ -13,18 +13,29 @@ pub(super) struct Mixture {
     pub(super) parts: Vec<(f64, Arc<dyn Workload>)>,
 }
 
-impl Workload for Mixture {
-    fn session(&self, index: u64) -> Session {
+impl Mixture {
+    /// Draws the workload of a session.
+    fn part(&self, index: u64) -> &dyn Workload {
         let mut drawn = unit(&mut rng(self.seed, Purpose::Mixture, index));
         let mut parts = self.parts.iter().filter(|(weight, _)| *weight > 0.0).peekable();
         while let Some((weight, part)) = parts.next() {
             // Rounding may leave a crumb behind the last.
             if drawn < *weight || parts.peek().is_none() {
-                return part.session(index);
+                return &**part;
             }
             drawn -= weight;
         }
         unreachable!("a mixture has a part with a weight")
+    }
+}
+
+impl Workload for Mixture {
+    fn session(&self, index: u64) -> Session {
+        self.part(index).session(index)
+    }
+
+    fn warmup_session(&self, index: u64) -> Session {
+        self.part(index).warmup_session(index)
     }
 
     fn longest(&self) -> u64 {

@@ -103,6 +103,13 @@ pub trait Workload: std::fmt::Debug + Send + Sync {
     /// ([`len`](Self::len)) starts over behind its end, a trace of lengths with other tokens.
     fn session(&self, index: u64) -> Session;
 
+    /// The session that a warm-up asks instead of [`session`](Self::session), at an index that is not measured. Prompts that
+    /// come from a file may be the same at another index: they get another beginning here, so that a prefix cache that the
+    /// warm-up has filled holds none of them. The lengths stay. Prefixes that sessions share by design are shared.
+    fn warmup_session(&self, index: u64) -> Session {
+        self.session(index)
+    }
+
     /// The longest prompt plus output of any request, in tokens; the server's `max-model-len` must hold it.
     fn longest(&self) -> u64;
 
@@ -120,6 +127,24 @@ pub trait Workload: std::fmt::Debug + Send + Sync {
     /// Rows of its file that a rule has left out, by rule; nothing was left out otherwise.
     fn left_out(&self) -> Vec<LeftOut> {
         Vec::new()
+    }
+}
+
+/// The sessions of a workload's warm-up; see [`Workload::warmup_session`].
+#[derive(Clone, Debug)]
+pub struct WarmupSessions(pub Arc<dyn Workload>);
+
+impl Workload for WarmupSessions {
+    fn session(&self, index: u64) -> Session {
+        self.0.warmup_session(index)
+    }
+
+    fn longest(&self) -> u64 {
+        self.0.longest()
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.0.len()
     }
 }
 

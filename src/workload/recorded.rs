@@ -1,20 +1,108 @@
 //! Prompts that were recorded, with the lengths of their replies.
 
-use super::{LeftOut, Session, Workload};
+use std::collections::HashSet;
+
+use super::{LeftOut, Part, Prompt, Session, Workload};
 
 /// Sessions in the order in which they are asked; behind the last they start over.
 #[derive(Debug)]
 pub(super) struct Recorded {
     /// At least one.
-    pub(super) sessions: Vec<Session>,
-    pub(super) longest: u64,
-    pub(super) left_out: Vec<LeftOut>,
+    sessions: Vec<Session>,
+    longest: u64,
+    left_out: Vec<LeftOut>,
+    other: Beginning,
+}
+
+/// A beginning that no recorded prompt has.
+#[derive(Debug)]
+struct Beginning {
+    character: char,
+    token: u32,
+}
+
+/// Bytes of a text's last word that make room for another beginning at most.
+const LONGEST_WORD: usize = 32;
+
+/// Token ids below this are special in most vocabularies: padding, begin and end of a text.
+const FIRST_TOKEN: u32 = 3;
+
+impl Recorded {
+    pub(super) fn new(sessions: Vec<Session>, longest: u64, left_out: Vec<LeftOut>) -> Self {
+        let other = Beginning::of_none(&sessions);
+        Self { sessions, longest, left_out, other }
+    }
+}
+
+impl Beginning {
+    fn of_none(sessions: &[Session]) -> Self {
+        let prompts = || sessions.iter().flat_map(|session| &session.turns).map(|turn| &turn.request.prompt);
+        let tokens = || prompts().filter_map(|prompt| if let Prompt::Tokens(ids) = prompt { Some(ids) } else { None });
+        let characters: HashSet<_> = prompts().filter_map(|prompt| first_text(prompt)?.chars().next()).collect();
+        let first_tokens: HashSet<_> = tokens().filter_map(|ids| ids.first().copied()).collect();
+        // One that occurs is surely in the vocabulary.
+        let known = tokens().flatten().copied().find(|id| !first_tokens.contains(id));
+        let any = || (FIRST_TOKEN..u32::MAX).find(|id| !first_tokens.contains(id)).unwrap_or(u32::MAX);
+        let character = ('!'..='~').chain('\u{100}'..char::MAX).find(|character| !characters.contains(character));
+        Self { character: character.unwrap_or(char::MAX), token: known.unwrap_or_else(any) }
+    }
+
+    /// Puts this beginning in front of a prompt and takes as much off its end: a prefix cache compares whole blocks from the
+    /// first token on, and the longest prompt has to remain one that the server holds.
+    fn put(&self, prompt: &mut Prompt) {
+        let text = match prompt {
+            Prompt::Tokens(ids) => {
+                if ids.pop().is_some() {
+                    ids.insert(0, self.token);
+                }
+                return;
+            }
+            Prompt::Text(text) => Some(text),
+            Prompt::Messages(messages) => {
+                messages.iter_mut().flat_map(|message| &mut message.content).find_map(|part| match part {
+                    Part::Text(text) if !text.is_empty() => Some(text),
+                    _ => None,
+                })
+            }
+        };
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            text.truncate(before_last_word(text));
+            text.insert(0, self.character);
+        }
+    }
+}
+
+/// The text that stands first in a prompt.
+fn first_text(prompt: &Prompt) -> Option<&str> {
+    match prompt {
+        Prompt::Tokens(_) => None,
+        Prompt::Text(text) => Some(text),
+        Prompt::Messages(messages) => {
+            messages.iter().flat_map(|message| &message.content).find_map(|part| match part {
+                Part::Text(text) if !text.is_empty() => Some(text.as_str()),
+                _ => None,
+            })
+        }
+    }
+}
+
+/// Bytes in front of a text's last word, whose tokens make room for one character. A longer word, and a script without
+/// spaces, loses its last character only.
+fn before_last_word(text: &str) -> usize {
+    let end = text.trim_end().rfind(char::is_whitespace).filter(|end| text.len() - end <= LONGEST_WORD);
+    end.unwrap_or_else(|| text.char_indices().next_back().map_or(0, |(last, _)| last))
 }
 
 impl Workload for Recorded {
     fn session(&self, index: u64) -> Session {
         let index = usize::try_from(index % self.sessions.len() as u64).unwrap_or(0);
         self.sessions[index].clone()
+    }
+
+    fn warmup_session(&self, index: u64) -> Session {
+        let mut session = self.session(index);
+        session.turns.iter_mut().for_each(|turn| self.other.put(&mut turn.request.prompt));
+        session
     }
 
     fn longest(&self) -> u64 {
@@ -27,5 +115,45 @@ impl Workload for Recorded {
 
     fn left_out(&self) -> Vec<LeftOut> {
         self.left_out.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Message, Role};
+
+    fn warmed(prompts: Vec<Prompt>) -> Vec<Prompt> {
+        let count = prompts.len() as u64;
+        let recorded = Recorded::new(prompts.into_iter().map(|prompt| Session::single(prompt, 5)).collect(), 9, vec![]);
+        (0..count).map(|index| recorded.warmup_session(index).turns.remove(0).request.prompt).collect()
+    }
+
+    fn texts(texts: &[&str]) -> Vec<Prompt> {
+        texts.iter().map(|text| Prompt::Text((*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn texts_of_the_warm_up_begin_as_no_other_does_and_are_no_longer() {
+        assert_eq!(
+            warmed(texts(&["How do you do", "! is taken", "", "one\n", "\u{4f60}\u{597d}"])),
+            texts(&["\"How do you", "\"! is", "", "\"one", "\"\u{4f60}"])
+        );
+        let long = format!("a {}", "x".repeat(40));
+        assert_eq!(warmed(texts(&[&long])), texts(&[&format!("!{}", &long[..41])]));
+    }
+
+    #[test]
+    fn tokens_of_the_warm_up_begin_as_no_other_does_and_are_as_many() {
+        let tokens = |ids: &[u32]| Prompt::Tokens(ids.to_vec());
+        assert_eq!(warmed(vec![tokens(&[7, 8, 9]), tokens(&[8, 7])]), [tokens(&[9, 7, 8]), tokens(&[9, 8])]);
+        assert_eq!(warmed(vec![tokens(&[3, 3]), tokens(&[4])]), [tokens(&[5, 3]), tokens(&[5])]);
+    }
+
+    #[test]
+    fn messages_of_the_warm_up_begin_as_no_other_does() {
+        let message = |text: &str| Message { role: Role::User, content: vec![Part::Text(text.to_owned())] };
+        let asked = Prompt::Messages(vec![message("be kind"), message("how")]);
+        assert_eq!(warmed(vec![asked]), [Prompt::Messages(vec![message("!be"), message("how")])]);
     }
 }

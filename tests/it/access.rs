@@ -75,6 +75,68 @@ fn any_of_several_names_proves_the_server() {
 }
 
 #[test]
+fn flags_of_a_file_are_read_like_those_of_the_study() {
+    let workplace = Workplace::with_study(&with_arguments(&["--config", "serve.yaml"], ""));
+    let file = |text: &str| workplace.write("serve.yaml", text);
+    let told = |command: &[&str], text: &str| {
+        let ended = workplace.run(command);
+        assert!(ended.code == Some(3) && ended.stderr.contains(text), "{}", ended.stderr);
+    };
+    told(&["check", "study.toml"], "engine.args: --config serve.yaml: the file does not exist");
+    file("enable-prefix-caching: false\nmax-num-seqs: [8\n");
+    told(&["check", "study.toml"], "serve.yaml:3: ");
+    file("max_num_seqs: 8\n");
+    told(&["check", "study.toml"], "max-num-seqs");
+    file("uds: /tmp/x.sock\n");
+    told(&["check", "study.toml"], "--uds makes the server listen on a socket file");
+
+    // The name and the key that the server asks for are the file's.
+    file(&format!("model: another\nserved-model-name: [one, two]\napi-key: {KEY}\nenable-prefix-caching: off\n"));
+    is_measured(&workplace);
+    std::fs::remove_file(workplace.path("serve.yaml")).unwrap();
+    assert!(!is_stored(&workplace, KEY));
+    let changed = "served-model-name: [one, two]\nenable-prefix-caching: on\n";
+    file(changed);
+    told(&["tune", "study.toml"], "engine.args");
+    let dry = workplace.run(&["tune", "study.toml", "--dry-run"]).stdout;
+    assert!(dry.contains("--served-model-name one two --enable-prefix-caching") && !dry.contains("--config"), "{dry}");
+}
+
+#[test]
+fn a_hub_model_is_found_where_the_engine_will_find_it() {
+    let workplace = Workplace::new();
+    let model = crate::support::root().join("examples/models/qwen3-8b");
+    let snapshot = workplace.path("hub/models--org--name/snapshots/main");
+    std::fs::create_dir_all(&snapshot).unwrap();
+    std::fs::copy(model.join("config.json"), snapshot.join("config.json")).unwrap();
+    let (here, nowhere) = (workplace.path("hub"), workplace.path("nowhere"));
+    let study = |env: &str| {
+        study_with(env, "trials = 1").replace(&format!("path = \"{}\"", model.display()), "path = \"org/name\"")
+    };
+    let check = |env: &str, variables: &[(&str, &std::path::Path)]| {
+        workplace.write("study.toml", &study(env));
+        let none = [("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", ""), ("XDG_CACHE_HOME", "")];
+        let set = variables.iter().map(|(name, path)| (*name, path.to_str().unwrap()));
+        workplace.run_with(&none.into_iter().chain(set).collect::<Vec<_>>(), "", &["check", "study.toml"])
+    };
+    let env = |name: &str, path: &std::path::Path| format!("env = {{ {name} = {:?} }}", path.display().to_string());
+    let root = workplace.path("");
+    for (env, variables) in [
+        (env("HF_HUB_CACHE", &here), vec![("HF_HUB_CACHE", &*nowhere)]),
+        (env("HF_HOME", &root), vec![("HF_HOME", &*nowhere)]),
+        (String::new(), vec![("HF_HUB_CACHE", &*here), ("HF_HOME", &*nowhere)]),
+        (String::new(), vec![("HF_HOME", &*root), ("XDG_CACHE_HOME", &*nowhere)]),
+    ] {
+        let found = check(&env, &variables);
+        assert_eq!(found.code, Some(0), "{env}: {}", found.stderr);
+    }
+    let missing = check(&env("HF_HUB_CACHE", &nowhere), &[("HF_HUB_CACHE", &here)]);
+    assert_eq!(missing.code, Some(3));
+    let cache = format!("model in the local hub cache {}", nowhere.display());
+    assert!(missing.stderr.replace('\n', " ").contains(&cache), "{}", missing.stderr);
+}
+
+#[test]
 fn a_root_path_moves_no_route() {
     is_measured(&Workplace::with_study(&with_arguments(&["--root-path", "/llm"], "")));
 }

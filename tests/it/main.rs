@@ -50,4 +50,5 @@ mod twin_accuracy;
 mod twin_on_cpu;
 mod twin_presets;
 mod vitals;
+mod warmup;
 mod wrappers;

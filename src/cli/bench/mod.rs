@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::failure::{Failure, INTERRUPTED, NOT_VALID, USAGE};
 use super::output::print;
 use super::{Global, signal};
-use crate::job::{Profile, ProfileRun, follow, repeated};
+use crate::job::{Profile, ProfileRun, follow, repetition};
 use crate::load::{Api, End, Plan, Target};
 use crate::metrics::{Part, Slo, Until};
 use crate::report::{BENCH_FORMATS, Benchmark, Runs, benchmark_json};
@@ -90,12 +90,8 @@ impl Bench {
             for left_out in asked.workload.left_out() {
                 display.note(&format!("{}: left out {} {}", asked.name, left_out.rows, left_out.reason));
             }
-            if let Some(len) = repeated(&asked.plan, &*asked.workload) {
-                display.note(&format!(
-                    "{}: there are only {len} prompts, so that some are asked again: the server may have them in its \
-                     prefix cache",
-                    asked.name
-                ));
+            if let Some(warning) = repetition(&asked.plan, &*asked.workload) {
+                display.note(&format!("{}: {warning}", asked.name));
             }
         }
         let (mut ended, mut trouble) = (Vec::new(), None);

@@ -6,7 +6,7 @@ use super::engine::{self, Answer};
 use super::tell::{as_json, as_text};
 use crate::cli::output::{print, print_json};
 use crate::cli::{Failure, Format, Global};
-use crate::job::{Job, Search};
+use crate::job::{Job, Search, repetition};
 use crate::memory::{Learned, Prediction};
 use crate::rule::{Finding, Removal, unchecked};
 use crate::store::{Store, database_path};
@@ -29,6 +29,8 @@ pub(super) struct Checked<'a> {
     /// What the database holds about rules on this release and device class.
     pub(super) verdicts: RuleVerdicts,
     pub(super) unchecked: Vec<String>,
+    /// Properties of the workload that distort its measurements.
+    pub(super) warnings: Vec<String>,
     pub(super) estimate: Estimate,
     pub(super) slots: Slots,
 }
@@ -57,6 +59,7 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let defaults = findings.first().cloned();
     let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
     let unchecked = unchecked(&search.space, &search.facts);
+    let warnings = repetition(&job.load.plan(job.seed), &*job.workload.built).into_iter().collect();
     let rule_tests = verdicts.planned(&now, &removal);
     let checked = Checked {
         job: &job,
@@ -69,6 +72,7 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
         rule_tests,
         verdicts,
         unchecked,
+        warnings,
         estimate,
         slots,
     };

@@ -83,6 +83,9 @@ pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
     for (index, what) in checked.unchecked.iter().enumerate() {
         page.add(if index == 0 { "not checked" } else { "" }, what);
     }
+    for (index, warning) in checked.warnings.iter().enumerate() {
+        page.add(if index == 0 { "warning" } else { "" }, warning);
+    }
     if let Some(slots) = checked.slots.describe() {
         page.add("slots", &slots);
     }
@@ -289,6 +292,7 @@ pub(super) fn as_json(checked: &Checked<'_>) -> Json {
             json!({"rule": rule, "study": test.study, "trial": test.number, "message": test.message})
         }).collect::<Vec<_>>(),
         "not_checked": checked.unchecked,
+        "warnings": checked.warnings,
         "slots": checked.slots.describe().map(|text| {
             json!({"count": checked.slots.count(), "at_a_time": checked.slots.parallel(), "text": text})
         }),

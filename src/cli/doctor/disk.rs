@@ -7,6 +7,7 @@ use nix::unistd::{AccessFlags, access};
 
 use super::{Finding, State, gib};
 use crate::cli::Global;
+use crate::facts::hub_cache;
 use crate::server::log_directory;
 use crate::store::database_path;
 
@@ -41,15 +42,9 @@ fn folder_of(file: &Path) -> PathBuf {
     absolute.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 
-/// Where downloaded models lie: `HF_HUB_CACHE`, `HF_HOME/hub`, `~/.cache/huggingface/hub`, as `huggingface_hub` has it.
+/// Where downloaded models lie, if any do.
 fn model_cache() -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || {
-        let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-        variable("HF_HOME").or_else(|| Some(cache?.join("huggingface")))
-    };
-    let cache = variable("HF_HUB_CACHE").or_else(|| Some(home()?.join("hub")))?;
-    cache.is_dir().then_some(cache)
+    hub_cache(|name| std::env::var(name).ok()).filter(|cache| cache.is_dir())
 }
 
 /// `least` bytes have to be free, `enough` should be.

@@ -79,6 +79,12 @@ impl Workload for Trace {
         Session::single(self.writer.prompt(pieces), row.output)
     }
 
+    /// The row's length without its blocks, which are those of other rows, and of the same one when the trace starts over.
+    fn warmup_session(&self, index: u64) -> Session {
+        let row = self.row(index);
+        Session::single(self.writer.prompt([Piece::new(Purpose::Prompt, index, row.input)]), row.output)
+    }
+
     fn longest(&self) -> u64 {
         self.rows.iter().map(|row| u64::from(row.input) + u64::from(row.output)).max().unwrap_or(0)
     }
