@@ -137,6 +137,24 @@ fn a_hub_model_is_found_where_the_engine_will_find_it() {
 }
 
 #[test]
+fn a_server_with_tls_is_measured_whatever_its_certificate_is_called() {
+    let workplace = Workplace::new();
+    let own = rcgen::generate_simple_self_signed(vec!["llm.example.org".to_owned()]).unwrap();
+    workplace.write("cert.pem", &own.cert.pem());
+    workplace.write("key.pem", &own.signing_key.serialize_pem());
+    let path = |name: &str| workplace.path(name).display().to_string();
+    let (certificate, key) = (path("cert.pem"), path("key.pem"));
+    let arguments = ["--ssl-certfile", &certificate, "--ssl-keyfile", &key, "--api-key", KEY];
+    workplace.write("study.toml", &with_arguments(&arguments, ""));
+    is_measured(&workplace);
+
+    workplace.write("study.toml", &with_arguments(&[&arguments[..], &["--ssl-cert-reqs", "2"]].concat(), ""));
+    let refused = workplace.run(&["check", "study.toml"]);
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--ssl-cert-reqs asks every client for a certificate"), "{}", refused.stderr);
+}
+
+#[test]
 fn a_root_path_moves_no_route() {
     is_measured(&Workplace::with_study(&with_arguments(&["--root-path", "/llm"], "")));
 }
