@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use super::LogFormat;
+use super::output::shown;
 use crate::document::DocumentError;
 use crate::server::LeftBehind;
 use crate::store::StoreError;
-use crate::trial::{for_terminal, json_for_terminal};
-use crate::tuner::{LockError, TuneError};
+use crate::trial::{json_for_terminal, redact};
+use crate::tuner::{LockError, ReleaseSource, TuneError};
 
 /// Documented exit codes; clap exits with 2 for wrong usage.
 pub(super) const UNEXPECTED: u8 = 1;
@@ -49,7 +50,7 @@ impl Failure {
         if format.is_json() {
             if !self.message.is_empty() {
                 let error = serde_json::json!({
-                    "event": "error", "message": self.message, "hint": self.hint, "exit_code": self.code,
+                    "event": "error", "message": redact(&self.message), "hint": self.hint.as_deref().map(redact), "exit_code": self.code,
                 });
                 let _ = writeln!(stderr, "{}", json_for_terminal(&error.to_string()));
             }
@@ -58,10 +59,10 @@ impl Failure {
         let (red, cyan) = (anstyle::AnsiColor::Red.on_default().bold(), anstyle::AnsiColor::Cyan.on_default().bold());
         // Nobody is left to tell when standard error is closed.
         if !self.message.is_empty() {
-            let _ = writeln!(stderr, "{red}error:{red:#} {}", for_terminal(&self.message));
+            let _ = writeln!(stderr, "{red}error:{red:#} {}", shown(&self.message));
         }
         if let Some(hint) = self.hint {
-            let _ = writeln!(stderr, "{cyan}hint:{cyan:#} {}", for_terminal(&hint));
+            let _ = writeln!(stderr, "{cyan}hint:{cyan:#} {}", shown(&hint));
         }
         ExitCode::from(self.code)
     }
@@ -99,6 +100,15 @@ impl From<TuneError> for Failure {
             }
             TuneError::Differs { .. } => Self::new(INVALID, error.to_string())
                 .with_hint("give the changed study another name, or another database with --db"),
+            TuneError::ContextDiffers { ref name, .. } => Self::new(INVALID, error.to_string()).with_hint(format!(
+                "begin a new study that uses this one as its prior ([study] name = \"{name}-2\", prior = [{name:?}]), or run \
+                 `tune --accept-change`: it measures the defaults again and compares only trials from then on"
+            )),
+            TuneError::OtherRelease { ref reported, from, .. } => {
+                Self::new(INVALID, error.to_string()).with_hint(other_release_hint(reported, from))
+            }
+            TuneError::ReleaseAdopted { ref reported, .. } => Self::new(INVALID, error.to_string())
+                .with_hint(format!("state engine.version = {reported:?}, and run the same command again")),
             TuneError::Lock(LockError::Held { .. }) => Self::unexpected(error.to_string())
                 .with_hint("wait for it, or end that process; it then keeps what it has measured"),
             TuneError::LeftBehind(LeftBehind::Processes { .. }) => Self::unexpected(error.to_string())
@@ -114,6 +124,25 @@ impl From<TuneError> for Failure {
                 Self { hint, ..Self::unexpected(error.to_string()) }
             }
             TuneError::Lock(_) | TuneError::Command(_) | TuneError::Port(_) => Self::unexpected(error.to_string()),
+        }
+    }
+}
+
+/// The next step after a server of another release than the expected one.
+fn other_release_hint(reported: &str, from: ReleaseSource) -> String {
+    match from {
+        ReleaseSource::Stated => format!(
+            "state engine.version = {reported:?} or leave it out, and run the same command again; or start the stated release: \
+             engine.command decides which one runs"
+        ),
+        ReleaseSource::Probed => format!(
+            "engine.command starts another installation than the one whose package was asked, or the package was changed \
+             meanwhile: run the same command again, or state engine.version = {reported:?}"
+        ),
+        ReleaseSource::FirstServer | ReleaseSource::EarlierTrials | ReleaseSource::Assumed => {
+            "the engine was changed during the study: install the earlier release again and run the same command again; or run \
+             it with the new release, which offers a new study with this one as its prior or `--accept-change`"
+                .to_owned()
         }
     }
 }

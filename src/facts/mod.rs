@@ -1,8 +1,10 @@
 //! What is true here and no configuration can change: the model's shape, the engine's version, the device, the host.
 
+mod context;
 mod device;
 mod device_memory;
 mod gpu;
+mod gpu_context;
 mod host;
 mod hub;
 mod model;
@@ -10,12 +12,14 @@ mod oom;
 mod processors;
 mod version;
 
+pub use context::{ContextChange, DeviceContext, HostContext, TrialContext};
 pub use device::{Device, Gpu};
 pub use device_memory::{DeviceMemory, DeviceMemoryReader, Holder};
 pub use gpu::{GpuError, GpuPlace, visible_devices};
+pub use gpu_context::read as read_gpu_context;
 pub use host::{Host, HostLimits};
 pub use hub::hub_cache;
 pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};
 pub use oom::OomKills;
 pub use processors::{Core, Processors, ProcessorsError, divide};
-pub use version::{EngineVersion, VersionError};
+pub use version::{EngineVersion, VersionError, readable_release};

@@ -6,7 +6,7 @@ const KEY: &str = "hush-hush-4711";
 
 /// The study with further arguments of the engine.
 fn with_arguments(arguments: &[&str], engine: &str) -> String {
-    let words: String = arguments.iter().map(|word| format!(", {word:?}")).collect();
+    let words = arguments.iter().fold(String::new(), |words, word| words + &format!(", {word:?}"));
     study_with(engine, "trials = 2\nconfirm = 0")
         .replace(r#""--sim-noise", "0""#, &format!(r#""--sim-noise", "0"{words}"#))
 }

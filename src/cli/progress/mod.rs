@@ -11,13 +11,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::Global;
+use crate::cli::output::shown;
 use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
 use crate::rule::Removed;
+use crate::sampler::BASELINE;
 use crate::store::{Incident, RuleVerdict, Scored};
 use crate::trial::{Blame, Outcome};
-use crate::trial::{for_terminal, json_for_terminal, without_controls};
+use crate::trial::{json_for_terminal, without_controls};
 use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Plan, WrongRule};
 use json::event_json;
 use state::{Open, State};
@@ -55,7 +57,7 @@ impl Mode {
     pub(super) fn note(&self, text: &str) {
         match self {
             Self::Quiet => {}
-            Self::Live(bar) => bar.println(for_terminal(text)),
+            Self::Live(bar) => bar.println(shown(text)),
             Self::Lines => write_line(text),
             Self::Json => write_json(&json!({"event": "note", "text": text})),
         }
@@ -114,7 +116,7 @@ impl Progress {
             }
             Mode::Live(bar) => {
                 if let Some(line) = self.line(event) {
-                    bar.println(for_terminal(&line));
+                    bar.println(shown(&line));
                 }
                 if let Some((total, done, text)) = live {
                     bar.set_length(total);
@@ -226,7 +228,7 @@ impl Progress {
     fn trial_line(&self, scored: &Scored, improves: bool) -> Option<String> {
         let trial = &scored.trial;
         match &trial.outcome {
-            Outcome::Rejected(rejection) if self.verbose || trial.number == 0 => Some(format!(
+            Outcome::Rejected(rejection) if self.verbose || trial.proposed_by == BASELINE => Some(format!(
                 "trial {}: rejected before launch, {}: {}",
                 trial.number, rejection.rule, rejection.message
             )),
@@ -251,7 +253,7 @@ impl Progress {
 /// `plan: 8.0 h; the search ends 24 min before, so that the best and the defaults are measured again (2 launches)`
 fn plan_line(plan: &Plan) -> String {
     let trials = plan.trials.map(|trials| format!("{trials} launches in all"));
-    let time = plan.time.map(|time| coarse(time));
+    let time = plan.time.map(coarse);
     let budget: Vec<_> = trials.into_iter().chain(time).collect();
     let launch = plan.launch.filter(|_| plan.time.is_some());
     let launch = launch.map(|launch| format!("; a launch takes about {}", coarse(launch))).unwrap_or_default();
@@ -305,7 +307,7 @@ fn live_line() -> ProgressBar {
 
 pub(super) fn write_line(text: &str) {
     // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(anstream::stderr().lock(), "{}", for_terminal(text));
+    let _ = writeln!(anstream::stderr().lock(), "{}", shown(text));
 }
 
 pub(super) fn write_json(json: &serde_json::Value) {
