@@ -141,7 +141,7 @@ fn value_of(node: &MarkedYaml<'_>) -> Result<Json, Problem> {
     }
 }
 
-/// A scalar without quotes, as the resolver of PyYAML reads it.
+/// A scalar without quotes, as the resolver of `PyYAML` reads it.
 fn plain(text: &str) -> Json {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Json::Null,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub fn hub_cache(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let home = set("HOME").map(PathBuf::from);
-    let expanded = |value: String| expand(&value, home.as_deref(), &set);
+    let expanded = |value: String| expand(&value, home.as_deref(), set);
     let cache = || set("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(home.as_ref()?.join(".cache")));
     let hugging_face = || set("HF_HOME").map(expanded).or_else(|| Some(cache()?.join("huggingface")));
     set("HF_HUB_CACHE")

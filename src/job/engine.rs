@@ -100,7 +100,9 @@ impl EngineJob {
         })?;
         let mut keys = take_api_keys(&mut args);
         keys.extend(take_api_keys(&mut command));
-        written_command.iter_mut().for_each(|words| drop(take_api_keys(words)));
+        if let Some(words) = &mut written_command {
+            take_api_keys(words);
+        }
         // `HF_TOKEN=...` behind `env`.
         let secret = |word: &&String| (word.starts_with('-') || word.contains('=')) && is_secret(word);
         if let Some(word) = args.iter().chain(&command).chain(stop_command.iter().flatten()).find(secret) {

@@ -193,6 +193,13 @@ impl Job {
         config.merged(&self.engine.arguments(version))
     }
 
+    /// Whether the servers of the study speak TLS: uvicorn does if it is given a key or a certificate.
+    #[must_use]
+    pub fn speaks_tls(&self, version: EngineVersion) -> bool {
+        let set = self.with_arguments(&self.parameters().fixed, version);
+        ["ssl-keyfile", "ssl-certfile"].iter().any(|flag| set.get_str(flag).is_some())
+    }
+
     #[must_use]
     pub fn parameters(&self) -> &Space {
         &self.space.space
@@ -232,6 +239,11 @@ impl Job {
                 let hint = "leave it out here: every launch gets an address of its own; use it where you deploy";
                 return Err(error(key.to_owned(), format!("--{name} {why}"), Some(hint)));
             }
+        }
+        if self.with_arguments(&self.parameters().fixed, version).get_i64("ssl-cert-reqs").is_some_and(|mode| mode > 0)
+        {
+            let problem = "--ssl-cert-reqs asks every client for a certificate, and the tuner has none".to_owned();
+            return Err(error("engine.args".to_owned(), problem, Some("leave it out here; use it where you deploy")));
         }
         let table = FlagTable::for_version(version);
         for (name, value) in self.parameters().fixed.iter() {

@@ -36,7 +36,12 @@ impl Endpoint {
                     Host::Ipv6(address) => address.to_string(),
                     other => other.to_string(),
                 };
-                Some(Tls::new(&name, target.ca_file.as_deref()).map_err(LoadError::Tls)?)
+                let tls = if target.own_server {
+                    Tls::of_own_server(&name)
+                } else {
+                    Tls::new(&name, target.ca_file.as_deref())
+                };
+                Some(tls.map_err(LoadError::Tls)?)
             }
             other => return Err(invalid(format!("the scheme is {other:?}, not \"http\" or \"https\""))),
         };

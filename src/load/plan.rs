@@ -26,6 +26,9 @@ pub struct Target {
     pub extra_body: Map<String, Json>,
     /// A PEM file of certificates to trust for `https`, instead of the system's.
     pub ca_file: Option<PathBuf>,
+    /// Whether the server is a launch of our own, whose certificate is taken as it is; see
+    /// [`own_server_tls`](crate::server::own_server_tls).
+    pub own_server: bool,
 }
 
 impl Target {
@@ -42,6 +45,7 @@ impl Target {
             headers: Vec::new(),
             extra_body: Map::new(),
             ca_file: None,
+            own_server: false,
         }
     }
 }

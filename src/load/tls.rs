@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::socket::Socket;
+use crate::server::own_server_tls;
 
 /// What every connection of a load shares.
 #[derive(Clone, Debug)]
@@ -49,6 +50,16 @@ impl Tls {
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
+        let server = ServerName::try_from(host.to_owned()).map_err(|error| format!("host {host:?}: {error}"))?;
+        Ok(Self { config: Arc::new(config), server })
+    }
+
+    /// Takes the certificate of a server that this process has started as it is.
+    ///
+    /// # Errors
+    /// Says which name cannot be used, and why.
+    pub(super) fn of_own_server(host: &str) -> Result<Self, String> {
+        let config = own_server_tls().map_err(|error| error.to_string())?;
         let server = ServerName::try_from(host.to_owned()).map_err(|error| format!("host {host:?}: {error}"))?;
         Ok(Self { config: Arc::new(config), server })
     }

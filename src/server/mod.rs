@@ -22,6 +22,7 @@ mod reap;
 mod short;
 mod stop;
 mod tail;
+mod tunnel;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ pub use reap::{Leftover, Origin, Proof, end, leftovers, log_directory};
 pub use short::{finish, output_of};
 pub use stop::LeftBehind;
 pub use tail::LogTail;
+use tunnel::Tunnel;
+pub use tunnel::own_server_tls;
 
 /// Servers listen on the loopback interface only.
 pub const HOST: &str = "127.0.0.1";
@@ -85,6 +88,8 @@ pub struct Spawn {
     pub forwarded: bool,
     /// The key that the server asks for.
     pub api_key: Option<ApiKey>,
+    /// Whether the server speaks TLS.
+    pub tls: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +114,8 @@ pub struct Server {
     stop_command: Option<(Vec<String>, BTreeMap<String, String>)>,
     forwarded: bool,
     api_key: Option<ApiKey>,
+    /// Of a server that speaks TLS.
+    tunnel: Option<Tunnel>,
     /// Sockets of others that listened on the port before this server was started.
     stale: Vec<u64>,
     started: Instant,
@@ -140,6 +147,7 @@ impl Server {
             keep_to(&mut command, processors).map_err(|error| failed(error.into()))?;
         }
         let stale = port::listeners(spawn.port);
+        let tunnel = spawn.tls.then(|| Tunnel::start(spawn.port)).transpose().map_err(failed)?;
         let (child, family) = start(&mut command, spawn.marker.clone(), log.id()).map_err(failed)?;
         let log = Arc::new(log);
         Ok(Self {
@@ -152,6 +160,7 @@ impl Server {
             stop_command: spawn.stop_command.clone().map(|command| (command, spawn.env.clone())),
             forwarded: spawn.forwarded,
             api_key: spawn.api_key.clone(),
+            tunnel,
             stale,
             started: Instant::now(),
             exited: None,
@@ -163,7 +172,14 @@ impl Server {
 
     #[must_use]
     pub fn base_url(&self) -> String {
-        format!("http://{HOST}:{}", self.port)
+        let scheme = if self.tunnel.is_some() { "https" } else { "http" };
+        format!("{scheme}://{HOST}:{}", self.port)
+    }
+
+    /// The same server over plain HTTP, for requests that are not measured.
+    #[must_use]
+    pub fn plain_url(&self) -> String {
+        format!("http://{HOST}:{}", self.tunnel.as_ref().map_or(self.port, |tunnel| tunnel.port))
     }
 
     /// Whether the leader has been seen to end.

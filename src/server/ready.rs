@@ -93,7 +93,7 @@ impl Server {
         on_line: OnLine<'_>,
     ) -> Result<Ready, StartError> {
         let deadline = self.started + timeout;
-        let base_url = self.base_url();
+        let base_url = self.plain_url();
         let client = self.client().map_err(StartError::Client)?;
         while !self.alive(log, on_line, is_healthy(&client, &base_url)).await? {
             if Instant::now() >= deadline {
@@ -147,14 +147,14 @@ impl Server {
     /// Whether the health check answers now.
     pub async fn is_healthy(&self) -> bool {
         match self.client() {
-            Ok(client) => is_healthy(&client, &self.base_url()).await,
+            Ok(client) => is_healthy(&client, &self.plain_url()).await,
             Err(_) => false,
         }
     }
 
     /// The text under a path of the server, where it answers with success within some seconds.
     pub async fn page(&self, path: &str) -> Option<String> {
-        let response = self.client().ok()?.get(format!("{}{path}", self.base_url())).send().await.ok()?;
+        let response = self.client().ok()?.get(format!("{}{path}", self.plain_url())).send().await.ok()?;
         text_of(response.error_for_status().ok()?).await.ok()
     }
 
@@ -372,6 +372,7 @@ mod tests {
             stop_command: None,
             forwarded: false,
             api_key: None,
+            tls: false,
         })
         .unwrap()
     }

@@ -26,6 +26,7 @@ mod startup;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -176,7 +177,17 @@ async fn run(
             return Err(ServeError::Interrupted(signal));
         }
     }
-    let door = outlet::Door(started.socket.listen(BACKLOG)?);
+    let listener = started.socket.listen(BACKLOG)?;
+    // The engine's thread writes to the sockets of the web server, and cannot seal what it writes.
+    let (door, carrier) = if let Some(acceptor) = tls::acceptor(&options.config)? {
+        let inside = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let address = inside.local_addr()?;
+        (outlet::Door(inside), Some(tokio::spawn(tls::carry(acceptor, listener, address))))
+    } else {
+        (outlet::Door(listener), None)
+    };
+    // Nobody connects any more once the web server has ended.
+    let _carrier = carrier.map(tls::Carrier);
     faults.ready();
     let engine = std::thread::Builder::new().name("engine".to_owned()).spawn(move || engine.run())?;
     let (shut_down, shutting_down) = tokio::sync::oneshot::channel::<()>();

@@ -120,6 +120,7 @@ mod tests {
             stop_command: None,
             forwarded: false,
             api_key: None,
+            tls: false,
         };
         Server::spawn(&spawn).unwrap()
     }

@@ -156,7 +156,8 @@ impl Tuner<'_> {
             if seen.stop.is_some() { Flow::End } else { Flow::Continue }
         };
         let api_key = self.job.engine.api_key().map(|key| load::ApiKey(key.to_owned()));
-        let target = Target { api: self.job.load.api, api_key, ..target };
+        let own_server = true;
+        let target = Target { api: self.job.load.api, api_key, own_server, ..target };
         load::drive(target, Arc::clone(&self.job.workload.built), plan.clone(), follow, halted).await
     }
 
@@ -178,7 +179,7 @@ impl Tuner<'_> {
     /// What to watch while the load is driven.
     fn watched(&self, server: &Server, place: &Place) -> Scope {
         Scope {
-            base_url: Some(server.base_url()),
+            base_url: Some(server.plain_url()),
             processes: Some(server.processes()),
             host: true,
             gpus: self.devices(place),

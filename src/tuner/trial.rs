@@ -189,6 +189,7 @@ impl Tuner<'_> {
             stop_command,
             forwarded: engine.forwarded,
             api_key: engine.api_key().map(|key| server::ApiKey(key.to_owned())),
+            tls: self.job.speaks_tls(self.installed.version),
         };
         let mut server = match Server::spawn(&spawn) {
             Ok(server) => server,
@@ -202,7 +203,7 @@ impl Tuner<'_> {
         server.own_models = own_models(config, &self.job.parameters().fixed);
         // A tokenizer, for instance, may be that of the served model.
         server.own_models.retain(|name| *name != self.job.model.argument);
-        let vitals = Vitals::start(self.vital_scope(&server), server.base_url());
+        let vitals = Vitals::start(self.vital_scope(&server), server.plain_url());
         let mut stop = self.stop.clone();
         let measured = tokio::select! {
             biased;

@@ -6,7 +6,7 @@ const KEY: &str = "hush-hush-4711";
 
 /// The study with further arguments of the engine.
 fn with_arguments(arguments: &[&str], engine: &str) -> String {
-    let words: String = arguments.iter().map(|word| format!(", {word:?}")).collect();
+    let words = arguments.iter().fold(String::new(), |words, word| words + &format!(", {word:?}"));
     study_with(engine, "trials = 2\nconfirm = 0")
         .replace(r#""--sim-noise", "0""#, &format!(r#""--sim-noise", "0"{words}"#))
 }
@@ -134,6 +134,24 @@ fn a_hub_model_is_found_where_the_engine_will_find_it() {
     assert_eq!(missing.code, Some(3));
     let cache = format!("model in the local hub cache {}", nowhere.display());
     assert!(missing.stderr.replace('\n', " ").contains(&cache), "{}", missing.stderr);
+}
+
+#[test]
+fn a_server_with_tls_is_measured_whatever_its_certificate_is_called() {
+    let workplace = Workplace::new();
+    let own = rcgen::generate_simple_self_signed(vec!["llm.example.org".to_owned()]).unwrap();
+    workplace.write("cert.pem", &own.cert.pem());
+    workplace.write("key.pem", &own.signing_key.serialize_pem());
+    let path = |name: &str| workplace.path(name).display().to_string();
+    let (certificate, key) = (path("cert.pem"), path("key.pem"));
+    let arguments = ["--ssl-certfile", &certificate, "--ssl-keyfile", &key, "--api-key", KEY];
+    workplace.write("study.toml", &with_arguments(&arguments, ""));
+    is_measured(&workplace);
+
+    workplace.write("study.toml", &with_arguments(&[&arguments[..], &["--ssl-cert-reqs", "2"]].concat(), ""));
+    let refused = workplace.run(&["check", "study.toml"]);
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--ssl-cert-reqs asks every client for a certificate"), "{}", refused.stderr);
 }
 
 #[test]

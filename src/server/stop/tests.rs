@@ -22,6 +22,7 @@ fn spawn(directory: &Path, script: &str, trial: u32) -> Spawn {
         stop_command: None,
         forwarded: false,
         api_key: None,
+        tls: false,
     }
 }
 

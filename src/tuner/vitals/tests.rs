@@ -27,6 +27,7 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
         stop_command: None,
         forwarded: false,
         api_key: None,
+        tls: false,
     };
     let server = Server::spawn(&spawn).unwrap();
     let (processes, log) = (server.processes(), server.log_path().to_owned());

@@ -1,0 +1,106 @@
+//! TLS to a launch of our own, for the requests of readiness and telemetry, whose HTTP client has none. The load speaks TLS by
+//! itself: nothing that is measured goes through here.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+
+use super::HOST;
+
+/// Takes every certificate. That of a launch is made for the name under which it will be deployed, and is often signed by
+/// itself; who answers is proven otherwise, since the listening socket belongs to a process of the launch.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The TLS of a client that takes every certificate; only for servers that this process has started.
+///
+/// # Errors
+/// When the cryptographic library supports no protocol version.
+pub fn own_server_tls() -> Result<ClientConfig, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let verifier = Arc::new(AnyCertificate(provider));
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+}
+
+/// A port of the loopback interface that leads to a TLS server's.
+#[derive(Debug)]
+pub(super) struct Tunnel {
+    pub(super) port: u16,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Tunnel {
+    /// Leads to `server`, a port of [`HOST`].
+    ///
+    /// # Errors
+    /// When no port can be listened on.
+    pub(super) fn start(server: u16) -> std::io::Result<Self> {
+        let connector = TlsConnector::from(Arc::new(own_server_tls().map_err(std::io::Error::other)?));
+        let listener = std::net::TcpListener::bind((HOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        let listener = TcpListener::from_std(listener)?;
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(carry(client, connector.clone(), server));
+            }
+        });
+        Ok(Self { port, task })
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Carries one connection. A server that does not answer, or not with TLS, is a connection that closes.
+async fn carry(mut client: TcpStream, connector: TlsConnector, server: u16) -> std::io::Result<()> {
+    let plain = TcpStream::connect((HOST, server)).await?;
+    let name = ServerName::try_from(HOST).map_err(std::io::Error::other)?;
+    let mut sealed = connector.connect(name, plain).await?;
+    tokio::io::copy_bidirectional(&mut client, &mut sealed).await?;
+    Ok(())
+}
