@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod counters;
 mod doctor;
+mod earlier_databases;
 mod exercise;
 mod faults;
 mod hardware;
