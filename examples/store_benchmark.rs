@@ -62,6 +62,7 @@ fn trial(number: u32) -> Trial {
         engine_version: Some("0.32.0".to_owned()),
         log: Some(format!("setpoint.logs/benchmark/{number}.log").into()),
         outcome,
+        probe: None,
     }
 }
 

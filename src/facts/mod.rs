@@ -1,18 +1,24 @@
 //! What is true here and no configuration can change: the model's shape, the engine's version, the device, the host.
 
+mod conditions;
 mod device;
 mod device_memory;
 mod gpu;
+mod gpu_conditions;
 mod host;
+mod host_use;
 mod model;
 mod oom;
 mod processors;
 mod version;
 
+pub use conditions::{ConditionKind, MeasurementCondition};
 pub use device::{Device, Gpu};
 pub use device_memory::{DeviceMemory, DeviceMemoryReader, Holder};
 pub use gpu::{GpuError, GpuPlace, visible_devices};
+pub use gpu_conditions::read as read_gpu_conditions;
 pub use host::{Host, HostLimits};
+pub use host_use::{HostUse, ProcessUse, Sensor};
 pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};
 pub use oom::OomKills;
 pub use processors::{Core, Processors, ProcessorsError, divide};
