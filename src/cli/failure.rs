@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use super::LogFormat;
+use super::output::shown;
 use crate::document::DocumentError;
 use crate::server::LeftBehind;
 use crate::store::StoreError;
-use crate::trial::{for_terminal, json_for_terminal};
+use crate::trial::{json_for_terminal, redact};
 use crate::tuner::{LockError, TuneError};
 
 /// Documented exit codes; clap exits with 2 for wrong usage.
@@ -49,7 +50,7 @@ impl Failure {
         if format.is_json() {
             if !self.message.is_empty() {
                 let error = serde_json::json!({
-                    "event": "error", "message": self.message, "hint": self.hint, "exit_code": self.code,
+                    "event": "error", "message": redact(&self.message), "hint": self.hint.as_deref().map(redact), "exit_code": self.code,
                 });
                 let _ = writeln!(stderr, "{}", json_for_terminal(&error.to_string()));
             }
@@ -58,10 +59,10 @@ impl Failure {
         let (red, cyan) = (anstyle::AnsiColor::Red.on_default().bold(), anstyle::AnsiColor::Cyan.on_default().bold());
         // Nobody is left to tell when standard error is closed.
         if !self.message.is_empty() {
-            let _ = writeln!(stderr, "{red}error:{red:#} {}", for_terminal(&self.message));
+            let _ = writeln!(stderr, "{red}error:{red:#} {}", shown(&self.message));
         }
         if let Some(hint) = self.hint {
-            let _ = writeln!(stderr, "{cyan}hint:{cyan:#} {}", for_terminal(&hint));
+            let _ = writeln!(stderr, "{cyan}hint:{cyan:#} {}", shown(&hint));
         }
         ExitCode::from(self.code)
     }

@@ -3,7 +3,12 @@
 use std::io::Write;
 
 use super::{Failure, Global};
-use crate::trial::{for_terminal, json_for_terminal};
+use crate::trial::{for_terminal, json_for_terminal, redact};
+
+/// A line for standard error: without control characters and secrets, which errors and logs may quote.
+pub(super) fn shown(text: &str) -> String {
+    for_terminal(&redact(text)).into_owned()
+}
 
 /// Writes text and a line end. Control characters of logs, servers and files never get to the terminal.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
@@ -32,7 +37,7 @@ pub(super) fn note(global: &Global, text: &str) {
     let line = if global.log_format.is_json() {
         json_for_terminal(&serde_json::json!({"event": "note", "text": text}).to_string()).into_owned()
     } else {
-        for_terminal(text).into_owned()
+        shown(text)
     };
     // Nobody is left to tell when standard error is closed.
     let _ = writeln!(anstream::stderr().lock(), "{line}");

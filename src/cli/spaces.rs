@@ -1,6 +1,6 @@
 //! `spaces`: the search spaces that ship with the program.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -26,12 +26,15 @@ impl Spaces {
         if let Some(path) = &self.space {
             return match built_in(path) {
                 Some(text) => print(text),
-                None => Err(unknown(path)),
+                None => match built_in(&Path::new("search_spaces").join(path)) {
+                    Some(text) => print(text),
+                    None => Err(unknown(path)),
+                },
             };
         }
         // Ranges may depend on the model; what is listed does not.
         let model = ModelShape::from_json(&json!({}));
-        let read = |path: &str| Document::from_text(path, built_in(std::path::Path::new(path)).unwrap_or_default());
+        let read = |path: &str| Document::from_text(path, built_in(Path::new(path)).unwrap_or_default());
         let spaces: Vec<_> = built_in_paths()
             .map(|path| Ok((path, read(path).parse(|root| SpaceFile::read(root, &model))?)))
             .collect::<Result<_, Failure>>()?;
@@ -52,10 +55,12 @@ impl Spaces {
     }
 }
 
-fn unknown(path: &std::path::Path) -> Failure {
+fn unknown(path: &Path) -> Failure {
     let name = path.display().to_string();
     let failure = Failure::new(INVALID, format!("{name} is not a space that ships with setpoint"));
-    match nearest(&name, built_in_paths()) {
+    let end = path.file_name().map(|name| format!("/{}", name.to_string_lossy()));
+    let same_end = end.and_then(|end| built_in_paths().find(|known| known.ends_with(&end)));
+    match same_end.or_else(|| nearest(&name, built_in_paths())) {
         Some(near) => failure.with_hint(format!("did you mean {near}? `setpoint spaces` lists them")),
         None => failure.with_hint("`setpoint spaces` lists them"),
     }

@@ -15,10 +15,10 @@ use super::{Global, LogFormat, parse_duration, signal};
 use crate::config::Config;
 use crate::export::quote;
 use crate::job::{Job, unknown_sampler};
-use crate::report::value_text;
+use crate::report::{Order, value_text};
 use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study};
-use crate::trial::FailureKind;
+use crate::trial::{FailureKind, redact};
 use crate::tuner::{
     Ending, Inquiry, Installed, RuleVerdicts, Slots, Stop, TuneError, Tuner, beliefs, detect, preflight_setup,
 };
@@ -30,7 +30,7 @@ pub(super) struct Tune {
     /// Trials to launch in all, earlier ones of the study included; rejected ones are free.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     trials: Option<u32>,
-    /// Begin no trial after this time, for instance 8h.
+    /// End after this time, for instance 8h, the confirmation and the last stop included.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     time: Option<Duration>,
     /// Seed of the sampler and of the workload.
@@ -153,7 +153,10 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         format!("best: trial {}, {}", best.first.trial.number, value(best)),
         format!("  {}", best.first.trial.config),
     ];
-    lines.extend(order_lines(&ranking[..1], &order[..1]));
+    // Anything else is what a reader expects of the first one.
+    if matches!(order[0], Order::Confirmed { .. }) {
+        lines.extend(order_lines(&ranking[..1], &order[..1]));
+    }
     lines.extend(describe_incidents(&store.incidents(study, None).await?));
     if let Some(baseline) = &conclusion.baseline {
         let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
@@ -275,7 +278,7 @@ fn print_command(job: &Job, installed: &Installed, config: &Config) -> Result<()
     let command = crate::tuner::command_line(job, installed, config, None).map_err(TuneError::from)?;
     // A shell takes a word for a variable only while its name is not quoted.
     let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
-    let words: Vec<String> = variables.chain(command.iter().map(|word| quote(word))).collect();
+    let words: Vec<String> = variables.chain(command.iter().map(|word| quote(&redact(word)))).collect();
     print(&words.join(" "))
 }
 

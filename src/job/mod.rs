@@ -211,7 +211,11 @@ impl Job {
             hint: hint.map(str::to_owned),
         };
         if let Some(problem) = self.space.mismatch(version) {
-            return Err(error("space.file".to_owned(), problem, Some("name a space file for this release")));
+            let hint = match self.space.built_in_for(version) {
+                Some(other) => format!("name {other}, which is for this release"),
+                None => "name a space file for this release".to_owned(),
+            };
+            return Err(error("space.file".to_owned(), problem, Some(&hint)));
         }
         for (name, _) in self.engine.arguments(version).iter() {
             let varies = self.parameters().parameters.iter().any(|parameter| parameter.name == name);
@@ -228,11 +232,6 @@ impl Job {
                 let hint = "leave it out here: every launch gets an address of its own; use it where you deploy";
                 return Err(error(key.to_owned(), format!("--{name} {why}"), Some(hint)));
             }
-        }
-        if let Some((name, _)) = self.parameters().fixed.iter().find(|(name, _)| crate::trial::is_secret(name)) {
-            let problem = format!("--{name} would be stored, and shown to every user of this machine");
-            let hint = "give it to the engine in [engine.env] or in the tuner's own environment";
-            return Err(error(format!("space.fixed.{name}"), problem, Some(hint)));
         }
         let table = FlagTable::for_version(version);
         for (name, value) in self.parameters().fixed.iter() {

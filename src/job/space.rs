@@ -8,7 +8,7 @@ use super::paths::Paths;
 use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
 use crate::facts::{EngineVersion, ModelShape};
-use crate::space::{Space, SpaceFile, built_in, built_in_paths, read_parameters};
+use crate::space::{Space, SpaceFile, built_in, built_in_for, built_in_paths, read_parameters};
 use crate::trial::is_secret;
 
 /// `setpoint` chooses these for every launch.
@@ -72,6 +72,11 @@ impl SpaceJob {
             return Err(section.error("fixed", problem, Some(hint)));
         }
         Ok(Self { space, file })
+    }
+
+    /// The space that ships with `setpoint` for this release in place of the named one.
+    pub(super) fn built_in_for(&self, version: EngineVersion) -> Option<&'static str> {
+        self.file.as_ref().and_then(|(name, ..)| built_in_for(name, version))
     }
 
     /// Why the file's space does not suit a release.

@@ -33,7 +33,8 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 /// When it cannot be created.
 pub fn create_private_directory(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(OWNERS).create(path)?;
-    restrict(path)
+    // The user may have put it on another disk by a link.
+    restrict(&path.canonicalize()?)
 }
 
 /// Takes the rights of others to a file or directory of this user. Links, files of other users and absent ones are left as

@@ -82,7 +82,7 @@ pub async fn output_of(command: &[String], limit: Duration) -> Option<String> {
 /// The command, how it ended, and what it said last.
 pub async fn finish(command: &[String], limit: Duration) -> Result<(), String> {
     let ended = run_short(command, &BTreeMap::new(), limit).await;
-    ended.map(drop).map_err(|error| format!("`{}`: {error}", command.join(" ")))
+    ended.map(drop).map_err(|error| crate::trial::redact(&format!("`{}`: {error}", command.join(" "))).into_owned())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Condition, Domain, Parameter, Scale, Space, expression};
 use crate::config::{Config, Value};
-use crate::document::{DocumentError, FromToml, Section};
+use crate::document::{Document, DocumentError, FromToml, Section};
 use crate::facts::{EngineVersion, ModelShape};
 
 /// Pairs of a file's path in the project and its text.
@@ -44,6 +44,31 @@ pub fn built_in_paths() -> impl Iterator<Item = &'static str> {
 #[must_use]
 pub fn built_in(path: &Path) -> Option<&'static str> {
     BUILT_IN.iter().find(|(known, _)| path == Path::new(known)).map(|(_, text)| *text)
+}
+
+/// The space that ships with `setpoint` for this release and is otherwise like the one at `path`: `core-0.8.toml` beside
+/// `core.toml`.
+#[must_use]
+pub fn built_in_for(path: &str, version: EngineVersion) -> Option<&'static str> {
+    let (folder, name) = path.trim_end_matches(".toml").rsplit_once('/')?;
+    let family = name.rsplit_once('-').filter(|(_, end)| end.starts_with("0.")).map_or(name, |(family, _)| family);
+    let model = ModelShape::from_json(&serde_json::json!({}));
+    let suits = |candidate: &&str| {
+        let Some((other, name)) = candidate.trim_end_matches(".toml").rsplit_once('/') else { return false };
+        let rest = name.strip_prefix(family).or_else(|| name.strip_prefix(&format!("v0-{family}")));
+        let is_kin = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("-0.")) || name == "v0";
+        let document = Document::from_text(*candidate, built_in(Path::new(candidate)).unwrap_or_default());
+        let file = document.parse(|root| SpaceFile::read(root, &model));
+        let is_for = |file: SpaceFile| {
+            file.first_version.is_none_or(|first| version >= first)
+                && file.last_version.is_none_or(|last| version <= last)
+        };
+        other == folder && is_kin && file.is_ok_and(is_for)
+    };
+    // Of those that suit the newest one, whose range begins last.
+    let mut found: Vec<_> = built_in_paths().filter(suits).collect();
+    found.sort_by_key(|path| path.contains("/v0"));
+    found.first().copied()
 }
 
 /// A space file, resolved for one model.

@@ -11,7 +11,7 @@ use crate::config::{Config, Value};
 pub use domain::{Domain, Scale};
 pub(crate) use domain::{geometric, short};
 pub(crate) use file::read_parameters;
-pub use file::{SpaceFile, built_in, built_in_paths};
+pub use file::{SpaceFile, built_in, built_in_for, built_in_paths};
 
 /// A parameter that exists only while another one has one of these values.
 #[derive(Clone, Debug, PartialEq)]

@@ -106,6 +106,8 @@ fn keep_private(path: &Path, create: bool) -> std::io::Result<()> {
         // Where it cannot be created, opening it fails with the reason.
         let _ = private_options().write(true).create_new(true).open(path);
     }
+    // `SQLite` follows links as well.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     for ending in ["", "-wal", "-shm", "-journal"] {
         let mut name = path.as_os_str().to_owned();
         name.push(ending);

@@ -38,7 +38,7 @@ macro_rules! ranking {
          FROM trials \
          WHERE study_id = ? AND state IN ('measured', 'failed') AND proposed_by <> 'interference' GROUP BY config \
          HAVING max(violation) = 0 AND \
-         total(state = 'failed' AND proposed_by <> 'rule_test' AND (probe IS NOT NULL OR reason_code NOT IN ('spawn', \
+         total(state = 'failed' AND proposed_by NOT IN ('rule_test', 'probe') AND (probe IS NOT NULL OR reason_code NOT IN ('spawn', \
          'wrong_server', 'client_bound', 'model_unavailable', 'device_busy', 'device_lost', 'port_in_use', 'network', 'disk', \
          'killed'))) = 0"
     };

@@ -78,7 +78,11 @@ impl TrialRow {
             why: self.why,
             expected_gain: self.expected_gain,
             config: serde_json::from_str(&self.config)?,
-            launch: Launch { command: serde_json::from_str(&self.command)?, env: serde_json::from_str(&self.env)? },
+            // Earlier versions stored values that only look like secrets.
+            launch: Launch::redacted(
+                &serde_json::from_str::<Vec<String>>(&self.command)?,
+                serde_json::from_str(&self.env)?,
+            ),
             started_at: self.started_at,
             startup_s: self.startup_s,
             elapsed_s: self.elapsed_s.unwrap_or_default(),

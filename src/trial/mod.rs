@@ -41,7 +41,15 @@ impl Launch {
             let value = if is_secret(&name) { REDACTED.to_owned() } else { redact(&value).into_owned() };
             (name, value)
         };
-        let command = command.iter().map(|word| redact(word).into_owned()).collect();
+        // `--api-key VALUE` and `--api-key=VALUE`, and `TOKEN=VALUE` behind `env` or `docker run -e`.
+        let is_named = |word: &String| word.starts_with('-') && !word.contains('=') && is_secret(word);
+        let before = std::iter::once(None).chain(command.iter().map(Some));
+        let shown = |(before, word): (Option<&String>, &String)| match word.split_once('=') {
+            _ if before.is_some_and(is_named) => REDACTED.to_owned(),
+            Some((name, _)) if !name.contains(char::is_whitespace) && is_secret(name) => format!("{name}={REDACTED}"),
+            _ => redact(word).into_owned(),
+        };
+        let command = before.zip(command).map(shown).collect();
         Self { command, env: env.into_iter().map(value).collect() }
     }
 }

@@ -14,7 +14,9 @@ pub fn is_secret(name: &str) -> bool {
     let name = name.split('=').next().unwrap_or(name).trim_start_matches('-').to_ascii_uppercase();
     let words: Vec<_> = name.split(['_', '-']).collect();
     let alone = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY"];
-    words.iter().any(|word| alone.contains(word))
+    // `PGPASSWORD`, `DOCKERPASSWORD`
+    let ends = ["PASSWORD", "PASSWD", "APIKEY", "SECRET"];
+    words.iter().any(|word| alone.contains(word) || ends.iter().any(|end| word.ends_with(end)))
         || words.windows(2).any(|pair| matches!(pair, ["API" | "ACCESS" | "PRIVATE" | "SECRET" | "AUTH", "KEY"]))
 }
 
@@ -22,8 +24,8 @@ pub fn is_secret(name: &str) -> bool {
 static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
     let shapes = [
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
-        // Passwords in addresses, and the only part of `https://TOKEN@host`.
-        r"(?P<url>\b[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/@:'\x22]*:)?)[^\s/@'\x22]+@",
+        // Passwords in addresses, which may hold an `@` themselves, and the only part of `https://TOKEN@host`.
+        r"(?P<url>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/@:'\x22]*:|\bhttps?://)[^\s/'\x22]+@",
         // Parameters of addresses and headers, and assignments in texts.
         r"(?i)(?P<named>\b(?:authorization|x-api-key|api[_-]?key|access[_-]?token|auth[_-]?token|client[_-]?secret|password|passwd|secret|sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential)['\x22]?(?:=|: ?)['\x22]?(?:(?:bearer|basic|token) )?)[^\s&'\x22,;()}\]][^\s&'\x22,;)}\]]*",
         r"(?i)(?P<scheme>\b(?:bearer|basic) )[A-Za-z0-9._~+/=-]{16,}",
@@ -51,6 +53,11 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     SHAPES.replace_all(text, |found: &Captures<'_>| {
         let kept = ["url", "named", "scheme"].iter().find_map(|name| found.name(name));
         let kept = kept.map_or("", |kept| kept.as_str());
+        // What is redacted already leaves the scheme alone in the secret's place.
+        let secret = &found[0][kept.len()..];
+        if ["bearer", "basic", "token"].iter().any(|scheme| secret.eq_ignore_ascii_case(scheme)) {
+            return found[0].to_owned();
+        }
         // The `@` ends the secret and is not a part of it.
         let end = if found.name("url").is_some() { "@" } else { "" };
         format!("{kept}{REDACTED}{end}")
@@ -63,8 +70,15 @@ mod tests {
 
     #[test]
     fn secrets_are_recognised_by_the_words_of_their_names() {
-        for name in ["--hf-token", "--api-key=x", "HF_TOKEN", "OPENAI_API_KEY", "aws_secret_access_key", "DB_PASSWORD"]
-        {
+        for name in [
+            "--hf-token",
+            "--api-key=x",
+            "HF_TOKEN",
+            "OPENAI_API_KEY",
+            "aws_secret_access_key",
+            "DB_PASSWORD",
+            "PGPASSWORD",
+        ] {
             assert!(is_secret(name), "{name}");
         }
         for name in [
@@ -86,6 +100,7 @@ mod tests {
         let pem = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----";
         for (text, expected) in [
             ("postgres://ada:s3cr3t@db:5432/x", "postgres://ada:(redacted)@db:5432/x".to_owned()),
+            ("http://ada:p@ss:word@proxy", "http://ada:(redacted)@proxy".to_owned()),
             ("http://:pw@proxy", "http://:(redacted)@proxy".to_owned()),
             ("https://token@github.com/a", "https://(redacted)@github.com/a".to_owned()),
             (&format!("a hf_{letters} b"), "a (redacted) b".to_owned()),
@@ -114,6 +129,8 @@ mod tests {
             "https://huggingface.co/org/model/resolve/main/config.json",
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 748.00 MiB.",
             "user@host:/models/a",
+            "ssh://ada@gpu-box:22/run",
+            "https://host/a@b",
             "/home/ada/.cache/hf_hub/models--org--sk-model",
             r#"{"method": "eagle3", "model": "org/draft"}"#,
             "basic authentication is required",
@@ -129,9 +146,21 @@ mod tests {
         use crate::trial::{Failure, FailureKind, Launch, Outcome};
         let env = [("HF_TOKEN", "x"), ("https_proxy", "http://ada:s3cr3t@proxy:3128"), ("OMP_NUM_THREADS", "8")];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let command = ["docker", "-e", "DATABASE_URL=postgres://ada:s3cr3t@db/x"].map(str::to_owned);
+        let command = [
+            "docker",
+            "-e",
+            "DATABASE_URL=postgres://ada:s3cr3t@db/x",
+            "--api-key",
+            "a",
+            "--hf-token=b",
+            "-e",
+            "A_TOKEN=c",
+        ];
+        let command = command.map(str::to_owned);
         let launch = Launch::redacted(&command, env);
         assert_eq!(launch.command[2], "DATABASE_URL=postgres://ada:(redacted)@db/x");
+        let secrets = ["--api-key", REDACTED, "--hf-token=(redacted)", "-e", "A_TOKEN=(redacted)"];
+        assert_eq!(launch.command[3..], secrets);
         let values: Vec<_> = launch.env.values().map(String::as_str).collect();
         assert_eq!(values, [REDACTED, "8", "http://ada:(redacted)@proxy:3128"]);
         let message = "status 500: \u{1b}[2Jhttp://ada:s3cr3t@proxy\nsecond".to_owned();

@@ -1,14 +1,18 @@
 //! How long a study will take, from earlier trials with the same model or else from rough figures.
 
-use super::Slots;
 use super::course::PROBE;
 use super::slots::CROWD;
-use crate::facts::Device;
-use crate::job::Job;
+use super::{Installed, Slots};
+use crate::facts::{Device, HostLimits};
+use crate::flag::FlagTable;
+use crate::job::{Job, LoadJob};
 use crate::load::Arrival;
 use crate::metrics::median;
+use crate::predict::{Knowledge, On, Outlook, Question, Span};
+use crate::rule::{Effective, memory_launch};
 use crate::store::{Scored, Store, StoreError};
 use crate::trial::Outcome;
+use crate::twin::{Calibration, Start, StartupModel, Warm};
 
 /// What a study will cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,6 +28,15 @@ pub struct Estimate {
     /// The budget's time, in seconds.
     pub limit_s: Option<f64>,
     pub source: Source,
+    /// What the study's launches have taken so far.
+    pub taken: Taken,
+}
+
+/// Launches that have an outcome, and their seconds, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Taken {
+    pub launches: u32,
+    pub total_s: f64,
 }
 
 /// Where the figures of an estimate come from.
@@ -34,6 +47,8 @@ pub enum Source {
     /// The median of so many measured trials of other studies with this model and engine; the time under load is scaled by
     /// the number of requests.
     Model(usize),
+    /// The twin's preset of the device, not calibrated.
+    Twin(&'static str),
     /// Rough figures of the engine and the device.
     Guess,
 }
@@ -44,8 +59,7 @@ impl Estimate {
     pub fn total_s(&self) -> Option<f64> {
         let launches = self.rounds.map(|rounds| f64::from(rounds) * (self.startup_s + self.load_s));
         match (launches, self.limit_s) {
-            // The last trial begins within the limit and is finished.
-            (Some(launches), Some(limit)) => Some(launches.min(limit + self.startup_s + self.load_s)),
+            (Some(launches), Some(limit)) => Some(launches.min(limit)),
             (launches, limit) => launches.or(limit),
         }
     }
@@ -72,6 +86,7 @@ pub async fn estimate(
     store: Option<&Store>,
 ) -> Result<Estimate, StoreError> {
     let (mut own, mut others, mut done) = (Vec::new(), Vec::new(), Done::default());
+    let mut taken = Taken::default();
     if let Some(store) = store {
         let definition = job.definition();
         for (study, _) in store.studies().await? {
@@ -79,6 +94,7 @@ pub async fn estimate(
             if study.definition == definition && study.name == job.name {
                 let trials = store.trials(&study).await?;
                 done = Done::of(&trials);
+                taken = Taken::of(&trials);
                 own = costs(&trials, 1.0);
             } else if same("/model") && same("/engine/kind") {
                 let count = |key: &str| study.definition.pointer(key).and_then(serde_json::Value::as_f64);
@@ -91,7 +107,10 @@ pub async fn estimate(
     let (source, (startup_s, load_s)) = match (usual(&own), usual(&others)) {
         (Some(cost), _) => (Source::Study(own.len()), cost),
         (None, Some(cost)) => (Source::Model(others.len()), cost),
-        (None, None) => (Source::Guess, guess(job, device)),
+        (None, None) => match simulate(job, device) {
+            Some((preset, cost)) => (Source::Twin(preset), cost),
+            None => (Source::Guess, guess(job, device)),
+        },
     };
     // The defaults come on top of the space, and the confirmation measures two of them again.
     let most = configurations.map(|count| u32::try_from(count + 1).unwrap_or(u32::MAX));
@@ -105,7 +124,7 @@ pub async fn estimate(
     let at_a_time = u32::try_from(slots.parallel()).unwrap_or(u32::MAX);
     let alone = u32::from(done.paid == 0) + 2 * job.budget.confirmations();
     let rounds = launches.map(|launches| rounds(launches, alone, at_a_time, done.crowd < at_a_time));
-    Ok(Estimate { launches, rounds, startup_s, load_s, limit_s, source })
+    Ok(Estimate { launches, rounds, startup_s, load_s, limit_s, source, taken })
 }
 
 /// Launches of a study that have an outcome.
@@ -125,6 +144,17 @@ impl Done {
             PROBE => done,
             CROWD => Self { crowd: done.crowd + 1, ..done },
             _ => Self { paid: done.paid + 1, ..done },
+        })
+    }
+}
+
+impl Taken {
+    fn of(trials: &[Scored]) -> Self {
+        let launched = trials.iter().map(|scored| &scored.trial);
+        let launched = launched.filter(|trial| !matches!(trial.outcome, Outcome::Rejected(_)));
+        launched.fold(Self::default(), |taken, trial| Self {
+            launches: taken.launches + 1,
+            total_s: taken.total_s + trial.elapsed_s,
         })
     }
 }
@@ -151,6 +181,52 @@ fn costs(trials: &[Scored], scale: f64) -> Vec<Cost> {
 
 fn usual(costs: &[Cost]) -> Option<Cost> {
     Some((median(costs.iter().map(|cost| cost.0))?, median(costs.iter().map(|cost| cost.1))?))
+}
+
+/// Requests of a simulated load at most; longer loads take as many times as long.
+const MOST_REQUESTS: u32 = 400;
+
+/// Simulates a launch of the engine's defaults: seconds of its start and of its load, with the name of the device's preset.
+/// `None` of the simulated engine, whose options say more, of loads without a number of requests, and if the twin knows neither
+/// the device nor the model.
+fn simulate(job: &Job, device: Device) -> Option<(&'static str, Cost)> {
+    if job.engine.engine.kind() == "sim" {
+        return None;
+    }
+    let version = job.engine.version.unwrap_or_else(FlagTable::newest_release);
+    let host = HostLimits::detect();
+    let installed = Installed { version, device, host, undetected: None, assumed: false };
+    let preset = super::believe::preset(job, &installed).ok()?;
+    let fixed = &job.parameters().fixed;
+    let whole = job.load.requests?;
+    let requests = whole.min(MOST_REQUESTS);
+    let load = LoadJob { requests: Some(requests), ..job.load.clone() };
+    let unknown = Calibration::none();
+    let question = Question {
+        job,
+        load: &load,
+        config: fixed.clone(),
+        version,
+        device: On { preset, facts: device },
+        host,
+        knowledge: Knowledge::here(&unknown),
+        acceptance: None,
+        starts: StartupModel::default(),
+        warm: Warm::default(),
+    };
+    let outcome = Outlook::new(job).forecast(&question, Span::Own, None).ok()?.outcome;
+    let measured_s = outcome.measurement()?.duration_s;
+    let load_s = measured_s * f64::from(whole.saturating_add(load.warmup)) / f64::from(requests.max(1));
+    let config = job.with_arguments(fixed, version);
+    let facts = job.facts(version, device, host);
+    let effective = Effective::resolve(&config, &facts);
+    let launch = memory_launch(&config, &facts, &effective);
+    let start = Start::new(&job.model.shape, &launch, preset, Warm::default());
+    // A model of which the size of the weights is not known has rough figures for its start alone.
+    let startup_s = start.map_or(guess(job, device).0, |start| {
+        StartupModel::default().predict(&start).parts.iter().map(|part| part.median_s).sum()
+    });
+    Some((preset.name, (startup_s, load_s)))
 }
 
 /// Seconds until an engine is ready, and seconds for each token of a stream: rough figures for a model of some billion
@@ -191,13 +267,13 @@ mod tests {
     use crate::trial::{Failure, FailureKind, Measurement, Rejection, Trial};
 
     #[test]
-    fn the_total_is_what_limits_first_and_the_last_trial_is_finished() {
+    fn the_total_is_what_limits_first() {
         let estimate = |launches, limit_s| {
-            Estimate { launches, rounds: launches, startup_s: 30.0, load_s: 10.0, limit_s, source: Source::Guess }
-                .total_s()
+            let (source, taken) = (Source::Guess, Taken::default());
+            Estimate { launches, rounds: launches, startup_s: 30.0, load_s: 10.0, limit_s, source, taken }.total_s()
         };
         assert_eq!(estimate(Some(10), None), Some(400.0));
-        assert_eq!(estimate(Some(10), Some(100.0)), Some(140.0));
+        assert_eq!(estimate(Some(10), Some(100.0)), Some(100.0));
         assert_eq!(estimate(Some(10), Some(1000.0)), Some(400.0));
         assert_eq!(estimate(None, Some(1000.0)), Some(1000.0));
     }
@@ -227,6 +303,8 @@ mod tests {
             scored("sobol", failed),
         ];
         assert_eq!(Done::of(&trials), Done { paid: 2, crowd: 2 });
+        // Everything that was launched took its time.
+        assert_eq!(Taken::of(&trials), Taken { launches: 4, total_s: 4.0 });
     }
 
     #[test]

@@ -200,6 +200,8 @@ impl Tuner<'_> {
             }
         };
         server.own_models = own_models(config, &self.job.parameters().fixed);
+        // A tokenizer, for instance, may be that of the served model.
+        server.own_models.retain(|name| *name != self.job.model.argument);
         let vitals = Vitals::start(self.vital_scope(&server), server.base_url());
         let mut stop = self.stop.clone();
         let measured = tokio::select! {

@@ -114,3 +114,38 @@ fn a_wrong_space_name_gets_the_nearest_one() {
     assert_eq!(checked.code, Some(3));
     assert!(checked.stderr.contains("did you mean search_spaces/vllm/full.toml?"), "{}", checked.stderr);
 }
+
+#[test]
+fn a_study_on_a_device_that_the_twin_knows_is_estimated_by_it() {
+    let text = study_with("command = [\"sh\"]\ndevice = \"cpu\"\nversion = \"0.32.0\"", "trials = 8");
+    let text = text
+        .replace("kind = \"sim\"\nargs", "kind = \"vllm\"\n#")
+        .replace("examples/models/qwen3-8b", "tests/fixtures/models/qwen2-tiny")
+        .replace("input_len = 32\noutput_len = 8", "input_len = 64\noutput_len = 64")
+        .replace("concurrency = 8\nrequests = 16\nwarmup = 4", "concurrency = 16\nrequests = 128");
+    let workplace = Workplace::with_study(&text);
+    let duration = workplace.json(&["check", "study.toml", "--format", "json"])["duration"].clone();
+    assert_eq!(duration["source"], "twin", "{duration}");
+    // Rough figures made 57.6 s of this load, which takes the real engine some 3 s, and a start of some 40 s.
+    let seconds = |name: &str| duration[name].as_f64().unwrap();
+    assert!((0.5..10.0).contains(&seconds("load_s")), "{duration}");
+    assert!((10.0..60.0).contains(&seconds("startup_s")), "{duration}");
+    let text = workplace.run(&["check", "study.toml"]).stdout;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("preset of cpu, not calibrated"), "{text}");
+}
+
+#[test]
+fn a_study_that_is_over_says_what_it_took() {
+    let workplace = Workplace::with_study(&study_with("", "trials = 2"));
+    assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
+    let text = workplace.run(&["check", "study.toml"]).stdout;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        text.contains("duration nothing is left to launch; 2 launches took ") && !text.contains("about 0 s"),
+        "{text}"
+    );
+    let taken: f64 = workplace.trials().iter().map(|trial| trial["elapsed_s"].as_f64().unwrap()).sum();
+    let duration = workplace.json(&["check", "study.toml", "--format", "json"])["duration"].clone();
+    assert!((duration["taken_s"].as_f64().unwrap() - taken).abs() < 1e-6, "{duration}");
+}

@@ -13,7 +13,7 @@ use setpoint::job::Job;
 use setpoint::rule::{Facts, narrow, rejection};
 use setpoint::space::{Domain, Space, SpaceFile, built_in};
 
-use crate::support::root;
+use crate::support::{Workplace, root};
 
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -142,4 +142,37 @@ fn example_studies_are_valid() {
             Err(error) => assert!(error.key == "model.path" && path.ends_with("vllm-cpu.toml"), "{error}"),
         }
     }
+}
+
+#[test]
+fn a_release_that_a_space_is_not_for_is_told_which_one_is() {
+    let study = |space: &str, version: &str| {
+        let text = std::fs::read_to_string(root().join("examples/wrappers/conda.toml")).unwrap();
+        let text = text.replace("search_spaces/vllm/core.toml", space).replace("0.32.0", version);
+        let model = root().join("examples/models/qwen3-8b");
+        let text =
+            text.replace("../models/qwen3-8b", model.to_str().unwrap()).replace("\"conda\", \"run\"", "\"sh\", \"-c\"");
+        let workplace = Workplace::with_study(&text);
+        workplace.run(&["check", "study.toml"])
+    };
+    for (space, version, other) in [
+        ("core.toml", "0.11.0", "core-0.8.toml"),
+        ("core.toml", "0.8.5", "core-0.8.toml"),
+        ("core-0.8.toml", "0.32.0", "core.toml"),
+        ("full-0.32.toml", "0.12.0", "full.toml"),
+        ("core.toml", "0.6.3", "v0.toml"),
+    ] {
+        let refused = study(&format!("search_spaces/vllm/{space}"), version);
+        let hint = format!("hint: name search_spaces/vllm/{other}, which is for this release");
+        assert!(refused.code == Some(3) && refused.stderr.contains(&hint), "{space} {version}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_space_is_found_without_the_folder_of_all_spaces() {
+    let workplace = Workplace::new();
+    let whole = workplace.run(&["spaces", "search_spaces/vllm/cpu.toml"]);
+    assert_eq!((whole.code, workplace.run(&["spaces", "vllm/cpu.toml"]).stdout), (Some(0), whole.stdout));
+    let refused = workplace.run(&["spaces", "cpu.toml"]);
+    assert!(refused.stderr.contains("did you mean search_spaces/vllm/cpu.toml?"), "{}", refused.stderr);
 }

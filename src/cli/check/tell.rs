@@ -175,10 +175,22 @@ fn duration(estimate: &Estimate) -> String {
     let share = estimate.startup_share();
     let (largest, what) = if share >= 0.5 { (share, "start-up") } else { (1.0 - share, "load") };
     let source = match estimate.source {
+        Source::Twin(preset) => format!(
+            "simulated with the preset of {preset}, not calibrated: no earlier trial with this model is in the database"
+        ),
         Source::Study(trials) => format!("the median of {trials} trials of this study"),
         Source::Model(trials) => format!("the median of {trials} trials of other studies with this model"),
         Source::Guess => "a guess from rough figures: no earlier trial with this model is in the database".to_owned(),
     };
+    if estimate.launches == Some(0) && estimate.taken.launches > 0 {
+        return format!(
+            "nothing is left to launch; {} launches took {}: {:.1} s of start-up and {:.1} s under load each, {source}",
+            estimate.taken.launches,
+            spell(estimate.taken.total_s),
+            estimate.startup_s,
+            estimate.load_s
+        );
+    }
     format!(
         "{total}{launches}{limit}: {:.1} s of start-up and {:.1} s under load each, {:.0} % of it {what}; {source}",
         estimate.startup_s,
@@ -303,6 +315,7 @@ fn duration_json(estimate: &Estimate) -> Json {
     let (source, trials) = match estimate.source {
         Source::Study(trials) => ("study", trials),
         Source::Model(trials) => ("model", trials),
+        Source::Twin(_) => ("twin", 0),
         Source::Guess => ("guess", 0),
     };
     json!({
@@ -314,6 +327,8 @@ fn duration_json(estimate: &Estimate) -> Json {
         "limit_s": estimate.limit_s,
         "source": source,
         "source_trials": trials,
+        "taken_launches": estimate.taken.launches,
+        "taken_s": estimate.taken.total_s,
     })
 }
 

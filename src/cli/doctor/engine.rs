@@ -34,7 +34,7 @@ fn of_study(job: &Job, installed: &Installed) -> (Vec<Finding>, Option<Setup>) {
         let hint = error.hint.unwrap_or_default();
         return (vec![Finding::fail("engine", format!("{}: {}", error.key, error.problem), hint)], None);
     }
-    let (kind, command) = (engine.engine.kind(), engine.command.join(" "));
+    let (kind, command) = (engine.engine.kind(), crate::trial::redact(&engine.command.join(" ")).into_owned());
     let version = if installed.assumed { "of an unknown release".to_owned() } else { installed.version.to_string() };
     let mut findings = vec![Finding::expect(
         !installed.assumed,

@@ -11,13 +11,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::Global;
+use crate::cli::output::shown;
 use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
 use crate::rule::Removed;
 use crate::store::{Incident, RuleVerdict, Scored};
 use crate::trial::{Blame, Outcome};
-use crate::trial::{for_terminal, json_for_terminal, without_controls};
+use crate::trial::{json_for_terminal, without_controls};
 use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Plan, WrongRule};
 use json::event_json;
 use state::{Open, State};
@@ -55,7 +56,7 @@ impl Mode {
     pub(super) fn note(&self, text: &str) {
         match self {
             Self::Quiet => {}
-            Self::Live(bar) => bar.println(for_terminal(text)),
+            Self::Live(bar) => bar.println(shown(text)),
             Self::Lines => write_line(text),
             Self::Json => write_json(&json!({"event": "note", "text": text})),
         }
@@ -114,7 +115,7 @@ impl Progress {
             }
             Mode::Live(bar) => {
                 if let Some(line) = self.line(event) {
-                    bar.println(for_terminal(&line));
+                    bar.println(shown(&line));
                 }
                 if let Some((total, done, text)) = live {
                     bar.set_length(total);
@@ -305,7 +306,7 @@ fn live_line() -> ProgressBar {
 
 pub(super) fn write_line(text: &str) {
     // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(anstream::stderr().lock(), "{}", for_terminal(text));
+    let _ = writeln!(anstream::stderr().lock(), "{}", shown(text));
 }
 
 pub(super) fn write_json(json: &serde_json::Value) {

@@ -65,6 +65,8 @@ const LOST: &[&str] = &[
     "OSError: [Errno 108] Cannot send after transport endpoint shutdown: '/lustre/a'",
     "TimeoutError: [Errno 110] Connection timed out: '/nfs/models/a/config.json'",
     "safetensors_rust.SafetensorError: Error while deserializing header: I/O error: Input/output error (os error 5)",
+    "RuntimeError: 0 active drivers ([]). There should only be one.",
+    "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.",
     "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
 ];
 
@@ -177,8 +179,9 @@ fn an_exception_of_any_name_is_recognised_below_its_traceback() {
         ("KernelNotFound: Failed to find a kernel", K::Unsupported),
     ] {
         let plain = traceback(error);
-        let with = |prefix: &str| plain.lines().map(|line| format!("{prefix}{line}\n")).collect::<String>();
-        let stamped: String = plain.lines().enumerate().map(|(at, line)| format!("[09:11:4{at}] {line}\n")).collect();
+        let with =
+            |prefix: &str| plain.lines().map(|line| format!("{prefix}{line}")).collect::<Vec<_>>().join("\n") + "\n";
+        let stamped: Vec<_> = plain.lines().enumerate().map(|(at, line)| format!("[09:11:4{at}] {line}")).collect();
         let group = format!(
             "  + Exception Group Traceback (most recent call last):\n  |   File \"a.py\", line 1, in <module>\n  | ExceptionGroup: \
              unhandled errors in a TaskGroup (1 sub-exception)\n  +-+---------------- 1 ----------------\n{}    \
@@ -196,7 +199,7 @@ fn an_exception_of_any_name_is_recognised_below_its_traceback() {
             with("vllm-1  | "),
             with("2026-11-24T09:11:41.123456789Z stderr F "),
             with("some prefix > "),
-            stamped,
+            stamped.join("\n"),
             group,
             format!(
                 "ERROR 11-20 21:21:18 [a.py:1] Exception in worker while processing method x: y, {}",

@@ -62,7 +62,8 @@ pub(super) fn read(lines: &[Line<'_>], at: usize, told: &str) -> Option<Collecti
     let below: Vec<&str> =
         below.take(BELOW).map(Line::message).take_while(|text| !text.contains("Traceback (")).collect();
     let is_error = |text: &&str| ERRORS.iter().any(|error| text.contains(error));
-    if !is_error(&told) && !(told.contains("DistBackendError") && below.iter().any(is_error)) {
+    let is_named = is_error(&told) || (told.contains("DistBackendError") && below.iter().any(is_error));
+    if !is_named {
         return None;
     }
     let last = last_error(&below, told).or_else(|| warning(&lines[..=at]));

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::traceback;
+use super::{lost, traceback};
 
 /// One line of a log without the prefix before its message.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,8 @@ impl<'a> Line<'a> {
         let line = line.trim_end();
         let (process, rest) = split_process(line);
         let new = |message, level| Self { process, message, level, raised: None, is_what: false };
-        if let Some(native) = NATIVE.captures(rest) {
+        let may_be_native = rest.starts_with(['[', 'E', 'W', 'I', 'F']);
+        if let Some(native) = may_be_native.then(|| NATIVE.captures(rest)).flatten() {
             let level = native.name("glog").or_else(|| native.name("ray")).map_or("", |level| level.as_str());
             let level = if matches!(level, "E" | "F" | "C") { Level::Error } else { Level::Quiet };
             return new(&rest[native[0].len()..], level);
@@ -143,7 +144,7 @@ impl<'a> Line<'a> {
         if self.level == Level::Quiet || self.is_indented() || self.message.is_empty() {
             return None;
         }
-        let is_complaint = self.exception().is_some() || is_last_word(self.message) || self.is_kernels();
+        let is_complaint = self.exception().is_some() || is_last_word(self.message) || self.is_kernels_of_loss();
         if self.level == Level::Plain && !is_complaint {
             return None;
         }
@@ -153,17 +154,22 @@ impl<'a> Line<'a> {
     /// Whether nothing but the line itself shows that it is an error: it is neither logged as one, nor the end of a
     /// traceback, nor the kernel's or C++'s.
     pub(super) fn is_unfounded(&self) -> bool {
-        self.level == Level::Plain && self.raised.is_none() && !self.is_what && !self.is_kernels()
+        self.level == Level::Plain && self.raised.is_none() && !self.is_what && !self.is_kernels_of_loss()
     }
 
-    /// Whether it is a line of the kernel's own log about a device: `[ 12.3] NVRM: ...`, `... kernel: amdgpu 0000:03:00.0: ...`.
-    pub(super) fn is_kernels(&self) -> bool {
+    /// Whether it is a line of the kernel's own log about a device that is lost: `[ 12.3] NVRM: ...`,
+    /// `... kernel: amdgpu 0000:03:00.0: ...`. The kernel writes a lot that is no failure.
+    fn is_kernels_of_loss(&self) -> bool {
         static KERNEL: LazyLock<Regex> = LazyLock::new(|| {
             compiled(
                 r"^(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]+ \S+ |\d{4}-\d\d-\d\dT\S+ \S+ )?(?:kernel: ?)?(?:\[[ \d.]+\] ?)?(?:NVRM: |nvidia-nv(?:switch|link)\d*: |nvidia [\da-f]{4}:[\da-f]{2}:|amdgpu [\da-f]{4}:[\da-f]{2}:|\[drm[:\]])",
             )
         });
-        self.level == Level::Plain && KERNEL.is_match(self.message)
+        let names = ["NVRM", "nvidia", "amdgpu", "drm"];
+        self.level == Level::Plain
+            && names.iter().any(|name| self.message.contains(name))
+            && KERNEL.is_match(self.message)
+            && lost::is_named_by(self.message, false)
     }
 
     /// The name of the exception that the line ends a traceback with, or that it has by its form.
@@ -222,7 +228,8 @@ fn split_process(line: &str) -> (&str, &str) {
     loop {
         let (found, after) = match rest.split_once(')') {
             Some((found, after)) if rest.starts_with('(') && found.contains(" pid=") => (found, after),
-            _ => match LABEL.find(rest) {
+            // Logs have millions of lines: most show at their first character that they have no label.
+            _ => match has_label(rest).then(|| LABEL.find(rest)).flatten() {
                 Some(label) => rest.split_at(label.end()),
                 None => return (process, rest),
             },
@@ -234,6 +241,10 @@ fn split_process(line: &str) -> (&str, &str) {
         let after = skip_escapes(after);
         rest = if found.starts_with('(') { skip_escapes(after.strip_prefix(' ').unwrap_or(after)) } else { after };
     }
+}
+
+fn has_label(line: &str) -> bool {
+    line.starts_with(['[', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) || line.contains("| ")
 }
 
 /// Without `ESC [ ... m` at its beginning.

@@ -56,9 +56,14 @@ const ALONE: &[&str] = &[
     "found no nvidia driver",
     "nvidia driver on your system is too old",
     "torch not compiled with cuda enabled",
+    "torch.cuda.is_available() is false",
+    "cuda is not available",
+    // Triton found no driver that works.
+    "0 active drivers",
     // vLLM
     "failed to infer device type",
     "device string must not be empty",
+    "current node has no gpu available",
     // NVML and its tools
     "nvml shared library not found",
     "driver/library version mismatch",
@@ -69,6 +74,7 @@ const ALONE: &[&str] = &[
     "nvidia-smi has failed",
     "couldn't communicate with the nvidia driver",
     "gpu requires reset",
+    "no devices were found",
     "nvidia-container-cli: ",
     "could not select device driver",
     // The kernel

@@ -1,4 +1,4 @@
-//! Models besides the served one, and adapters, that a configuration names: a draft model, a LoRA adapter. If one of them is
+//! Models besides the served one, and adapters, that a configuration names: a draft model, a `LoRA` adapter. If one of them is
 //! missing, other configurations still start.
 
 use serde_json::Value as Json;
@@ -72,12 +72,12 @@ fn add(text: &str, field: &str, found: &mut Vec<String>) {
 
 /// The failure of a start that lacks a model, with the complaint on the line `at`.
 pub(super) fn missing(lines: &[Line<'_>], at: usize, message: String, own_models: &[String]) -> Failure {
-    if let Some(name) = own_models.iter().find(|name| message.contains(name.as_str())) {
+    if let Some(name) = own_models.iter().find(|name| mentions(&message, name)) {
         return failure(name, &message);
     }
     let region = lines[at.saturating_sub(ABOVE)..(at + BELOW).min(lines.len())].iter();
     let region: Vec<_> = region.filter(|line| !line.is_quiet()).map(Line::message).collect();
-    if let Some(name) = own_models.iter().find(|name| region.iter().any(|text| text.contains(name.as_str()))) {
+    if let Some(name) = own_models.iter().find(|name| region.iter().any(|text| mentions(text, name))) {
         return failure(name, &message);
     }
     // The hub's client does not name what is not in its cache; the calls above it do.
@@ -90,8 +90,24 @@ pub(super) fn missing(lines: &[Line<'_>], at: usize, message: String, own_models
 
 /// The model of the configuration's own that an exception says is not there.
 pub(super) fn named_as_missing<'a>(told: &str, own_models: &'a [String]) -> Option<&'a str> {
-    let name = own_models.iter().find(|name| told.contains(name.as_str()))?;
+    let name = own_models.iter().find(|name| mentions(told, name))?;
     MISSING.iter().any(|text| told.contains(text)).then_some(name)
+}
+
+/// Whether a text contains a model's name, and not that of another one that begins or ends like it. Paths of the hub's cache
+/// spell it `models--org--draft`.
+fn mentions(text: &str, name: &str) -> bool {
+    let continues = |c: char| c.is_alphanumeric() || "_-".contains(c);
+    let contains = |name: &str| {
+        text.match_indices(name).any(|(at, found)| {
+            let (before, after) = (&text[..at], &text[at + found.len()..]);
+            let is_longer = after.starts_with(continues)
+                || after.strip_prefix('.').is_some_and(|rest| rest.starts_with(char::is_alphanumeric));
+            let is_tail = name.starts_with(continues) && before.ends_with(|c| continues(c) && c != '-');
+            !is_longer && !is_tail
+        })
+    };
+    contains(name) || (name.contains('/') && contains(&name.replace('/', "--")))
 }
 
 pub(super) fn failure(name: &str, message: &str) -> Failure {
@@ -102,6 +118,19 @@ pub(super) fn failure(name: &str, message: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_not_found_within_another_one() {
+        for text in
+            ["'org/draft'", "org/draft/config.json", "for org/draft.", "/cache/models--org--draft/refs", "=org/draft:"]
+        {
+            assert!(mentions(text, "org/draft"), "{text}");
+        }
+        for text in ["org/draft-large", "myorg/draft", "org/draft_2", "org/draft.v2", "models--org--draft-large"] {
+            assert!(!mentions(text, "org/draft"), "{text}");
+        }
+        assert!(mentions("'/models/draft'", "/models/draft"));
+    }
 
     #[test]
     fn models_of_the_configuration_are_those_that_the_fixed_part_does_not_name() {

@@ -65,6 +65,8 @@ pub(super) const ROOTS: &[(&str, Cause)] = &[
     ("Error in memory profiling", Kind(K::DeviceBusy)),
     ("CUDA-capable device(s) is/are busy", Kind(K::DeviceBusy)),
     ("all CUDA-capable devices are busy", Kind(K::DeviceBusy)),
+    ("cudaErrorDevicesUnavailable", Kind(K::DeviceBusy)),
+    ("CUDA_ERROR_DEVICE_UNAVAILABLE", Kind(K::DeviceBusy)),
     ("Address already in use", Kind(K::PortInUse)),
     ("address already in use", Kind(K::PortInUse)),
     ("No space left on device", Kind(K::Disk)),

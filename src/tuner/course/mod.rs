@@ -284,8 +284,11 @@ impl<'r> Course<'r> {
             self.pool.restore_all();
         }
         let alone = proposal.apart || matches!(&*proposal.proposed_by, BASELINE | CONFIRMATION | RULE_TEST);
-        let place =
-            if alone && !self.running.is_empty() { None } else { self.pool.take(proposal.number, needed, alone) };
+        let place = if alone && !self.running.is_empty() {
+            None
+        } else {
+            self.pool.take_with(proposal.number, &self.wanted_slots(proposal.number), needed, alone)
+        };
         let Some(place) = place else {
             self.waiting.push_front(proposal);
             return Ok(Next::Wait);

@@ -83,6 +83,11 @@ impl Course<'_> {
         for slot in self.suspicion.slots() {
             self.raise(vec![slot]);
         }
+        // A run that was killed meanwhile has left the probe: it is launched again, and no second one.
+        let left = self.waiting.iter().find(|waiting| waiting.proposed_by == PROBE).map(|waiting| waiting.number);
+        if let Some(probe) = self.probes.first_mut() {
+            probe.number = left;
+        }
         Ok(())
     }
 
@@ -137,7 +142,8 @@ impl Course<'_> {
         unresolved: Box<Unresolved>,
     ) -> Result<Option<Ending>, TuneError> {
         let Unresolved { last, failures, since, .. } = &*unresolved;
-        let alarm = Alarm { failure: last.failure.clone(), launches: *failures, since: since.clone() };
+        let was_ready = unresolved.launched.trial.startup_s.is_some();
+        let alarm = Alarm { failure: last.failure.clone(), launches: *failures, since: since.clone(), was_ready };
         self.plan(Probe { slots, alarm, on_hold: Some((proposal, unresolved)), number: None });
         self.conclude_without_probes().await
     }
@@ -193,6 +199,12 @@ impl Course<'_> {
         self.pool.needed(self.scope.search.devices_needed(config))
     }
 
+    /// The slots on which a proposal has to run; none of them matters more than others if there are none.
+    pub(super) fn wanted_slots(&self, number: u32) -> Vec<usize> {
+        let probe = self.probes.iter().find(|probe| probe.number == Some(number));
+        probe.map(|probe| probe.slots.clone()).unwrap_or_default()
+    }
+
     /// Launches a probe that is planned; `None` if there is none. Probes are outside of the budget of trials.
     pub(super) async fn launch_probe(&mut self) -> Result<Option<Next>, TuneError> {
         let Some(at) = self.probes.iter().position(|probe| probe.number.is_none()) else { return Ok(None) };
@@ -232,7 +244,7 @@ impl Course<'_> {
         // An earlier run has left it without an outcome.
         let without_alarm = |last: &Incident| Probe {
             slots: slots.clone(),
-            alarm: Alarm { failure: last.failure.clone(), launches: 1, since: last.at.clone() },
+            alarm: Alarm { failure: last.failure.clone(), launches: 1, since: last.at.clone(), was_ready: false },
             on_hold: None,
             number: None,
         };
@@ -243,7 +255,11 @@ impl Course<'_> {
                 let probe = probe.unwrap_or_else(|| without_alarm(&unresolved.last));
                 self.blame_environment(probe, unresolved.last, Some(proposal)).await
             }
-            LaunchEnd::Outcome(launched) if launched.trial.startup_s.is_some() => {
+            LaunchEnd::Outcome(launched)
+                if probe
+                    .as_ref()
+                    .map_or(launched.trial.startup_s.is_some(), |probe| probe.alarm.is_refuted_by(&launched.trial)) =>
+            {
                 self.record(launched).await?;
                 self.blame_configurations(probe, &slots, proposal.number).await?;
                 Ok(None)
@@ -383,7 +399,8 @@ impl Course<'_> {
 
 fn failed_trial(trial: &Trial, failure: crate::trial::Failure, was_known_good: bool) -> FailedTrial {
     let (number, since, config_key) = (trial.number, trial.started_at.clone(), trial.config.key());
-    FailedTrial { number, failure, launches: 1, since, config_key, was_known_good }
+    let was_ready = trial.startup_s.is_some();
+    FailedTrial { number, failure, launches: 1, since, config_key, was_known_good, was_ready }
 }
 
 /// `trial 4` or `trials 4, 5`.

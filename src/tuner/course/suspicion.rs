@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::root_line;
-use crate::trial::{Failure, FailureKind};
+use crate::trial::{Failure, FailureKind, Outcome, Trial};
 
 /// Launches that fail alike in a row before the first probe. Each probe that starts doubles the number for the next one.
 const FIRST_PROBE: u32 = 3;
@@ -51,6 +51,8 @@ pub(super) struct FailedTrial {
     pub(super) config_key: String,
     /// Whether its configuration had been measured before.
     pub(super) was_known_good: bool,
+    /// Whether its server had become ready.
+    pub(super) was_ready: bool,
 }
 
 impl FailedTrial {
@@ -66,6 +68,23 @@ pub(super) struct Alarm {
     /// Launches in a row that failed alike.
     pub(super) launches: u32,
     pub(super) since: String,
+    /// Whether the servers had become ready.
+    pub(super) was_ready: bool,
+}
+
+impl Alarm {
+    /// Whether a probe that ended like this shows that the failures were the configurations' own: it was measured, or it came
+    /// further than they did.
+    pub(super) fn is_refuted_by(&self, trial: &Trial) -> bool {
+        match &trial.outcome {
+            Outcome::Measured(_) => true,
+            Outcome::Rejected(_) => false,
+            Outcome::Failed(failure) => {
+                let is_alike = FailureClass::of(failure) == FailureClass::of(&self.failure);
+                trial.startup_s.is_some() && !self.was_ready && !is_alike
+            }
+        }
+    }
 }
 
 /// Failed launches since the last success on each slot.
@@ -156,7 +175,12 @@ impl Suspicion {
         let launches = self.alike(slot).map(|failed| failed.launches).sum();
         let limit = FIRST_PROBE.saturating_mul(1_u32.checked_shl(self.started).unwrap_or(u32::MAX));
         let since = self.alike(slot).last()?.since.clone();
-        (launches >= limit || last.was_known_good).then(|| Alarm { failure: last.failure.clone(), launches, since })
+        (launches >= limit || last.was_known_good).then(|| Alarm {
+            failure: last.failure.clone(),
+            launches,
+            since,
+            was_ready: last.was_ready,
+        })
     }
 }
 
@@ -167,7 +191,7 @@ mod tests {
     fn failed(number: u32, kind: FailureKind, message: &str) -> FailedTrial {
         let failure = Failure { kind, message: message.to_owned() };
         let (since, config_key) = (format!("t{number}"), number.to_string());
-        FailedTrial { number, failure, launches: 1, since, config_key, was_known_good: false }
+        FailedTrial { number, failure, launches: 1, since, config_key, was_known_good: false, was_ready: false }
     }
 
     fn unknown(number: u32) -> FailedTrial {

@@ -66,12 +66,13 @@ impl Pool {
         usize::try_from(devices).unwrap_or(usize::MAX).clamp(1, self.states.len())
     }
 
-    /// Slots for a trial; `None` where too few are free.
+    /// Any slots for a trial; `None` if too few are free.
+    #[cfg(test)]
     pub(in crate::tuner) fn take(&mut self, trial: u32, count: usize, alone: bool) -> Option<Place> {
         self.take_with(trial, &[], count, alone)
     }
 
-    /// The same, with slots that are to be among them.
+    /// Slots for a trial, with the wanted ones among them; `None` if too few are free.
     pub(in crate::tuner) fn take_with(
         &mut self,
         trial: u32,
