@@ -154,7 +154,11 @@ fn governor(files: &Files<'_>) -> Option<MeasurementCondition> {
     }
     let steady = |state: &String| matches!(state.as_str(), "performance" | "powersave, preference performance");
     let is_steady = !counts.is_empty() && counts.keys().all(steady);
-    let states: Vec<_> = counts.iter().map(|(state, count)| format!("{state} on {count} processors")).collect();
+    let state = |(state, count): (&String, &usize)| match count {
+        1 => format!("{state} on 1 processor"),
+        count => format!("{state} on {count} processors"),
+    };
+    let states: Vec<_> = counts.iter().map(state).collect();
     let state = (!states.is_empty()).then(|| states.join("; "))?;
     let kind = ConditionKind::Governor;
     Some(if is_steady {
@@ -308,7 +312,7 @@ fn load(readings: &HostUse) -> Option<MeasurementCondition> {
     let state = format!("{busy:.0} % of the processors busy{average}{}", clock.unwrap_or_default());
     let kind = ConditionKind::ProcessorLoad;
     Some(if busy >= MUCH_LOAD {
-        let effect = "engine and load generator share processors with it: slower, and other each hour";
+        let effect = "it competes with engine and load generator for processors: measurements are lower and vary more";
         MeasurementCondition::distorting(kind, state, effect, "wait for it or end it: see `top`")
     } else {
         MeasurementCondition::fine(kind, state, "the processors are free")

@@ -50,7 +50,7 @@ fn governors_that_follow_the_load_distort() {
     };
     assert!(!own("performance").2);
     let (_, state, distorts) = own("balance_power");
-    assert_eq!((state.as_str(), distorts), ("powersave, preference balance_power on 1 processors", true));
+    assert_eq!((state.as_str(), distorts), ("powersave, preference balance_power on 1 processor", true));
 
     let limited = [
         (cpu(0, "scaling_governor"), "performance"),
@@ -59,7 +59,7 @@ fn governors_that_follow_the_load_distort() {
         (cpu(1, "scaling_governor"), "schedutil"),
     ];
     let (_, state, distorts) = only(&limited.each_ref().map(|(path, text)| (path.as_str(), *text)));
-    let expected = "performance, at most 2000000 of 3500000 kHz on 1 processors; schedutil on 1 processors";
+    let expected = "performance, at most 2000000 of 3500000 kHz on 1 processor; schedutil on 1 processor";
     assert_eq!((state.as_str(), distorts), (expected, true));
 }
 
