@@ -8,7 +8,7 @@ use crate::document::DocumentError;
 use crate::server::LeftBehind;
 use crate::store::StoreError;
 use crate::trial::{json_for_terminal, redact};
-use crate::tuner::{LockError, TuneError};
+use crate::tuner::{LockError, ReleaseSource, TuneError};
 
 /// Documented exit codes; clap exits with 2 for wrong usage.
 pub(super) const UNEXPECTED: u8 = 1;
@@ -100,6 +100,15 @@ impl From<TuneError> for Failure {
             }
             TuneError::Differs { .. } => Self::new(INVALID, error.to_string())
                 .with_hint("give the changed study another name, or another database with --db"),
+            TuneError::ContextDiffers { ref name, .. } => Self::new(INVALID, error.to_string()).with_hint(format!(
+                "begin a new study that uses this one as its prior ([study] name = \"{name}-2\", prior = [{name:?}]), or run \
+                 `tune --accept-change`: it measures the defaults again and compares only trials from then on"
+            )),
+            TuneError::OtherRelease { ref reported, from, .. } => {
+                Self::new(INVALID, error.to_string()).with_hint(other_release_hint(reported, from))
+            }
+            TuneError::ReleaseAdopted { ref reported, .. } => Self::new(INVALID, error.to_string())
+                .with_hint(format!("state engine.version = {reported:?}, and run the same command again")),
             TuneError::Lock(LockError::Held { .. }) => Self::unexpected(error.to_string())
                 .with_hint("wait for it, or end that process; it then keeps what it has measured"),
             TuneError::LeftBehind(LeftBehind::Processes { .. }) => Self::unexpected(error.to_string())
@@ -115,6 +124,25 @@ impl From<TuneError> for Failure {
                 Self { hint, ..Self::unexpected(error.to_string()) }
             }
             TuneError::Lock(_) | TuneError::Command(_) | TuneError::Port(_) => Self::unexpected(error.to_string()),
+        }
+    }
+}
+
+/// The next step after a server of another release than the expected one.
+fn other_release_hint(reported: &str, from: ReleaseSource) -> String {
+    match from {
+        ReleaseSource::Stated => format!(
+            "state engine.version = {reported:?} or leave it out, and run the same command again; or start the stated release: \
+             engine.command decides which one runs"
+        ),
+        ReleaseSource::Probed => format!(
+            "engine.command starts another installation than the one whose package was asked, or the package was changed \
+             meanwhile: run the same command again, or state engine.version = {reported:?}"
+        ),
+        ReleaseSource::FirstServer | ReleaseSource::EarlierTrials | ReleaseSource::Assumed => {
+            "the engine was changed during the study: install the earlier release again and run the same command again; or run \
+             it with the new release, which offers a new study with this one as its prior or `--accept-change`"
+                .to_owned()
         }
     }
 }

@@ -69,7 +69,7 @@ impl Importance {
 
 /// What the study's trials tell of its space, whoever proposed them.
 async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<Past>, Failure> {
-    let trials = store.trials(study).await?.into_iter().map(|scored| scored.trial);
+    let trials = store.present_trials(study).await?.into_iter().map(|scored| scored.trial);
     // What the defaults reach beside themselves, they do not reach alone.
     let alone = trials.filter(|trial| trial.proposed_by != CROWD);
     Ok(alone.map(|trial| past(&job.objective, trial)).collect())

@@ -92,9 +92,18 @@ impl Trials {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
         let trials = store.trials(&study).await?;
+        let contexts = store.contexts(&study).await?;
+        let is_earlier = |number| contexts.get(&number).is_some_and(|stored| stored.is_earlier);
         match self.format {
-            ListFormat::Table => print(&report::trials_table(&study, &trials)),
-            ListFormat::Json => print_json(&trials.iter().map(|scored| report::trial_json(&study, scored)).collect()),
+            ListFormat::Table => print(&report::trials_table(&study, &trials, is_earlier)),
+            ListFormat::Json => {
+                let json = |scored: &Scored| {
+                    let mut json = report::trial_json(&study, scored);
+                    report::add_context(&mut json, contexts.get(&scored.trial.number));
+                    json
+                };
+                print_json(&trials.iter().map(json).collect())
+            }
             ListFormat::Csv => {
                 let csv = report::trials_csv(&trials).map_err(|error| Failure::unexpected(error.to_string()))?;
                 print(&csv)
@@ -112,16 +121,19 @@ impl Show {
         let placement = store.placement(&study, self.trial).await?;
         let incidents = store.incidents(&study, Some(self.trial)).await?;
         let story = store.telemetry(&study, self.trial).await?;
+        let context = store.contexts(&study).await?.remove(&self.trial);
         match self.format {
             Format::Table => {
                 let start = startup.as_ref().map(report::startup_text).unwrap_or_default();
                 let server = story.as_ref().map(report::telemetry_text).unwrap_or_default();
                 let incidents = report::incidents_text(&incidents);
                 let place = placement.as_ref().map(report::placement_text).unwrap_or_default();
-                print(&format!("{}{place}{incidents}{start}{server}", report::show_text(&study, &scored)))
+                let context = context.as_ref().map(report::context_text).unwrap_or_default();
+                print(&format!("{}{context}{place}{incidents}{start}{server}", report::show_text(&study, &scored)))
             }
             Format::Json => {
                 let mut json = report::trial_json(&study, &scored);
+                report::add_context(&mut json, context.as_ref());
                 json["startup"] = serde_json::to_value(&startup).unwrap_or_default();
                 json["placement"] = serde_json::to_value(&placement).unwrap_or_default();
                 json["telemetry"] = story.as_ref().map_or(Json::Null, report::telemetry_json);
@@ -221,7 +233,7 @@ pub(super) struct Conclusion {
 
 impl Conclusion {
     pub(super) async fn of(store: &Store, study: &Study) -> Result<Self, Failure> {
-        Ok(Self { baseline: store.measurements_of(study, 0).await?, verdict: store.verdict(study).await? })
+        Ok(Self { baseline: store.baseline(study).await?, verdict: store.verdict(study).await? })
     }
 
     /// The gain, whether it is significant, and the estimated remaining gain.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
@@ -20,7 +20,8 @@ use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study};
 use crate::trial::{FailureKind, redact};
 use crate::tuner::{
-    Ending, Inquiry, Installed, RuleVerdicts, Slots, Stop, TuneError, Tuner, beliefs, detect, preflight_setup,
+    Ending, Inquiry, Installed, ReleaseSource, RuleVerdicts, RunContext, Slots, Stop, TuneError, Tuner, beliefs,
+    detect, preflight_setup,
 };
 
 #[derive(Debug, Args)]
@@ -45,6 +46,10 @@ pub(super) struct Tune {
     /// processors.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     parallel: Option<u32>,
+    /// Go on with a study although the engine's release, the device or the host has changed: the defaults are measured again,
+    /// and only trials from then on are compared.
+    #[arg(long)]
+    accept_change: bool,
     /// Print the launch commands that would be tried first, and start nothing.
     #[arg(long)]
     dry_run: bool,
@@ -73,7 +78,9 @@ impl Tune {
         }
         let mut installed = detect(&job).await;
         let slots = Slots::resolve(&job, &mut installed)?;
-        job.check_release(installed.version)?;
+        if self.dry_run || installed.release_from != ReleaseSource::Assumed {
+            job.check_release(installed.version)?;
+        }
         if self.dry_run {
             return dry_run(&job, &installed).await;
         }
@@ -81,6 +88,8 @@ impl Tune {
             return Err(error.into());
         }
         let store = Store::open(&global.db, true).await?;
+        installed.recall_release(&store, &job.name).await?;
+        job.check_release(installed.version)?;
         let progress = Arc::new(Progress::new(global, &job));
         for left_out in job.workload.built.left_out() {
             progress.note(&format!("the workload's file: left out {} {}", left_out.rows, left_out.reason));
@@ -94,22 +103,39 @@ impl Tune {
         if let Some(slots) = slots.describe() {
             progress.note(&slots);
         }
-        let setup = preflight_setup(&job, &installed, store.path()).unwrap_or_else(|reason| {
-            progress.note(&format!("no preflight: {reason}"));
-            None
-        });
-        let watcher = Arc::clone(&progress);
-        let tuner = Tuner {
-            job: &job,
-            store: &store,
-            installed,
-            slots,
-            inquiry: Inquiry::new(setup).into(),
-            observer: Arc::new(move |event| watcher.on(&event)),
-            // The first signal ends the study in order, the second at once.
-            stop: signal::follow(Stop::No, |stop| *stop = if *stop == Stop::No { Stop::Gently } else { Stop::Now })?,
+        // The first signal ends the study in order, the second at once.
+        let stop = signal::follow(Stop::No, |stop| *stop = if *stop == Stop::No { Stop::Gently } else { Stop::Now })?;
+        let (begin, time) = (Instant::now(), job.budget.time);
+        let result = loop {
+            let setup = preflight_setup(&job, &installed, store.path()).unwrap_or_else(|reason| {
+                progress.note(&format!("no preflight: {reason}"));
+                None
+            });
+            let watcher = Arc::clone(&progress);
+            let tuner = Tuner {
+                job: &job,
+                store: &store,
+                installed: installed.clone(),
+                slots: slots.clone(),
+                context: RunContext::new(self.accept_change),
+                inquiry: Inquiry::new(setup).into(),
+                observer: Arc::new(move |event| watcher.on(&event)),
+                stop: stop.clone(),
+            };
+            match tuner.run().await {
+                Err(TuneError::ReleaseAdopted { version, reported }) => {
+                    progress.note(&format!(
+                        "the server reports release {reported}, not {}, which was assumed: rules, memory and priors are \
+                         computed again for {version}",
+                        installed.version
+                    ));
+                    installed.adopt(version, ReleaseSource::FirstServer);
+                    job.check_release(version)?;
+                    job.budget.time = time.map(|time| time.saturating_sub(begin.elapsed()));
+                }
+                result => break result,
+            }
         };
-        let result = tuner.run().await;
         progress.finish();
         let summary = result?;
         if let ending @ Ending::NothingAllowed(_) = &summary.ending {

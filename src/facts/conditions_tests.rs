@@ -26,15 +26,15 @@ fn only(files: &[(&str, &str)]) -> (ConditionKind, String, bool) {
     (*kind, state.clone(), *distorts)
 }
 
-fn of(readings: HostUse) -> Vec<(ConditionKind, String, bool)> {
+fn of(readings: &HostUse) -> Vec<(ConditionKind, String, bool)> {
     let root = root(&[]);
-    let found = MeasurementCondition::below(root.path(), &readings);
+    let found = MeasurementCondition::below(root.path(), readings);
     found.into_iter().map(|condition| (condition.kind, condition.state, condition.distorts)).collect()
 }
 
 #[test]
 fn a_host_without_these_files_has_no_conditions() {
-    assert_eq!(of(HostUse::default()), []);
+    assert_eq!(of(&HostUse::default()), []);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn files_that_cannot_be_understood_give_no_condition() {
 
 #[test]
 fn swap_load_heat_and_other_users_distort_when_they_are_large() {
-    let swap = |used, total| of(HostUse { swap: Some((used, total)), ..HostUse::default() }).remove(0);
+    let swap = |used, total| of(&HostUse { swap: Some((used, total)), ..HostUse::default() }).remove(0);
     assert_eq!(swap(0, 0), (ConditionKind::Swap, "none".to_owned(), false));
     assert!(!swap(100 << 20, 8 * GIB).2);
     assert_eq!(swap(2 * GIB, 64 * GIB), (ConditionKind::Swap, "2.0 GiB of 64.0 GiB in use".to_owned(), true));
@@ -160,7 +160,7 @@ fn swap_load_heat_and_other_users_distort_when_they_are_large() {
 
     let load = |busy| {
         let readings = HostUse { busy_percent: Some(busy), load_average: Some(1.5), ..HostUse::default() };
-        of(HostUse { clock_mhz: Some((800, 3500)), ..readings }).remove(0)
+        of(&HostUse { clock_mhz: Some((800, 3500)), ..readings }).remove(0)
     };
     let state = "60 % of the processors busy, load average 1.5, clock 800 to 3500 MHz";
     assert_eq!(load(60.0), (ConditionKind::ProcessorLoad, state.to_owned(), true));
@@ -168,13 +168,13 @@ fn swap_load_heat_and_other_users_distort_when_they_are_large() {
 
     let heat = |now| {
         let sensor = Sensor { label: "Package 0".to_owned(), now, critical: 100.0 };
-        of(HostUse { hottest: Some(sensor), ..HostUse::default() }).remove(0)
+        of(&HostUse { hottest: Some(sensor), ..HostUse::default() }).remove(0)
     };
     let state = "Package 0: 97 °C, critical at 100 °C".to_owned();
     assert_eq!(heat(97.0), (ConditionKind::Temperature, state, true));
     assert!(!heat(60.0).2);
 
-    let others = |others| of(HostUse { others: Some(others), ..HostUse::default() }).remove(0);
+    let others = |others| of(&HostUse { others: Some(others), ..HostUse::default() }).remove(0);
     assert!(!others(Vec::new()).2);
     let (pid, name, user) = (42, "train".to_owned(), "eve".to_owned());
     let process = ProcessUse { pid, name, user, processors: 7.25, memory: 3 * GIB };

@@ -49,8 +49,8 @@ fn judged(devices: &[DeviceSettings]) -> Vec<MeasurementCondition> {
     let clocks = states(devices, |device| device.has_fixed_clocks.as_ref().map(clocks));
     let power = states(devices, |device| {
         let (limit, default) = device.power_limits?;
-        let default = (limit != default).then(|| format!(" instead of {} W", default / 1000)).unwrap_or_default();
-        Some(format!("{} W{default}", limit / 1000))
+        let usual = if limit == default { String::new() } else { format!(" instead of {} W", default / 1000) };
+        Some(format!("{} W{usual}", limit / 1000))
     });
     let ecc = states(devices, |device| device.has_ecc.as_ref().map(is_on));
 

@@ -27,6 +27,12 @@ impl EngineVersion {
         Self { major, minor, patch }
     }
 
+    /// Whether both have the same flags and defaults: patch releases change neither.
+    #[must_use]
+    pub fn is_same_minor(self, other: Self) -> bool {
+        (self.major, self.minor) == (other.major, other.minor)
+    }
+
     /// Whether only the V0 engine exists in this release: its scheduler, defaults and refusals differ from V1's.
     #[must_use]
     pub fn is_v0(self) -> bool {
@@ -61,6 +67,14 @@ impl FromStr for EngineVersion {
     }
 }
 
+/// Reads the release that an engine reports. `None` for builds of its sources without a release: they report `dev`, or a number
+/// that the packaging tool has made up.
+#[must_use]
+pub fn readable_release(reported: &str) -> Option<EngineVersion> {
+    let is_made_up = reported.trim().starts_with("0.1.dev");
+    if is_made_up { None } else { reported.parse().ok() }
+}
+
 impl fmt::Display for EngineVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
@@ -89,6 +103,14 @@ mod tests {
         for text in ["", "latest", "7", ".1", "x.y"] {
             assert!(text.parse::<EngineVersion>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn builds_without_a_release_are_not_read_as_one() {
+        for text in ["dev", "", "0.1.dev7203+g1a2b3c4", "unknown"] {
+            assert_eq!(readable_release(text), None, "{text}");
+        }
+        assert_eq!(readable_release("0.11.1rc2.dev33+g1a2b"), Some(EngineVersion::new(0, 11, 1)));
     }
 
     #[test]

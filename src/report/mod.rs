@@ -1,6 +1,7 @@
 //! Studies, trials, benchmarks and predictions as tables, JSON, CSV and pages.
 
 mod bench;
+mod context;
 mod csv;
 mod explanation;
 mod json;
@@ -13,6 +14,7 @@ mod table;
 mod telemetry;
 
 pub use bench::{BENCH_FORMATS, BenchFormat, Benchmark, Runs, benchmark_json};
+pub use context::{add_context, context_text};
 pub use csv::{ranking_csv, trials_csv};
 pub use explanation::{explanation_csv, explanation_text};
 pub use json::{incident_json, ranked_json, standing_json, study_json, trial_json, verdict_json};

@@ -69,9 +69,9 @@ fn describe(objective: &Objective) -> String {
     format!("{goal} {}{}", objective.metric, limits.collect::<String>())
 }
 
-/// One line a trial, in order.
+/// One line a trial, in order; those of a context that the study has left are marked.
 #[must_use]
-pub fn trials_table(study: &Study, trials: &[Scored]) -> String {
+pub fn trials_table(study: &Study, trials: &[Scored], is_earlier: impl Fn(u32) -> bool) -> String {
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
     let mut table = table(["trial", "state", &metric, "start s", "total s", "configuration or reason"], &[0, 2, 3, 4]);
     for scored in trials {
@@ -80,6 +80,7 @@ pub fn trials_table(study: &Study, trials: &[Scored]) -> String {
             Some(reason) => format!("{} ({reason})", trial.config),
             None => trial.config.to_string(),
         };
+        let text = if is_earlier(trial.number) { format!("earlier context: {text}") } else { text };
         table.add_row([
             trial.number.to_string(),
             state(scored).to_owned(),

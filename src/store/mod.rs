@@ -1,6 +1,7 @@
 //! Studies and trials in one `SQLite` file, which other programs may read at any time.
 
 mod check;
+mod context;
 mod disagreement;
 mod incident;
 mod judgement;
@@ -17,6 +18,7 @@ mod startup;
 mod telemetry;
 
 pub use check::quick_check;
+pub use context::StoredContext;
 pub use disagreement::Difference;
 pub use incident::Incident;
 pub use judgement::{Expected, Verdict};
@@ -122,6 +124,8 @@ pub struct Proposed {
     pub config: Config,
     /// The outcome's name; `running` for one without.
     pub state: String,
+    /// Whether it belongs to a context that the study has left.
+    pub is_earlier: bool,
 }
 
 /// What is known of a trial before it is launched.
@@ -199,7 +203,8 @@ impl Store {
     pub async fn begin(&self, study: i64, begin: &Begin<'_>) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
-             started_at, log) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?) \
+             started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
+             (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
              ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
              expected_gain = excluded.expected_gain, config = excluded.config, command = excluded.command, \
              env = excluded.env, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
@@ -214,6 +219,8 @@ impl Store {
         .bind(json(&begin.launch.env))
         .bind(begin.started_at)
         .bind(begin.log.to_string_lossy().into_owned())
+        .bind(study)
+        .bind(study)
         .execute(&self.pool)
         .await
         .map_err(|error| self.error(error))?;
@@ -234,8 +241,10 @@ impl Store {
         };
         sqlx::query(
             "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
-             reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, metrics, value, violation, probe) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
+             reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, metrics, value, violation, probe, \
+             context, accepted_changes) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+             (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
              ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
              expected_gain = excluded.expected_gain, \
              config = excluded.config, command = excluded.command, env = excluded.env, state = excluded.state, \
@@ -265,6 +274,8 @@ impl Store {
         .bind(score.value())
         .bind(violation)
         .bind(trial.probe)
+        .bind(study)
+        .bind(study)
         .execute(&self.pool)
         .await
         .map_err(|error| self.error(error))?;
@@ -279,17 +290,27 @@ impl Store {
         rows.into_iter().map(|row| self.scored(study, row)).collect()
     }
 
+    /// The trials of the study's present context that have an outcome, in order.
+    pub async fn present_trials(&self, study: &Study) -> Result<Vec<Scored>, StoreError> {
+        let contexts = self.contexts(study).await?;
+        let is_earlier = |number| contexts.get(&number).is_some_and(|stored| stored.is_earlier);
+        let mut trials = self.trials(study).await?;
+        trials.retain(|scored| !is_earlier(scored.trial.number));
+        Ok(trials)
+    }
+
     /// What was proposed so far, in order.
     pub async fn proposals(&self, study: &Study) -> Result<Vec<Proposed>, StoreError> {
-        type Row = (u32, String, Option<String>, Option<f64>, String, String);
-        let query = "SELECT number, proposed_by, why, expected_gain, config, state FROM trials \
-                     WHERE study_id = ? ORDER BY number";
+        type Row = (u32, String, Option<String>, Option<f64>, String, String, bool);
+        let query = "SELECT number, proposed_by, why, expected_gain, config, state, \
+                     trials.accepted_changes <> studies.accepted_changes \
+                     FROM trials JOIN studies ON studies.id = study_id WHERE study_id = ? ORDER BY number";
         let rows: Vec<Row> =
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
-        let proposed = |(number, proposed_by, why, expected_gain, config, state): Row| {
+        let proposed = |(number, proposed_by, why, expected_gain, config, state, is_earlier): Row| {
             let config = serde_json::from_str(&config);
             let config = config.map_err(|error| self.corrupt(&study.name, i64::from(number), &error))?;
-            Ok(Proposed { number, proposed_by, why, expected_gain, config, state })
+            Ok(Proposed { number, proposed_by, why, expected_gain, config, state, is_earlier })
         };
         rows.into_iter().map(proposed).collect()
     }

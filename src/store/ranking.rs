@@ -29,14 +29,15 @@ impl Ranked {
     }
 }
 
-/// Feasible configurations. One that failed in a further trial is none, except where the failure was not its own, or where the
-/// trial tested a rule and was expected to fail. What the defaults reach next to themselves says how trials disturb each
-/// other, not how good they are.
+/// Feasible configurations in the study's present context. One that failed in a further trial is none, except where the failure
+/// was not its own, or where the trial tested a rule and was expected to fail. What the defaults reach next to themselves says
+/// how trials disturb each other, not how good they are.
 macro_rules! ranking {
     () => {
         "SELECT min(CASE WHEN state = 'measured' THEN number END), avg(value), count(value), min(value), max(value) \
          FROM trials \
-         WHERE study_id = ? AND state IN ('measured', 'failed') AND proposed_by <> 'interference' GROUP BY config \
+         WHERE study_id = ? AND state IN ('measured', 'failed') AND proposed_by <> 'interference' \
+         AND accepted_changes = (SELECT accepted_changes FROM studies WHERE id = study_id) GROUP BY config \
          HAVING max(violation) = 0 AND \
          total(state = 'failed' AND proposed_by NOT IN ('rule_test', 'probe') AND (probe IS NOT NULL OR reason_code NOT IN ('spawn', \
          'wrong_server', 'client_bound', 'model_unavailable', 'device_busy', 'device_lost', 'port_in_use', 'network', 'disk', \
@@ -99,12 +100,27 @@ impl Store {
         Ok(ranked)
     }
 
-    /// A trial's configuration by all its measurements; `None` where it has none.
-    pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<Ranked>, StoreError> {
+    /// The engine's defaults by all their measurements in the study's present context; `None` if there are none.
+    pub async fn baseline(&self, study: &Study) -> Result<Option<Ranked>, StoreError> {
         let query = "SELECT min(number), avg(value), count(*), min(value), max(value) FROM trials \
                      WHERE study_id = ?1 AND state = 'measured' AND value IS NOT NULL \
                      AND proposed_by <> 'interference' \
-                     AND config = (SELECT config FROM trials WHERE study_id = ?1 AND number = ?2) GROUP BY config";
+                     AND accepted_changes = (SELECT accepted_changes FROM studies WHERE id = ?1) \
+                     AND config = (SELECT config FROM trials WHERE study_id = ?1 AND number = 0) GROUP BY config";
+        let row: Option<Group> =
+            sqlx::query_as(query).bind(study.id).fetch_optional(&self.pool).await.map_err(|error| self.error(error))?;
+        match row {
+            Some(row) => self.ranked(study, row).await,
+            None => Ok(None),
+        }
+    }
+
+    /// A trial's configuration by all its measurements in the trial's own context; `None` if there are none.
+    pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<Ranked>, StoreError> {
+        let query = "SELECT min(number), avg(value), count(*), min(value), max(value) FROM trials \
+                     WHERE study_id = ?1 AND state = 'measured' AND value IS NOT NULL \
+                     AND proposed_by <> 'interference' AND (config, accepted_changes) = \
+                     (SELECT config, accepted_changes FROM trials WHERE study_id = ?1 AND number = ?2) GROUP BY config";
         let row: Option<Group> = sqlx::query_as(query)
             .bind(study.id)
             .bind(number)

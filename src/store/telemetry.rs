@@ -74,6 +74,11 @@ mod tests {
             "ALTER TABLE trials DROP COLUMN why",
             "ALTER TABLE trials DROP COLUMN expected_gain",
             "ALTER TABLE trials DROP COLUMN probe",
+            "ALTER TABLE trials DROP COLUMN context",
+            "ALTER TABLE trials DROP COLUMN accepted_changes",
+            "ALTER TABLE studies DROP COLUMN context",
+            "ALTER TABLE studies DROP COLUMN accepted_changes",
+            "DROP TABLE contexts",
             "DELETE FROM _sqlx_migrations WHERE version >= 4",
         ] {
             sqlx::query(statement).execute(&store.pool).await.unwrap();

@@ -109,7 +109,7 @@ async fn earlier(
     let Some(study) = store.study(name).await? else {
         return Ok(Err("the database has no study of this name".to_owned()));
     };
-    let trials = store.trials(&study).await?.into_iter().map(|scored| scored.trial);
+    let trials = store.present_trials(&study).await?.into_iter().map(|scored| scored.trial);
     // What the defaults reach beside themselves, they do not reach alone.
     let alone = trials.filter(|trial| trial.proposed_by != CROWD);
     let trials: Vec<_> = alone.map(|trial| (trial.config, known(&job.objective, &trial.outcome))).collect();

@@ -1,6 +1,6 @@
 //! The winner and the engine's defaults, measured again: the winner of many noisy trials is partly lucky.
 
-use super::course::PROBE;
+use super::course::{EARLIER, PROBE};
 use super::slots::CROWD;
 use super::{TuneError, Tuner};
 use crate::config::Config;
@@ -23,7 +23,7 @@ impl Tuner<'_> {
         rounds: u32,
     ) -> Result<Option<(&'static str, Suggestion)>, TuneError> {
         let enough = 1 + rounds as usize;
-        let baseline = self.store.measurements_of(study, 0).await?.map(|baseline| baseline.first.trial.config);
+        let baseline = self.store.baseline(study).await?.map(|baseline| baseline.first.trial.config);
         let verdict = self.store.verdict(study).await?;
         let best = self.store.leaders(study, self.job.objective.goal, verdict.as_ref(), 2).await?;
         let challenger = best.into_iter().find(|ranked| Some(&ranked.first.trial.config) != baseline.as_ref());
@@ -34,7 +34,7 @@ impl Tuner<'_> {
         let challenger = challenger.map(|ranked| (ranked.first.trial.config, why));
         let beside = "again, beside the best: what changed meanwhile meets both alike";
         let of = |past: &&Past, config: &Config| {
-            past.config == *config && past.proposed_by != CROWD && past.proposed_by != PROBE
+            past.config == *config && !matches!(&*past.proposed_by, CROWD | PROBE | EARLIER)
         };
         let launches = |config: &Config| history.iter().filter(|past| of(past, config)).count();
         let candidates = baseline.map(|config| (config, beside)).into_iter().chain(challenger);

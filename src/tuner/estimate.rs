@@ -2,7 +2,7 @@
 
 use super::course::PROBE;
 use super::slots::CROWD;
-use super::{Installed, Slots};
+use super::{Installed, ReleaseSource, Slots};
 use crate::facts::{Device, HostLimits};
 use crate::flag::FlagTable;
 use crate::job::{Job, LoadJob};
@@ -195,7 +195,8 @@ fn simulate(job: &Job, device: Device) -> Option<(&'static str, Cost)> {
     }
     let version = job.engine.version.unwrap_or_else(FlagTable::newest_release);
     let host = HostLimits::detect();
-    let installed = Installed { version, device, host, undetected: None, assumed: false };
+    let installed =
+        Installed { version, device, host, undetected: None, assumed: false, release_from: ReleaseSource::Assumed };
     let preset = super::believe::preset(job, &installed).ok()?;
     let fixed = &job.parameters().fixed;
     let whole = job.load.requests?;

@@ -3,6 +3,7 @@
 mod believe;
 mod broken;
 mod confirm;
+mod context;
 mod course;
 mod doubt;
 mod estimate;
@@ -31,6 +32,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{RwLock, watch};
 
 use crate::document::DocumentError;
+use crate::facts::{ContextChange, EngineVersion};
 use crate::flag::FlagError;
 use crate::job::Job;
 use crate::objective::Score;
@@ -40,6 +42,7 @@ use crate::trial::{Launch, Outcome, Rejection, Trial};
 
 pub use believe::beliefs;
 pub use confirm::CONFIRMATION;
+pub use context::{ReleaseSource, RunContext};
 pub use course::PROBE;
 use course::{Course, Next, Proposal};
 pub use doubt::{WrongRule, wrong_rules};
@@ -86,6 +89,17 @@ pub enum TuneError {
     TooFewSlots { number: u32, needed: usize, left: usize },
     #[error("study {name:?} is in the database with another definition: {}", differences.join("; "))]
     Differs { name: String, differences: Vec<String> },
+    #[error("study {name:?} was measured in another context: {}",
+        changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    ContextDiffers { name: String, changes: Vec<ContextChange> },
+    #[error(
+        "the server of trial {number} reports release {reported}, but flags, rules and memory were computed for {expected} \
+         ({from}); the trial is not measured and stays unfinished"
+    )]
+    OtherRelease { number: u32, reported: String, expected: String, from: ReleaseSource },
+    /// Not for a user: everything is to be computed again for this release, and the run begun again.
+    #[error("the server reports release {reported}, and the release was only assumed")]
+    ReleaseAdopted { version: EngineVersion, reported: String },
     #[error("cannot write the log {}: {source}", path.display())]
     Log { path: PathBuf, source: std::io::Error },
     #[error("cannot spell the launch command: {0}")]
@@ -109,6 +123,7 @@ pub struct Tuner<'a> {
     pub store: &'a Store,
     pub installed: Installed,
     pub slots: Slots,
+    pub context: RunContext,
     pub inquiry: RwLock<Inquiry>,
     pub observer: Arc<Observer>,
     pub stop: watch::Receiver<Stop>,
@@ -207,6 +222,7 @@ impl Tuner<'_> {
     /// Stores a trial, how its server started, what that tells of the memory, and what was seen of it.
     async fn keep(&self, study: &Study, trial: &Trial, score: Score, told: &Told) -> Result<(), TuneError> {
         let keep = async {
+            self.keep_context(study, trial).await?;
             if let Some(log) = &trial.log {
                 let config = self.job.with_arguments(&trial.config, self.installed.version);
                 self.remember(study, trial.number, &config, log).await?;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Event, Lock, LockError, TuneError, Tuner, reap};
-use crate::facts::{Device, EngineVersion, Gpu, Host, HostLimits};
+use super::{Event, Lock, LockError, ReleaseSource, TuneError, Tuner, reap};
+use crate::facts::{Device, EngineVersion, Gpu, Host, HostLimits, readable_release};
 use crate::flag::FlagTable;
 use crate::job::{Job, differences};
 use crate::server::{self, Origin, Owed, create_private_directory, restrict_files};
@@ -21,6 +21,7 @@ pub struct Installed {
     pub undetected: Option<String>,
     /// Whether the release is only assumed, because neither the study nor the engine says it.
     pub assumed: bool,
+    pub release_from: ReleaseSource,
 }
 
 /// Python starts and reads one metadata file.
@@ -34,7 +35,7 @@ pub async fn detect(job: &Job) -> Installed {
         (None, Some(probe)) => server::output_of(&probe, PROBE_LIMIT).await,
         _ => None,
     };
-    let parsed = reported.as_deref().and_then(|text| text.parse().ok());
+    let parsed = reported.as_deref().and_then(readable_release);
     let known = engine.version.or(parsed);
     let is_real = engine.engine.kind() != "sim";
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
@@ -57,6 +58,11 @@ pub async fn detect(job: &Job) -> Installed {
         host: if is_real { HostLimits::detect() } else { HostLimits::default() },
         undetected,
         assumed: known.is_none() && is_real,
+        release_from: match (engine.version, parsed) {
+            (Some(_), _) => ReleaseSource::Stated,
+            (None, Some(_)) => ReleaseSource::Probed,
+            (None, None) => ReleaseSource::Assumed,
+        },
     }
 }
 
@@ -80,6 +86,7 @@ impl Tuner<'_> {
                 study
             }
         };
+        self.enter_context(&study).await?;
         for owed in Owed::of(&directory) {
             if let Err(error) = owed.pay(reap::STOP_COMMAND_LIMIT).await {
                 (self.observer)(Event::StopCommand { error });

@@ -83,6 +83,7 @@ pub(super) struct Settled {
 }
 
 /// The end of a trial's launches.
+#[expect(clippy::large_enum_variant, reason = "one for each launch, and nearly all of them are outcomes")]
 pub(super) enum LaunchEnd {
     Outcome(Launched),
     /// Its environment failed until the patience ended.
@@ -262,6 +263,7 @@ impl Tuner<'_> {
         let phases = timeline.end(ready.as_ref().map_or_else(|_| spawned.elapsed(), |ready| ready.startup));
         let failure = match ready {
             Ok(ready) => {
+                self.check_reported_release(place.trial, ready.version.as_deref())?;
                 let startup = self.started(server, config, phases, place.trial).await;
                 return self.measure_ready(server, ready, startup, (place, vitals)).await;
             }

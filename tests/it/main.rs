@@ -8,6 +8,7 @@ mod answers;
 mod bad_input;
 mod bench;
 mod check;
+mod context;
 mod counters;
 mod doctor;
 mod earlier_databases;

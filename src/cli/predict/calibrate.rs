@@ -37,7 +37,7 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
     let (mut all, mut started) = (Vec::new(), Vec::new());
     let mut repeated: BTreeMap<String, Vec<Measurement>> = BTreeMap::new();
     let mut startups = store.startups(&study).await?;
-    for scored in store.trials(&study).await? {
+    for scored in store.present_trials(&study).await? {
         let startup = startups.remove(&scored.trial.number);
         started.extend(startup.clone().map(|startup| Started::new(&scored.trial, startup)));
         let measurement = scored.trial.outcome.measurement().cloned();

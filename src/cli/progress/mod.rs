@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
 use crate::rule::Removed;
+use crate::sampler::BASELINE;
 use crate::store::{Incident, RuleVerdict, Scored};
 use crate::trial::{Blame, Outcome};
 use crate::trial::{json_for_terminal, without_controls};
@@ -227,7 +228,7 @@ impl Progress {
     fn trial_line(&self, scored: &Scored, improves: bool) -> Option<String> {
         let trial = &scored.trial;
         match &trial.outcome {
-            Outcome::Rejected(rejection) if self.verbose || trial.number == 0 => Some(format!(
+            Outcome::Rejected(rejection) if self.verbose || trial.proposed_by == BASELINE => Some(format!(
                 "trial {}: rejected before launch, {}: {}",
                 trial.number, rejection.rule, rejection.message
             )),
@@ -252,7 +253,7 @@ impl Progress {
 /// `plan: 8.0 h; the search ends 24 min before, so that the best and the defaults are measured again (2 launches)`
 fn plan_line(plan: &Plan) -> String {
     let trials = plan.trials.map(|trials| format!("{trials} launches in all"));
-    let time = plan.time.map(|time| coarse(time));
+    let time = plan.time.map(coarse);
     let budget: Vec<_> = trials.into_iter().chain(time).collect();
     let launch = plan.launch.filter(|_| plan.time.is_some());
     let launch = launch.map(|launch| format!("; a launch takes about {}", coarse(launch))).unwrap_or_default();

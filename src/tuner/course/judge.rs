@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::PROBE;
-use super::{Course, Spent};
+use super::propose::EARLIER;
+use super::{Course, PROBE, Spent};
 use crate::job::{Enough, Question};
 use crate::sampler::{BASELINE, Judgement, Known, Past};
 use crate::store::{Expected, Verdict};
@@ -22,14 +22,15 @@ pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&
 
 /// Whether a trial is the sampler's: not one that the tuner has added.
 fn is_searched(past: &Past) -> bool {
-    !matches!(&*past.proposed_by, BASELINE | CONFIRMATION | CROWD | PROBE | RULE_TEST)
+    !matches!(&*past.proposed_by, BASELINE | CONFIRMATION | CROWD | PROBE | RULE_TEST | EARLIER)
 }
 
-/// Whether a trial says what its configuration is like. What the defaults reach next to themselves does not. A probe and a test
-/// of a rule do once they are measured: their failures say something of the environment and of the rule.
+/// Whether a trial says what its configuration is like. What the defaults reach next to themselves does not, nor a trial of an
+/// earlier context. A probe and a test of a rule do once they are measured: their failures say something of the environment
+/// and of the rule.
 fn is_shown(past: &Past) -> bool {
     match &*past.proposed_by {
-        CROWD => false,
+        CROWD | EARLIER => false,
         PROBE | RULE_TEST => past.measured().is_some(),
         _ => true,
     }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use self::clock::Clock;
 pub use self::probe::PROBE;
 use self::probe::Probe;
+pub(super) use self::propose::EARLIER;
 use self::spent::Spent;
 pub(super) use self::suspicion::FailureClass;
 use self::suspicion::Suspicion;
@@ -137,12 +138,14 @@ impl<'r> Course<'r> {
         let stored = proposed.iter().filter(|row| row.state != "running").count();
         let was = |row: &&Proposed| matches!(&*row.state, "measured" | "failed") && is_paid(&row.proposed_by);
         let launched = u32::try_from(proposed.iter().filter(was).count()).unwrap_or(u32::MAX);
-        let measured_any = proposed.iter().any(|row| row.state == "measured");
-        let outcomes = tuner.store.trials(study).await?;
+        let measured_any = proposed.iter().any(|row| row.state == "measured" && !row.is_earlier);
+        let outcomes = tuner.store.present_trials(study).await?;
         let spent = Spent::read(tuner, study, &outcomes).await?;
         let launches: Vec<Trial> = outcomes.iter().map(|scored| scored.trial.clone()).collect();
         let mut clock = Clock::new(job.budget.time, expected_launch(tuner).await?);
-        launches.iter().for_each(|trial| clock.learn(trial));
+        for trial in &launches {
+            clock.learn(trial);
+        }
         let (history, gains, waiting) = propose::read(proposed, outcomes, &job.objective);
         let best = tuner.store.best(study, job.objective.goal, 1).await?.pop();
         let best_key = best.as_ref().map(|best| best.first.trial.config.key());
@@ -192,6 +195,7 @@ impl<'r> Course<'r> {
         course.show_plan();
         course.recall(launches).await?;
         course.recall_pauses().await?;
+        course.begin_context();
         Ok(course)
     }
 
@@ -393,7 +397,7 @@ impl<'r> Course<'r> {
         let Launched { trial, told, .. } = launched;
         let (tuner, goal) = (self.tuner, self.tuner.job.objective.goal);
         let score = tuner.job.objective.score(&trial.outcome);
-        tuner.keep(self.study, &trial, score, &told).await?;
+        Box::pin(tuner.keep(self.study, &trial, score, &told)).await?;
         // As a later run reads it, so that the history is the only state.
         let stored = tuner.store.trial(self.study, trial.number).await?;
         if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.number as usize)) {

@@ -4,7 +4,7 @@
 use super::suspicion::{Alarm, FailedTrial};
 use super::{Course, FailedStarts, Next, Proposal, is_paid};
 use crate::config::Config;
-use crate::sampler::{Known, Past, Suggestion};
+use crate::sampler::{BASELINE, Known, Past, Suggestion};
 use crate::store::Incident;
 use crate::trial::{Outcome, Trial};
 use crate::tuner::retry::{PauseEvidence, Unresolved};
@@ -190,7 +190,7 @@ impl Course<'_> {
         let unfailed = |config: &&Config| !failed.contains(&config.key());
         let best = known_good.iter().find(|config| unfailed(config) && fits(config));
         let best = best.or_else(|| known_good.iter().find(unfailed)).or_else(|| known_good.first());
-        let defaults = self.history.first().filter(|past| !matches!(past.known, Known::Rejected));
+        let defaults = self.defaults().filter(|past| !matches!(past.known, Known::Rejected));
         let defaults = defaults.map(|past| &past.config).filter(|config| !failed.contains(&config.key()));
         Ok(best.or(defaults).cloned())
     }
@@ -382,7 +382,10 @@ impl Course<'_> {
             }
         }
         // Whether the environment works again is found out before any other trial depends on it.
-        self.waiting.make_contiguous().sort_by_key(|waiting| (waiting.proposed_by != PROBE, waiting.number));
+        // The defaults come before what is compared with them.
+        let order =
+            |waiting: &Proposal| (waiting.proposed_by != PROBE, waiting.proposed_by != BASELINE, waiting.number);
+        self.waiting.make_contiguous().sort_by_key(order);
         Ok(())
     }
 

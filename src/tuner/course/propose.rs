@@ -13,6 +13,9 @@ use crate::store::{Proposed, Scored};
 use crate::tuner::slots::CROWD;
 use crate::tuner::{CONFIRMATION, Ending, Event, Plan, TuneError};
 
+/// The proposer of trials of an earlier context in the history: nothing that they have shown counts in the present one.
+pub(in crate::tuner) const EARLIER: &str = "earlier context";
+
 /// The rows of a study that a run begins with: every proposal, what each was expected to gain, and those without an outcome.
 /// Numbers have no gaps, and trials of an earlier run that have no outcome come again under theirs.
 pub(super) fn read(
@@ -24,7 +27,12 @@ pub(super) fn read(
         outcomes.into_iter().map(|scored| (scored.trial.number, past(objective, scored.trial))).collect();
     let (mut history, mut gains, mut open) = (Vec::new(), Vec::new(), VecDeque::new());
     for row in proposed {
-        let Proposed { number, proposed_by, why, expected_gain, config, state } = row;
+        let Proposed { number, proposed_by, why, expected_gain, config, state, is_earlier } = row;
+        if is_earlier {
+            history.push(Past::new(EARLIER, config, Known::Lost));
+            gains.push(None);
+            continue;
+        }
         let pending = || Past::new(&*proposed_by, config.clone(), Known::Pending);
         history.push(outcomes.remove(&number).unwrap_or_else(pending));
         gains.push(expected_gain);
@@ -146,11 +154,29 @@ impl Course<'_> {
         Ok(end(if self.scope.empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft }))
     }
 
+    /// The engine's defaults in the present context.
+    pub(super) fn defaults(&self) -> Option<&Past> {
+        self.history.iter().find(|past| past.proposed_by == BASELINE)
+    }
+
+    /// Has the defaults measured first if the context has changed since the last trial.
+    pub(super) fn begin_context(&mut self) {
+        if self.history.is_empty() || self.defaults().is_some() {
+            return;
+        }
+        let config = self.scope.search.space.fixed.clone();
+        let why =
+            "the context has changed: everything from now on is compared with the defaults in the new one".to_owned();
+        if let ControlFlow::Continue(baseline) = self.proposal(BASELINE, Suggestion { config, why }, None) {
+            self.waiting.push_front(baseline);
+        }
+    }
+
     /// Whether anything besides the defaults can be confirmed.
     fn has_challenger(&self) -> bool {
-        let defaults = self.history.first().map(|past| past.config.key());
+        let defaults = self.defaults().map(|past| past.config.key());
         self.best_key.is_some() && self.best_key != defaults
-            || self.history.iter().skip(1).any(|past| past.measured().is_some() && Some(past.config.key()) != defaults)
+            || self.history.iter().any(|past| past.measured().is_some() && Some(past.config.key()) != defaults)
     }
 
     /// The time that the confirmation still needs; none before there is anything to confirm.
@@ -158,7 +184,7 @@ impl Course<'_> {
         if self.clock.limit().is_none() || !self.has_challenger() {
             return Duration::ZERO;
         }
-        let defaults = self.history.first().map(|past| past.config.key());
+        let defaults = self.defaults().map(|past| past.config.key());
         let best = self.best_key.clone().unwrap_or_default();
         let best = if Some(&best) == defaults.as_ref() { String::new() } else { best };
         let rounds = self.tuner.job.budget.confirmations();

@@ -15,7 +15,7 @@ use crate::store::{Incident, Store};
 use crate::trial::{Failure, Measurement};
 use crate::tuner::retry::Unresolved;
 use crate::tuner::trial::failed;
-use crate::tuner::{Inquiry, Slots, detect};
+use crate::tuner::{Inquiry, RunContext, Slots, detect};
 
 /// A study with some devices, of which a trial takes one, two or four.
 pub(super) struct Bench {
@@ -64,7 +64,8 @@ impl Bench {
         let mut installed = detect(&self.job).await;
         let slots = Slots::resolve(&self.job, &mut installed).unwrap();
         let (job, store, stop) = (&self.job, &self.store, watch::channel(Stop::No).1);
-        Tuner { job, store, installed, slots, inquiry: Inquiry::new(None).into(), observer: Arc::new(|_| {}), stop }
+        let (inquiry, context) = (Inquiry::new(None).into(), RunContext::default());
+        Tuner { job, store, installed, slots, context, inquiry, observer: Arc::new(|_| {}), stop }
     }
 
     /// Number, who proposed it, its configuration and its state.

@@ -1,0 +1,170 @@
+//! The contexts of a study's trials, and the one in which the study goes on.
+
+use std::collections::BTreeMap;
+
+use super::{Store, StoreError, Study, json};
+use crate::facts::TrialContext;
+
+/// The context of a trial as it is stored.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoredContext {
+    /// `None` for trials of older versions, which stored none.
+    pub context: Option<TrialContext>,
+    /// Whether the study's context has been changed since, so that the trial is not compared with later ones.
+    pub is_earlier: bool,
+}
+
+impl Store {
+    /// The context in which the study goes on; `None` if none is stored yet.
+    pub async fn context(&self, study: &Study) -> Result<Option<TrialContext>, StoreError> {
+        let query = "SELECT contexts.context FROM studies JOIN contexts ON contexts.id = studies.context \
+                     WHERE studies.id = ?";
+        let row: Option<String> =
+            sqlx::query_scalar(query).bind(study.id).fetch_optional(&self.pool).await.map_err(|e| self.error(e))?;
+        row.map(|text| serde_json::from_str(&text).map_err(|error| self.corrupt(&study.name, 0, &error))).transpose()
+    }
+
+    /// The contexts of all trials, by their numbers.
+    pub async fn contexts(&self, study: &Study) -> Result<BTreeMap<u32, StoredContext>, StoreError> {
+        let query = "SELECT trials.number, contexts.context, trials.accepted_changes <> studies.accepted_changes \
+                     FROM trials JOIN studies ON studies.id = trials.study_id \
+                     LEFT JOIN contexts ON contexts.id = trials.context WHERE studies.id = ?";
+        let rows: Vec<(u32, Option<String>, bool)> =
+            sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
+        let read = |(number, text, is_earlier): (u32, Option<String>, bool)| {
+            let context = text.map(|text| serde_json::from_str(&text)).transpose();
+            let context = context.map_err(|error| self.corrupt(&study.name, i64::from(number), &error))?;
+            Ok((number, StoredContext { context, is_earlier }))
+        };
+        rows.into_iter().map(read).collect()
+    }
+
+    /// Stores the context in which the study goes on; its trials stay comparable with later ones.
+    pub async fn set_context(&self, study: i64, context: &TrialContext) -> Result<(), StoreError> {
+        let id = self.context_id(study, context).await?;
+        sqlx::query("UPDATE studies SET context = ? WHERE id = ?")
+            .bind(id)
+            .bind(study)
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        Ok(())
+    }
+
+    /// Stores another context in which the study goes on. Finished trials belong to an earlier context from then on; unfinished
+    /// ones are launched in the new one. All or nothing.
+    pub async fn accept_context(&self, study: i64, context: &TrialContext) -> Result<(), StoreError> {
+        let id = self.context_id(study, context).await?;
+        let mut transaction = self.pool.begin().await.map_err(|error| self.error(error))?;
+        for query in [
+            "UPDATE studies SET context = ?1, accepted_changes = accepted_changes + 1 WHERE id = ?2",
+            "UPDATE trials SET context = ?1, accepted_changes = (SELECT accepted_changes FROM studies WHERE id = ?2) \
+             WHERE study_id = ?2 AND state = 'running'",
+            // It ranks trials of the earlier context.
+            "DELETE FROM judgements WHERE study_id = ?2 AND ?1 = ?1",
+        ] {
+            let query = sqlx::query(query).bind(id).bind(study);
+            query.execute(&mut *transaction).await.map_err(|error| self.error(error))?;
+        }
+        transaction.commit().await.map_err(|error| self.error(error))
+    }
+
+    /// Stores the context of a trial that has begun. A release that its server has reported is the study's from then on.
+    pub async fn set_trial_context(&self, study: i64, number: u32, context: &TrialContext) -> Result<(), StoreError> {
+        let id = self.context_id(study, context).await?;
+        sqlx::query("UPDATE trials SET context = ? WHERE study_id = ? AND number = ? AND state = 'running'")
+            .bind(id)
+            .bind(study)
+            .bind(number)
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        match context.release {
+            Some(_) => self.set_context(study, context).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn context_id(&self, study: i64, context: &TrialContext) -> Result<i64, StoreError> {
+        let text = json(context);
+        sqlx::query("INSERT OR IGNORE INTO contexts (study_id, context) VALUES (?, ?)")
+            .bind(study)
+            .bind(&text)
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        sqlx::query_scalar("SELECT id FROM contexts WHERE study_id = ? AND context = ?")
+            .bind(study)
+            .bind(&text)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|error| self.error(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::facts::Host;
+    use crate::objective::{Goal, Score};
+    use crate::store::{Begin, now};
+    use crate::trial::{Launch, Measurement, Outcome, Trial};
+
+    fn context(release: &str) -> TrialContext {
+        TrialContext { release: Some(release.to_owned()), ..TrialContext::default() }
+    }
+
+    #[tokio::test]
+    async fn trials_of_an_earlier_context_are_kept_and_not_ranked() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        assert_eq!(store.context(&study).await.unwrap(), None);
+        let measure = async |number, by, value| {
+            let config = Config::new().with("a", i64::from(number));
+            let trial = Trial { config, ..Trial::example(number, by, Outcome::Measured(Measurement::default())) };
+            store.append(study.id, &trial, Score::Feasible { value }).await.unwrap();
+        };
+        let best = async || -> Vec<u32> {
+            let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
+            best.iter().map(|ranked| ranked.first.trial.number).collect()
+        };
+        store.set_context(study.id, &context("1.0")).await.unwrap();
+        measure(0, "baseline", 1.0).await;
+        measure(1, "auto", 9.0).await;
+        let (config, launch) = (Config::new().with("a", 2_i64), Launch::default());
+        let begin = Begin {
+            number: 2,
+            proposed_by: "auto",
+            why: None,
+            expected_gain: None,
+            config: &config,
+            launch: &launch,
+            started_at: &now(),
+            log: directory.path(),
+        };
+        store.begin(study.id, &begin).await.unwrap();
+        store.set_trial_context(study.id, 2, &context("1.0.1")).await.unwrap();
+        assert_eq!(store.context(&study).await.unwrap(), Some(context("1.0.1")), "as its latest server reports");
+
+        store.accept_context(study.id, &context("2.0")).await.unwrap();
+        assert_eq!(best().await, [] as [u32; 0]);
+        assert!(store.baseline(&study).await.unwrap().is_none());
+        measure(2, "auto", 2.0).await;
+        measure(3, "baseline", 3.0).await;
+        assert_eq!(best().await, [3, 2], "what was unfinished belongs to the new context");
+        assert_eq!(store.baseline(&study).await.unwrap().unwrap().first.trial.number, 3);
+        assert_eq!(store.trials(&study).await.unwrap().len(), 4);
+        assert_eq!(store.present_trials(&study).await.unwrap().len(), 2);
+        let contexts = store.contexts(&study).await.unwrap();
+        let stored = |release: &str, is_earlier| StoredContext { context: Some(context(release)), is_earlier };
+        let expected = [stored("1.0", true), stored("1.0", true), stored("2.0", false), stored("2.0", false)];
+        assert_eq!(contexts.into_values().collect::<Vec<_>>(), expected);
+
+        // Back to the first one: that is a change as well.
+        store.accept_context(study.id, &context("1.0")).await.unwrap();
+        assert_eq!(best().await, [] as [u32; 0]);
+        assert_eq!(store.context(&study).await.unwrap(), Some(context("1.0")));
+    }
+}

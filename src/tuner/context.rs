@@ -1,0 +1,234 @@
+//! The context of a run: compared with that of the study before the first launch, and with each server that starts.
+
+use std::sync::OnceLock;
+
+use nvml_wrapper::Nvml;
+
+use super::vitals::computes_elsewhere;
+use super::{Event, Installed, TuneError, Tuner};
+use crate::facts::{
+    ContextChange, Device, DeviceContext, EngineVersion, Host, TrialContext, read_gpu_context, readable_release,
+};
+use crate::job::Job;
+use crate::store::{Store, StoreError, Study};
+use crate::trial::Trial;
+
+/// The witness of the release for which flags, rules and memory are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseSource {
+    /// `engine.version` of the study file.
+    Stated,
+    /// The installed package.
+    Probed,
+    /// The servers of the study's earlier trials.
+    EarlierTrials,
+    /// The first server of this run.
+    FirstServer,
+    /// Nobody: it is the newest known one.
+    Assumed,
+}
+
+impl std::fmt::Display for ReleaseSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Stated => "engine.version states it",
+            Self::Probed => "the installed package reports it",
+            Self::EarlierTrials => "the servers of earlier trials have reported it",
+            Self::FirstServer => "the first server of this run has reported it",
+            Self::Assumed => "it is assumed, as the newest known one",
+        })
+    }
+}
+
+/// The context of a run, and whether its user accepts another one than the study's.
+#[derive(Debug, Default)]
+pub struct RunContext {
+    accepts_change: bool,
+    /// Without a release: that is reported by each server.
+    present: OnceLock<TrialContext>,
+    /// The first release that a server of this run has reported.
+    reported: OnceLock<String>,
+}
+
+impl RunContext {
+    #[must_use]
+    pub fn new(accepts_change: bool) -> Self {
+        Self { accepts_change, ..Self::default() }
+    }
+}
+
+impl Installed {
+    /// Takes the release over that the servers of the study's earlier trials have reported, if it is otherwise only assumed.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn recall_release(&mut self, store: &Store, study: &str) -> Result<(), StoreError> {
+        if self.release_from != ReleaseSource::Assumed {
+            return Ok(());
+        }
+        let Some(study) = store.study(study).await? else { return Ok(()) };
+        let release = store.context(&study).await?.and_then(|context| context.release);
+        if let Some(version) = release.as_deref().and_then(readable_release) {
+            self.adopt(version, ReleaseSource::EarlierTrials);
+        }
+        Ok(())
+    }
+
+    /// Replaces the release: everything that depends on it has to be computed again.
+    pub fn adopt(&mut self, version: EngineVersion, release_from: ReleaseSource) {
+        (self.version, self.release_from, self.assumed) = (version, release_from, false);
+    }
+}
+
+/// Reads the devices of a study's engine. If the driver cannot be asked, they are those that the study describes.
+fn devices(job: &Job, installed: &Installed) -> DeviceContext {
+    let described = DeviceContext::described(installed.device);
+    let engine = &job.engine;
+    let is_here = engine.engine.kind() != "sim" && !computes_elsewhere(&engine.command);
+    // A study that describes its device speaks of another one than the driver, or of one that has no driver.
+    if !is_here || engine.device.is_some() || installed.device == Device::Cpu {
+        return described;
+    }
+    let Ok(nvml) = Nvml::init() else { return described };
+    let slots = job.slots.as_ref().and_then(|slots| Some(slots.devices.as_ref()?.join(",")));
+    let visible = slots.or_else(|| engine.environment.get("CUDA_VISIBLE_DEVICES").cloned());
+    let context = read_gpu_context(&nvml, visible.as_deref());
+    TrialContext { device: context, ..TrialContext::default() }
+        .completed_by(&TrialContext { device: described, ..TrialContext::default() })
+        .device
+}
+
+/// Names changes in one line.
+fn names(changes: &[ContextChange]) -> String {
+    changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl Tuner<'_> {
+    /// Compares the present context with that of the study's trials, and stores it.
+    ///
+    /// # Errors
+    /// When another release, device class or host would be mixed with that of the study's trials.
+    pub(super) async fn enter_context(&self, study: &Study) -> Result<(), TuneError> {
+        let device = devices(self.job, &self.installed);
+        let mut now = TrialContext { release: None, device, host: Host::detect().into() };
+        let notice = |text| (self.observer)(Event::Noticed { text });
+        let Some(stored) = self.store.context(study).await? else {
+            self.store.set_context(study.id, &now).await?;
+            if let Some(text) = self.adopted_text(study, &now).await? {
+                notice(text);
+            }
+            let _ = self.context.present.set(now);
+            return Ok(());
+        };
+        let is_same_minor = stored.release.as_deref().and_then(readable_release);
+        let is_same_minor = is_same_minor.is_some_and(|release| release.is_same_minor(self.installed.version));
+        now.release = match self.installed.release_from {
+            ReleaseSource::Assumed | ReleaseSource::EarlierTrials => None,
+            // A study states no patch release exactly.
+            ReleaseSource::Stated if is_same_minor => None,
+            _ => Some(self.installed.version.to_string()),
+        };
+        let (reported, refused): (Vec<_>, Vec<_>) =
+            stored.changes(&now).into_iter().partition(|change| change.is_comparable);
+        let release = stored.release.clone().filter(|_| now.release.is_none() || is_same_minor);
+        let now = TrialContext { release: None, ..now };
+        if !refused.is_empty() {
+            if !self.context.accepts_change {
+                return Err(TuneError::ContextDiffers { name: study.name.clone(), changes: refused });
+            }
+            self.store.accept_context(study.id, &TrialContext { release, ..now.clone() }).await?;
+            notice(format!(
+                "the context has changed, and the change is accepted: {}; the defaults are measured again, and only trials \
+                 from now on are compared",
+                names(&refused)
+            ));
+            let _ = self.context.present.set(now);
+            return Ok(());
+        }
+        if self.context.accepts_change {
+            notice(
+                "--accept-change: this is the context of the study's trials, so there is nothing to accept".to_owned(),
+            );
+        }
+        if !reported.is_empty() {
+            notice(format!("the context has changed in details, and the study goes on: {}", names(&reported)));
+        }
+        let present = now.completed_by(&TrialContext { release: None, ..stored });
+        self.store.set_context(study.id, &TrialContext { release, ..present.clone() }).await?;
+        let _ = self.context.present.set(present);
+        Ok(())
+    }
+
+    /// Describes the context that a study of an older version goes on in; `None` if it has no trial.
+    async fn adopted_text(&self, study: &Study, now: &TrialContext) -> Result<Option<String>, TuneError> {
+        let trials = self.store.trials(study).await?;
+        if trials.is_empty() {
+            return Ok(None);
+        }
+        let releases: std::collections::BTreeSet<_> =
+            trials.iter().filter_map(|scored| scored.trial.engine_version.as_deref()).collect();
+        let releases: Vec<_> = releases.into_iter().collect();
+        let reported = match releases.as_slice() {
+            [] => String::new(),
+            releases => format!("; its servers have reported {}", releases.join(", ")),
+        };
+        let unknown = || "unknown".to_owned();
+        Ok(Some(format!(
+            "study {} has no stored context and goes on in the present one: device {}, processor {}{reported}",
+            study.name,
+            now.device.name.clone().or(now.device.compute_capability.clone()).unwrap_or_else(unknown),
+            now.host.cpu.clone().unwrap_or_else(unknown),
+        )))
+    }
+
+    /// Compares the release that a server reports with the one for which flags, rules and memory were computed.
+    ///
+    /// # Errors
+    /// When they differ by more than a patch: the trial is not measured.
+    pub(super) fn check_reported_release(&self, number: u32, reported: Option<&str>) -> Result<(), TuneError> {
+        let Some((reported, version)) = reported.and_then(|text| Some((text, readable_release(text)?))) else {
+            return Ok(());
+        };
+        let (expected, from) = (self.installed.version, self.installed.release_from);
+        let RunContext { accepts_change, reported: first, .. } = &self.context;
+        if version.is_same_minor(expected) {
+            let is_first = first.set(reported.to_owned()).is_ok();
+            if is_first && version != expected {
+                let text = format!(
+                    "the server reports {reported}, a patch of the release {expected} that rules and memory are computed for"
+                );
+                (self.observer)(Event::Noticed { text });
+            }
+            return Ok(());
+        }
+        let is_first = first.get().is_none();
+        Err(match from {
+            ReleaseSource::Assumed if is_first => TuneError::ReleaseAdopted { version, reported: reported.to_owned() },
+            ReleaseSource::EarlierTrials if is_first && *accepts_change => {
+                TuneError::ReleaseAdopted { version, reported: reported.to_owned() }
+            }
+            ReleaseSource::EarlierTrials if is_first => TuneError::ContextDiffers {
+                name: self.job.name.clone(),
+                changes: vec![ContextChange {
+                    field: "engine release",
+                    stored: expected.to_string(),
+                    now: reported.to_owned(),
+                    is_comparable: false,
+                }],
+            },
+            from => TuneError::OtherRelease {
+                number,
+                reported: reported.to_owned(),
+                expected: first.get().cloned().unwrap_or_else(|| expected.to_string()),
+                from: if is_first { from } else { ReleaseSource::FirstServer },
+            },
+        })
+    }
+
+    /// Stores the context of a trial that was launched.
+    pub(super) async fn keep_context(&self, study: &Study, trial: &Trial) -> Result<(), StoreError> {
+        let Some(present) = self.context.present.get() else { return Ok(()) };
+        let context = TrialContext { release: trial.engine_version.clone(), ..present.clone() };
+        self.store.set_trial_context(study.id, trial.number, &context).await
+    }
+}
