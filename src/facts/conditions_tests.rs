@@ -1,7 +1,7 @@
 //! Conditions of hosts whose `/sys` and `/proc` lie in a temporary directory.
 
-use super::super::host_use::{ProcessUse, Sensor};
 use super::*;
+use crate::facts::{ProcessUse, Sensor};
 
 /// A root with these files.
 fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
