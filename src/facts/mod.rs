@@ -1,23 +1,29 @@
 //! What is true here and no configuration can change: the model's shape, the engine's version, the device, the host.
 
+mod conditions;
 mod context;
 mod device;
 mod device_memory;
 mod gpu;
+mod gpu_conditions;
 mod gpu_context;
 mod host;
 mod hub;
+mod host_use;
 mod model;
 mod oom;
 mod processors;
 mod version;
 
+pub use conditions::{ConditionKind, MeasurementCondition};
 pub use context::{ContextChange, DeviceContext, HostContext, TrialContext};
 pub use device::{Device, Gpu};
 pub use device_memory::{DeviceMemory, DeviceMemoryReader, Holder};
 pub use gpu::{GpuError, GpuPlace, visible_devices};
+pub use gpu_conditions::read as read_gpu_conditions;
 pub use gpu_context::read as read_gpu_context;
 pub use host::{Host, HostLimits};
+pub use host_use::{HostUse, ProcessUse, Sensor};
 pub use hub::hub_cache;
 pub use model::{Experts, LatentAttention, Lengths, ModelError, ModelShape, Unchecked};
 pub use oom::OomKills;

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use crate::facts::MeasurementCondition;
 use crate::trial::Startup;
 
-/// A line of phases, and a line for each difference between what was asked for and what the engine runs with.
+/// A line of phases, a line for each difference between what was asked for and what the engine runs with, and the
+/// conditions of the host: those that distort measurements have a line each.
 #[must_use]
 pub fn startup_text(startup: &Startup) -> String {
     let mut text = String::new();
@@ -21,12 +23,21 @@ pub fn startup_text(startup: &Startup) -> String {
     for difference in &startup.differences {
         line("differs", &difference.to_string());
     }
+    let one = |condition: &MeasurementCondition| format!("{}: {}", condition.kind.name(), condition.state);
+    let (distorting, fine): (Vec<_>, Vec<_>) = startup.conditions.iter().partition(|condition| condition.distorts);
+    if !fine.is_empty() {
+        line("host", &fine.into_iter().map(one).collect::<Vec<_>>().join(", "));
+    }
+    for condition in distorting {
+        line("distorts", &format!("{}; {}", one(condition), condition.effect));
+    }
     text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::ConditionKind;
     use crate::trial::{Difference, PhaseTime};
 
     #[test]
@@ -37,15 +48,28 @@ mod tests {
             asked: asked.to_owned(),
             resolved: resolved.to_owned(),
         };
+        let condition = |kind, state: &str, distorts| MeasurementCondition {
+            kind,
+            state: state.to_owned(),
+            distorts,
+            effect: "the disk is measured".to_owned(),
+            remedy: None,
+        };
         let startup = Startup {
             phases: vec![time("import", 14.004), time("kv_cache", 0.5)],
             differences: vec![difference("block-size", "16", "32"), difference("dtype", "float16", "bfloat16")],
+            conditions: vec![
+                condition(ConditionKind::Boost, "on", false),
+                condition(ConditionKind::Swap, "9 GiB", true),
+            ],
             ..Startup::default()
         };
         let expected = "\
 start                   import 14.00 s, kv cache 0.50 s
 differs                 block-size is 32, asked for was 16
 differs                 dtype is bfloat16, asked for was float16
+host                    boost: on
+distorts                swap: 9 GiB; the disk is measured
 ";
         assert_eq!(startup_text(&startup), expected);
         assert_eq!(startup_text(&Startup::default()), "");

@@ -48,7 +48,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Host;
+    use crate::facts::{Host, MeasurementCondition};
     use crate::trial::{Difference, PhaseTime};
     use serde_json::json;
 
@@ -65,6 +65,7 @@ mod tests {
                 asked: "16".to_owned(),
                 resolved: "32".to_owned(),
             }],
+            conditions: MeasurementCondition::of_launch(),
         };
         assert_eq!(store.startup(&study, 2).await.unwrap(), None);
         store.append_startup(study.id, 2, &startup(0.1)).await.unwrap();

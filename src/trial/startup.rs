@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::facts::MeasurementCondition;
+
 /// Stored for every launch that got as far as a process, also where its server never became ready.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Startup {
@@ -17,6 +19,9 @@ pub struct Startup {
     /// What was asked for and is resolved otherwise.
     #[serde(default)]
     pub differences: Vec<Difference>,
+    /// Conditions of the host when the server was ready. Empty if it never was, and in trials of older versions.
+    #[serde(default)]
+    pub conditions: Vec<MeasurementCondition>,
 }
 
 /// One phase of a start.

@@ -16,6 +16,7 @@ use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
 use super::{Ending, Event, Phase, Stop, TuneError, Tuner, command_line};
 use crate::config::Config;
 use crate::engine::{Evidence, Filling, Timeline, diagnose, differences, own_models, resolved};
+use crate::facts::MeasurementCondition;
 use crate::server::{self, LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, finish};
 use crate::store::{Study, now};
 use crate::telemetry::Story;
@@ -319,7 +320,8 @@ impl Tuner<'_> {
         if !differences.is_empty() {
             (self.observer)(Event::Differs { number, differences: differences.clone() });
         }
-        Startup { phases, resolved: seen.shown(&asked), differences }
+        let conditions = tokio::task::spawn_blocking(MeasurementCondition::of_launch).await.unwrap_or_default();
+        Startup { phases, resolved: seen.shown(&asked), differences, conditions }
     }
 
     fn vital_scope(&self, server: &Server) -> vitals::Scope {

@@ -18,7 +18,9 @@ fn a_machine_that_can_run_a_study_on_the_simulated_engine_is_well() {
     let findings = json.as_array().unwrap();
     assert_eq!(findings.len(), told.stdout.lines().count());
     let checks: Vec<_> = findings.iter().map(|finding| finding["check"].as_str().unwrap()).collect();
-    for check in ["engine", "device", "disk", "files", "priority", "ports", "database", "leftovers"] {
+    for check in
+        ["engine", "device", "disk", "files", "priority", "swap", "load", "others", "ports", "database", "leftovers"]
+    {
         assert!(checks.contains(&check), "{checks:?}");
     }
 }

@@ -11,6 +11,7 @@ mod check;
 mod context;
 mod counters;
 mod doctor;
+mod earlier_databases;
 mod exercise;
 mod faults;
 mod hardware;

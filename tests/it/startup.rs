@@ -44,7 +44,11 @@ fn a_trial_is_stored_with_the_phases_of_its_start_and_what_the_engine_runs_with(
     }
     assert!(resolved["num-gpu-blocks"].as_str().unwrap().parse::<u64>().unwrap() > 0, "{resolved}");
     assert_eq!(shown["startup"]["differences"], Json::Array(Vec::new()));
+    // The pressure and the governor are not known everywhere, the swap is.
+    let conditions = shown["startup"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(|condition| condition["kind"] == "swap"), "{conditions:?}");
     let text = workplace.run(&["show", "0"]).stdout;
+    assert!(text.contains("swap: "), "{text}");
     assert_eq!(text.lines().filter(|line| line.starts_with("start   ")).count(), 1, "{text}");
     assert!(text.contains(", weights ") && !text.contains("differs"), "{text}");
 }

@@ -1,7 +1,7 @@
 //! What the kernel grants: files, processes, priority, memory, and a clock that is quick to read.
 
 use procfs::process::{LimitValue, Process};
-use procfs::{Current, Meminfo};
+use sysinfo::{MemoryRefreshKind, System};
 
 use super::{Finding, State, gib};
 
@@ -28,8 +28,9 @@ pub(super) fn look() -> Vec<Finding> {
         let capable = status.is_some_and(|status| status.capeff & SYS_NICE != 0);
         findings.push(priority(value(limits.max_realtime_priority.soft_limit), capable));
     }
-    if let Ok(memory) = Meminfo::current() {
-        findings.extend(memory_of(&memory));
+    if let Ok(mut system) = System::new() {
+        system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
+        findings.push(memory(system.available_memory(), system.total_memory()));
     }
     let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     findings.extend(source.ok().map(|source| clock(source.trim())));
@@ -64,21 +65,10 @@ fn priority(limit: Option<u64>, capable: bool) -> Finding {
     Finding::expect(allowed, "priority", text, hint)
 }
 
-fn memory_of(memory: &Meminfo) -> Vec<Finding> {
-    let available = memory.mem_available.unwrap_or(memory.mem_free);
-    let text = format!("{} of {} available", gib(available), gib(memory.mem_total));
+fn memory(available: u64, total: u64) -> Finding {
+    let text = format!("{} of {} available", gib(available), gib(total));
     let hint = "end what takes it: an engine that loads weights needs several GiB of the host";
-    let used = memory.swap_total.saturating_sub(memory.swap_free);
-    let swap = match memory.swap_total {
-        0 => Finding::ok("swap", "none"),
-        total => Finding::expect(
-            used < total / 4,
-            "swap",
-            format!("{} of {} in use", gib(used), gib(total)),
-            "a host that swaps measures its disk: free some memory",
-        ),
-    };
-    vec![Finding::expect(available >= 4 * GIB, "memory", text, hint), swap]
+    Finding::expect(available >= 4 * GIB, "memory", text, hint)
 }
 
 /// Each token's arrival reads the clock; these sources take microseconds for it, and each a system call.
@@ -112,7 +102,7 @@ mod tests {
     #[test]
     fn this_machine_is_looked_at() {
         let named: Vec<_> = look().iter().map(|finding| finding.what).collect();
-        for what in ["files", "processes", "priority", "memory", "swap"] {
+        for what in ["files", "processes", "priority", "memory"] {
             assert!(named.contains(&what), "{named:?}");
         }
     }

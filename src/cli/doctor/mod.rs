@@ -1,5 +1,6 @@
 //! `doctor`: what is here, and what would get in the way of a night of trials. It starts no server and changes nothing.
 
+mod conditions;
 mod database;
 mod device;
 mod disk;
@@ -100,6 +101,7 @@ impl Doctor {
         findings.extend(device::look(job.as_ref().zip(installed.as_ref())));
         findings.extend(disk::look(global));
         findings.extend(limits::look());
+        findings.extend(conditions::look());
         findings.extend(network::look());
         findings.extend(database::look(global).await);
         match self.format {

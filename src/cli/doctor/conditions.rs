@@ -1,0 +1,53 @@
+//! Conditions of the host and its GPUs that change measurements.
+
+use super::{Finding, State};
+use crate::facts::{ConditionKind, MeasurementCondition, read_gpu_conditions};
+
+pub(super) fn look() -> Vec<Finding> {
+    let mut conditions = MeasurementCondition::of_host();
+    // Without a driver there is nothing to say of it here: `device` reports that.
+    if let Ok(nvml) = nvml_wrapper::Nvml::init() {
+        conditions.extend(read_gpu_conditions(&nvml, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()));
+    }
+    conditions.into_iter().map(finding).collect()
+}
+
+fn finding(condition: MeasurementCondition) -> Finding {
+    let MeasurementCondition { kind, state, distorts, effect, remedy } = condition;
+    let subject = match kind {
+        ConditionKind::GpuPersistence => "persistence mode ",
+        ConditionKind::HugePages => "transparent huge pages ",
+        _ => "",
+    };
+    let text = format!("{subject}{state}: {effect}");
+    Finding { what: kind.name(), state: if distorts { State::Warn } else { State::Ok }, text, hint: remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_that_distorts_is_a_warning_with_its_effect_and_a_remedy() {
+        let condition = MeasurementCondition {
+            kind: ConditionKind::HugePages,
+            state: "always".to_owned(),
+            distorts: true,
+            effect: "pages are merged".to_owned(),
+            remedy: Some("choose madvise".to_owned()),
+        };
+        let line = |condition| anstream::adapter::strip_str(&finding(condition).line()).to_string();
+        let warning = "warn  huge-pages   transparent huge pages always: pages are merged; choose madvise";
+        assert_eq!(line(condition.clone()), warning);
+        let fine = MeasurementCondition { kind: ConditionKind::Boost, distorts: false, remedy: None, ..condition };
+        assert_eq!(line(fine), "ok    boost        always: pages are merged");
+    }
+
+    #[test]
+    fn this_host_is_looked_at() {
+        let named: Vec<_> = look().iter().map(|finding| finding.what).collect();
+        for what in ["swap", "load", "others"] {
+            assert!(named.contains(&what), "{named:?}");
+        }
+    }
+}

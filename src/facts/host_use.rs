@@ -1,0 +1,153 @@
+//! The use of the host's processors and memory by everything that runs on it, read through `sysinfo`.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use sysinfo::{
+    Components, CpuRefreshKind, MINIMUM_CPU_UPDATE_INTERVAL, MemoryRefreshKind, Pid, ProcessRefreshKind,
+    ProcessesToUpdate, System, UpdateKind, Users, get_current_pid,
+};
+
+/// Processors that a process of another user has to take to be named.
+const MUCH_PROCESSOR: f64 = 0.5;
+/// The same as a share of the host's memory.
+const MUCH_MEMORY: u64 = 10;
+const MOST_NAMED: usize = 3;
+
+/// Readings at one moment; `None` if they were not taken or are not known here.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostUse {
+    /// Bytes in use and in total.
+    pub swap: Option<(u64, u64)>,
+    /// Of all processors.
+    pub busy_percent: Option<f32>,
+    /// Of the last minute.
+    pub load_average: Option<f64>,
+    /// The lowest and the highest clock of a processor.
+    pub clock_mhz: Option<(u64, u64)>,
+    /// The sensor that is nearest to its critical temperature.
+    pub hottest: Option<Sensor>,
+    /// Processes of other users that take much, the greediest first.
+    pub others: Option<Vec<ProcessUse>>,
+}
+
+/// A temperature in degrees Celsius.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sensor {
+    pub label: String,
+    pub now: f32,
+    pub critical: f32,
+}
+
+/// A process and the share of the host that it takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessUse {
+    pub pid: u32,
+    pub name: String,
+    pub user: String,
+    /// Processors that it keeps busy.
+    pub processors: f64,
+    /// Resident bytes.
+    pub memory: u64,
+}
+
+impl HostUse {
+    /// Reads what is known at once.
+    #[must_use]
+    pub fn of_memory() -> Self {
+        let Ok(mut system) = System::new() else { return Self::default() };
+        system.refresh_memory_specifics(MemoryRefreshKind::everything());
+        Self { swap: Some((system.used_swap(), system.total_swap())), ..Self::default() }
+    }
+
+    /// Reads everything. Blocks for a fifth of a second, over which shares of time are measured.
+    #[must_use]
+    pub fn sampled() -> Self {
+        let Ok(mut system) = System::new() else { return Self::default() };
+        system.refresh_memory_specifics(MemoryRefreshKind::everything());
+        system.refresh_cpu_specifics(CpuRefreshKind::everything());
+        let kind = ProcessRefreshKind::nothing().with_cpu().with_memory().with_user(UpdateKind::Always).without_tasks();
+        system.refresh_processes_specifics(ProcessesToUpdate::All, true, kind);
+        let times = |system: &System| -> HashMap<Pid, u64> {
+            system.processes().iter().map(|(pid, process)| (*pid, process.accumulated_cpu_time())).collect()
+        };
+        let (before, begin) = (times(&system), Instant::now());
+        std::thread::sleep(MINIMUM_CPU_UPDATE_INTERVAL);
+        system.refresh_cpu_usage();
+        system.refresh_processes_specifics(ProcessesToUpdate::All, true, kind);
+        let clocks = system.cpus().iter().map(sysinfo::Cpu::frequency).filter(|clock| *clock > 0);
+        Self {
+            swap: Some((system.used_swap(), system.total_swap())),
+            busy_percent: Some(system.global_cpu_usage()),
+            load_average: System::load_average().ok().map(|load| load.one),
+            clock_mhz: clocks.clone().min().zip(clocks.max()),
+            hottest: hottest(),
+            others: others(&system, &before, begin.elapsed().as_secs_f64()),
+        }
+    }
+}
+
+fn hottest() -> Option<Sensor> {
+    let components = Components::new_with_refreshed_list().ok()?;
+    let sensors = components.iter().filter_map(|component| {
+        let (now, critical) = (component.temperature()?, component.critical()?);
+        // Sensors that are not connected report 0 or less.
+        (now > 0.0 && critical > 0.0).then(|| Sensor { label: component.label().to_owned(), now, critical })
+    });
+    sensors.min_by(|a, b| (a.critical - a.now).total_cmp(&(b.critical - b.now)))
+}
+
+/// `before` holds the milliseconds of processor time that each process had used `seconds` ago.
+fn others(system: &System, before: &HashMap<Pid, u64>, seconds: f64) -> Option<Vec<ProcessUse>> {
+    let own = system.process(get_current_pid().ok()?)?.user_id()?.clone();
+    let users = Users::new_with_refreshed_list().ok();
+    let total = system.total_memory();
+    let processes = system.processes().iter().filter(|(_, process)| process.user_id().is_some_and(|user| *user != own));
+    let mut uses: Vec<_> = processes
+        .filter_map(|(pid, process)| {
+            let used = process.accumulated_cpu_time().saturating_sub(*before.get(pid)?);
+            let user = process.user_id()?;
+            let name = users.as_ref().and_then(|users| users.get_user_by_id(user)).map(|user| user.name().to_owned());
+            Some(ProcessUse {
+                pid: pid.as_u32(),
+                name: process.name().to_string_lossy().into_owned(),
+                user: name.unwrap_or_else(|| user.to_string()),
+                #[expect(clippy::cast_precision_loss, reason = "milliseconds of less than a second")]
+                processors: used as f64 / 1000.0 / seconds,
+                memory: process.memory(),
+            })
+        })
+        .filter(|other| is_greedy(other, total))
+        .collect();
+    uses.sort_by(|a, b| b.processors.total_cmp(&a.processors).then(b.memory.cmp(&a.memory)));
+    uses.truncate(MOST_NAMED);
+    Some(uses)
+}
+
+fn is_greedy(process: &ProcessUse, total_memory: u64) -> bool {
+    process.processors >= MUCH_PROCESSOR || process.memory >= total_memory / MUCH_MEMORY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_is_read_and_memory_alone_without_a_sample() {
+        let readings = HostUse::sampled();
+        assert!(readings.busy_percent.is_some_and(|busy| (0.0..=100.0).contains(&busy)), "{readings:?}");
+        assert!(readings.load_average.is_some_and(|load| load >= 0.0), "{readings:?}");
+        assert!(readings.others.as_ref().is_some_and(|others| others.len() <= MOST_NAMED), "{readings:?}");
+        let quick = HostUse::of_memory();
+        assert!(quick.swap.is_some_and(|(used, total)| used <= total), "{quick:?}");
+        assert_eq!((quick.busy_percent, quick.others), (None, None));
+    }
+
+    #[test]
+    fn a_process_with_much_memory_or_half_a_processor_is_greedy() {
+        let process =
+            |processors, memory| ProcessUse { pid: 1, name: "a".to_owned(), user: "b".to_owned(), processors, memory };
+        let greedy = [process(0.6, 0), process(0.0, 10), process(0.4, 9)].map(|process| is_greedy(&process, 100));
+        assert_eq!(greedy, [true, true, false]);
+    }
+}
