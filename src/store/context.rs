@@ -122,7 +122,8 @@ mod tests {
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
         assert_eq!(store.context(&study).await.unwrap(), None);
         let measure = async |number, by, value| {
-            let config = Config::new().with("a", i64::from(number));
+            // The defaults are the same in every context.
+            let config = Config::new().with("a", if by == "baseline" { 0 } else { i64::from(number) });
             let trial = Trial { config, ..Trial::example(number, by, Outcome::Measured(Measurement::default())) };
             store.append(study.id, &trial, Score::Feasible { value }).await.unwrap();
         };

@@ -83,7 +83,7 @@ fn a_machine_that_breaks_before_the_confirmation_does_not_turn_the_ranking() {
 
 #[test]
 fn an_engine_that_never_starts_pauses_the_study_and_each_trial_comes_again_once_it_does() {
-    let broken = format!(r#"[ -e mended ] || {UNKNOWN}"#);
+    let broken = format!("[ -e mended ] || {UNKNOWN}");
     let workplace = Workplace::with_study(&study_with(&engine(&broken), "trials = 4\nconfirm = 0"));
     for _ in 0..2 {
         let paused = workplace.run(&["tune", "study.toml"]);

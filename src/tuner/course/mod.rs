@@ -337,7 +337,7 @@ impl<'r> Course<'r> {
             Err(error) => return Err(error),
         };
         if proposal.proposed_by == PROBE {
-            return self.probed(proposal, slots, end).await;
+            return Box::pin(self.probed(proposal, slots, end)).await;
         }
         let (mut launched, launches) = match end {
             LaunchEnd::Outcome(launched) => (launched, 1),
@@ -349,7 +349,7 @@ impl<'r> Course<'r> {
                 (unresolved.launched, unresolved.failures)
             }
             LaunchEnd::Unresolved(_) if self.paused => return Ok(None),
-            LaunchEnd::Unresolved(unresolved) => return self.hold(proposal, slots, unresolved).await,
+            LaunchEnd::Unresolved(unresolved) => return Box::pin(self.hold(proposal, slots, unresolved)).await,
         };
         let left_behind = launched.left_behind.take();
         if left_behind.is_none() && !was_alone && self.crowded_out(&proposal, &launched).await? {
@@ -357,11 +357,11 @@ impl<'r> Course<'r> {
             return Ok(None);
         }
         self.launched += u32::from(is_paid(&proposal.proposed_by));
-        let scored = self.record(launched).await?;
+        let scored = Box::pin(self.record(launched)).await?;
         if let Some(left_behind) = left_behind {
             self.lose(proposal.number, slots.clone(), left_behind)?;
         }
-        if let Some(ending) = self.suspect(&scored.trial, slots, launches).await? {
+        if let Some(ending) = Box::pin(self.suspect(&scored.trial, slots, launches)).await? {
             return Ok(Some(ending));
         }
         let (failures, last) = (self.failed_starts.most(), scored.trial.outcome.reason().unwrap_or_default());
