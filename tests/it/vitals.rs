@@ -61,6 +61,32 @@ fn a_server_that_stands_still_in_the_measured_window_is_a_hang_long_before_reque
     stands_still("warmup = 0");
 }
 
+/// A server that is stopped under load beside a process of its launch that spins, and what follows. The longest step is
+/// estimated at 3.2 s: eight requests of 40 tokens at 100 tokens per second.
+fn spins(then: &str) -> Workplace {
+    let script = format!("$engine \"$@\" & server=$!; {UNTIL_LOADED}; kill -STOP $server; {then}");
+    let text = study(&script).replace("\"200\"", "\"0.05\"").replace("\"10s\"", "\"10m\"");
+    Workplace::with_study(&text)
+}
+
+#[test]
+fn a_long_step_of_a_busy_server_is_no_hang() {
+    let spin = "until=$((SECONDS + 3)); while ((SECONDS < until)); do :; done; kill -CONT $server; wait";
+    let workplace = spins(spin);
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    let trial = workplace.trials()[0].clone();
+    assert_eq!(trial["state"], "measured", "{trial}: {}", tuned.stderr);
+}
+
+#[test]
+fn a_hang_that_spins_is_ended_after_three_times_the_longest_step() {
+    let trial = failed(&spins("while :; do :; done"));
+    assert_eq!(trial["reason_code"], "hang", "{trial}");
+    let reason = trial["reason"].as_str().unwrap();
+    assert!(reason.contains("its processes are busy, and the limit is ") && reason.contains("3 times"), "{reason}");
+    assert!(trial["elapsed_s"].as_f64().unwrap() < 60.0, "{trial}");
+}
+
 #[test]
 fn a_server_that_is_slow_and_at_work_is_no_hang() {
     // The first token comes after sixteen steps of a tenth of a second; meanwhile only the cache is seen to fill.

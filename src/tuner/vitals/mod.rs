@@ -5,6 +5,7 @@
 //! from slowness. Two threads look, and neither the runtime nor the load waits for them: one every 100 ms whether the vital
 //! processes exist, one twice a second at the rest, of which finding the processes anew reads the whole of `/proc`.
 
+mod busy;
 mod member;
 mod neighbour;
 mod pulse;
@@ -23,17 +24,19 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use self::busy::{Activity, BUSY_SHARE, SilenceLimit};
 use self::member::{Done, Member, Who, titled, vital};
 use self::neighbour::{NEIGHBOURS, Neighbour};
-use self::pulse::{Doubt, Step};
+use self::pulse::{Beat, Doubt, Step};
 use self::room::{Memory, Room, full_disk, size};
-use self::still::{Log, Start};
+use self::still::{IDLE_SHARE, Log, Start, Work};
 use super::trial::{DEATH_LIMIT, crash, start_failure};
 use crate::engine::{Evidence, diagnose};
 use crate::server::{Processes, Server, StartError};
 use crate::telemetry;
 use crate::trial::{Failure, FailureKind};
 
+pub(super) use self::busy::longest_step;
 pub(super) use self::pulse::Pulse;
 pub(super) use self::room::LEAST_DISK;
 
@@ -62,6 +65,8 @@ pub(super) struct Scope {
     pub(super) directories: Vec<PathBuf>,
     /// How long may there be no sign of life; zero: for ever.
     pub(super) stall: Duration,
+    /// Estimate of the longest step of the load.
+    pub(super) longest_step: Duration,
     /// Whether the engine computes elsewhere: then a start may be silent here for as long as it takes.
     pub(super) elsewhere: bool,
 }
@@ -91,7 +96,7 @@ pub(super) enum Alarm {
         status: Option<ExitStatus>,
     },
     /// No request was answered for too long while so many were under way.
-    Silence { silent: Duration, in_flight: usize },
+    Silence { silent: Duration, in_flight: usize, reason: String },
     /// It is to be ended for another reason.
     End { kind: FailureKind, message: String },
 }
@@ -115,7 +120,8 @@ pub(super) struct Vitals {
     raised: watch::Sender<Option<Alarm>>,
     /// Whether the load was ended for it.
     told: AtomicBool,
-    stall: Duration,
+    limit: SilenceLimit,
+    activity: Arc<Activity>,
     base_url: String,
     /// Tells one thread that the server is ready. Both threads end when the other halves of these are gone.
     ready: Sender<()>,
@@ -125,7 +131,9 @@ pub(super) struct Vitals {
 impl Vitals {
     /// Begins to watch a launch that was just started. A thread that cannot be started looks at nothing.
     pub(super) fn start(scope: Scope, base_url: String) -> Self {
-        let (raised, stall) = (watch::Sender::new(None), scope.stall);
+        let raised = watch::Sender::new(None);
+        let limit = SilenceLimit { stall: scope.stall, longest_step: scope.longest_step };
+        let activity = Arc::<Activity>::default();
         let (ready, is_ready) = channel();
         let (living, lives) = channel();
         let vital = Arc::new(Mutex::new(Vec::new()));
@@ -133,9 +141,10 @@ impl Vitals {
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         // Without a thread the leader is still awaited, and the timeouts hold.
         let _ = named("vitals").spawn(move || watch_deaths(&deaths.0, &deaths.1, &lives));
-        let looks = raised.clone();
-        let _ = named("vitals-look").spawn(move || Look::new(scope, vital).run(&looks, &is_ready));
-        Self { pulse: Arc::default(), raised, told: AtomicBool::new(false), stall, base_url, ready, _living: living }
+        let (looks, seen) = (raised.clone(), Arc::clone(&activity));
+        let _ = named("vitals-look").spawn(move || Look::new(scope, vital, seen).run(&looks, &is_ready));
+        let (pulse, told) = (Arc::default(), AtomicBool::new(false));
+        Self { pulse, raised, told, limit, activity, base_url, ready, _living: living }
     }
 
     /// Tells that the server is ready: whatever serves must not end from now on.
@@ -196,17 +205,21 @@ impl Vitals {
     }
 
     async fn silence(&self) -> Alarm {
-        if self.stall.is_zero() {
+        if self.limit.stall.is_zero() {
             std::future::pending::<()>().await;
         }
-        let mut doubt = Doubt::new(self.stall);
+        let mut doubt = Doubt::new(self.limit.stall);
         loop {
             let beat = self.pulse.beat();
             // While the page is asked for, the load may hear something.
             if doubt.step(beat.silent) == Step::Ask && doubt.answer(beat.silent, telemetry::ask(&self.base_url).await) {
                 let now = self.pulse.beat();
                 if now.silent >= beat.silent {
-                    return Alarm::Silence { silent: now.silent, in_flight: now.in_flight };
+                    let Beat { silent, in_flight } = now;
+                    if let Some(reason) = self.limit.exceeded(silent, self.activity.idle()) {
+                        return Alarm::Silence { silent, in_flight, reason };
+                    }
+                    doubt.postpone(silent);
                 }
             }
             tokio::time::sleep(DEATH_POLL).await;
@@ -235,12 +248,12 @@ pub(super) async fn conclude(server: &mut Server, alarm: Alarm, ready: bool) -> 
             };
             Failure { message: format!("{who} ended; {}", failure.message), ..failure }
         }
-        Alarm::Silence { silent, in_flight } => {
+        Alarm::Silence { silent, in_flight, reason } => {
             let healthy = tokio::time::timeout(HEALTH_LIMIT, server.is_healthy()).await == Ok(true);
             let health = if healthy { "answers" } else { "does not answer" };
             let message = format!(
-                "no token for {silent:.1?} with {in_flight} requests in flight, and its counters stand still; the health \
-                 check {health}"
+                "no token for {silent:.1?} with {in_flight} requests in flight, and its counters stand still; {reason}; the \
+                 health check {health}"
             );
             Failure { kind: FailureKind::Hang, message }
         }
@@ -282,12 +295,15 @@ struct Look {
     log: Log,
     done: Done,
     start: Start,
+    /// Activity once the server is ready.
+    under_load: Start,
+    activity: Arc<Activity>,
     memory: Memory,
     neighbour: Neighbour<'static>,
 }
 
 impl Look {
-    fn new(scope: Scope, vital: Arc<Mutex<Vec<Who>>>) -> Self {
+    fn new(scope: Scope, vital: Arc<Mutex<Vec<Who>>>, activity: Arc<Activity>) -> Self {
         let stall = if scope.elsewhere { Duration::ZERO } else { scope.stall };
         Self {
             vital,
@@ -297,7 +313,9 @@ impl Look {
             settled: false,
             log: Log::new(&scope.log),
             done: Done::default(),
-            start: Start::new(stall),
+            start: Start::new(stall, IDLE_SHARE),
+            under_load: Start::new(scope.stall, BUSY_SHARE),
+            activity,
             memory: Memory::default(),
             neighbour: NEIGHBOURS.enter(),
             scope,
@@ -338,6 +356,11 @@ impl Look {
             let message =
                 format!("the start shows no sign of work for {still:.1?}: no processor time, no disk, no log; {last}");
             return Some(Alarm::End { kind: FailureKind::Hang, message });
+        }
+        // Lines of its log and bytes are no sign of a step: a server that waits writes its statistics, too.
+        if self.serving && !self.scope.elsewhere {
+            self.under_load.look(now, Work { cpu: work.cpu, ..Work::default() });
+            self.activity.set_idle(self.under_load.still());
         }
         let largest = members.iter().max_by_key(|member| member.resident);
         let resident = members.iter().map(|member| member.resident).sum();

@@ -111,6 +111,11 @@ impl Doubt {
         if quiet >= due { Step::Ask } else { Step::Wait }
     }
 
+    /// Has the server asked again after a quarter of the limit: it seems to hang, and may be silent for longer.
+    pub(super) fn postpone(&mut self, silent: Duration) {
+        (self.excused, self.before) = (silent.saturating_sub(self.limit * 3 / 4), None);
+    }
+
     /// Takes the page that was asked for; says whether the server hangs.
     pub(super) fn answer(&mut self, silent: Duration, page: Page) -> bool {
         match (self.before.take(), page) {

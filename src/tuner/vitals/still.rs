@@ -42,7 +42,7 @@ pub(super) struct Work {
 }
 
 /// An engine that waits still turns its event loops: this share of a processor is no work.
-const IDLE_SHARE: f64 = 0.02;
+pub(super) const IDLE_SHARE: f64 = 0.02;
 
 /// Over how long the share is taken. A processor's time is told in ticks of 10 ms, so that less would say little.
 const MOST_SPAN: Duration = Duration::from_secs(2);
@@ -54,6 +54,8 @@ const MOST_GAP: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     limit: Duration,
+    /// Share of one processor up to which the launch is idle.
+    share: f64,
     before: Option<(Instant, Work)>,
     stillness: Stillness,
     still: Duration,
@@ -61,8 +63,13 @@ pub(super) struct Start {
 
 impl Start {
     /// `limit`: how long may nothing move; zero: for ever.
-    pub(super) fn new(limit: Duration) -> Self {
-        Self { limit, before: None, stillness: Stillness::new(MOST_GAP.min(limit / 4)), still: Duration::ZERO }
+    pub(super) fn new(limit: Duration, share: f64) -> Self {
+        Self { limit, share, before: None, stillness: Stillness::new(MOST_GAP.min(limit / 4)), still: Duration::ZERO }
+    }
+
+    /// Returns for how long nothing has moved.
+    pub(super) fn still(&self) -> Duration {
+        self.still
     }
 
     /// For how long nothing has moved, where that is too long.
@@ -76,7 +83,7 @@ impl Start {
         if passed >= MOST_SPAN.min(self.limit / 4) {
             let moved = work.log > before.log
                 || work.bytes > before.bytes
-                || work.cpu.saturating_sub(before.cpu) > passed.mul_f64(IDLE_SHARE);
+                || work.cpu.saturating_sub(before.cpu) > passed.mul_f64(self.share);
             self.still = self.stillness.look(now, moved);
             self.before = Some((now, work));
         }
@@ -146,7 +153,7 @@ mod tests {
 
     /// When a start with this work in each second counts as hanging.
     fn hangs_after(limit: u64, seconds: u32, work: impl Fn(u32) -> Work) -> Option<u32> {
-        let (begin, mut start) = (Instant::now(), Start::new(SECOND * u32::try_from(limit).unwrap()));
+        let (begin, mut start) = (Instant::now(), Start::new(SECOND * u32::try_from(limit).unwrap(), IDLE_SHARE));
         (0..=seconds).find(|second| start.look(begin + SECOND * *second, work(*second)).is_some())
     }
 
@@ -166,7 +173,7 @@ mod tests {
 
     #[test]
     fn time_for_which_the_tuner_was_stopped_is_not_still() {
-        let (begin, mut start) = (Instant::now(), Start::new(SECOND * 60));
+        let (begin, mut start) = (Instant::now(), Start::new(SECOND * 60, IDLE_SHARE));
         for second in (0..30).chain(3600..3625) {
             assert_eq!(start.look(begin + SECOND * second, Work::default()), None, "{second}");
         }

@@ -31,7 +31,14 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
     };
     let server = Server::spawn(&spawn).unwrap();
     let (processes, log) = (server.processes(), server.log_path().to_owned());
-    let scope = Scope { processes, log, directories: vec![directory.to_owned()], stall, elsewhere: false };
+    let scope = Scope {
+        processes,
+        log,
+        directories: vec![directory.to_owned()],
+        stall,
+        longest_step: Duration::ZERO,
+        elsewhere: false,
+    };
     (server, scope)
 }
 
@@ -55,7 +62,7 @@ async fn the_death_of_an_engine_core_is_noticed_at_once_although_its_leader_live
     let directory = tempfile::tempdir().unwrap();
     let (mut server, scope) = launch(directory.path(), CORE_BELOW_A_LEADER, Duration::ZERO);
     let vital = Arc::new(Mutex::new(Vec::new()));
-    let core = look_until_vital(&mut Look::new(scope, Arc::clone(&vital)), 1).remove(0);
+    let core = look_until_vital(&mut Look::new(scope, Arc::clone(&vital), Arc::default()), 1).remove(0);
     assert_eq!(core.name, "VLLM::EngineCore");
     let raised = watch::Sender::new(None);
     let (living, lives) = channel();
@@ -88,7 +95,7 @@ async fn what_a_process_forks_to_run_another_program_is_not_taken_for_it() {
     let script = format!("(exec -a VLLM::Worker bash -c '{fork}' {}) & exec sleep 600", fifo.display());
     let (server, scope) = launch(directory.path(), &script, Duration::ZERO);
     let vital = Arc::new(Mutex::new(Vec::new()));
-    let mut look = Look::new(scope, Arc::clone(&vital));
+    let mut look = Look::new(scope, Arc::clone(&vital), Arc::default());
     look_until_vital(&mut look, 1);
     for _ in 0..20 {
         look.searched = None;
@@ -106,7 +113,7 @@ async fn the_signal_that_ended_a_process_is_seen_until_its_parent_asks_and_is_th
     let script = "(exec -a VLLM::Worker sleep 600) & exec sleep 600";
     let (mut server, scope) = launch(directory.path(), script, Duration::ZERO);
     let vital = Arc::new(Mutex::new(Vec::new()));
-    let worker = look_until_vital(&mut Look::new(scope, Arc::clone(&vital)), 1).remove(0);
+    let worker = look_until_vital(&mut Look::new(scope, Arc::clone(&vital), Arc::default()), 1).remove(0);
     assert_eq!(worker.end(), None);
     kill(Pid::from_raw(worker.pid), Signal::SIGKILL).unwrap();
     let (raised, (_living, lives)) = (watch::Sender::new(None), channel());
