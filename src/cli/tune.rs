@@ -17,7 +17,7 @@ use crate::export::quote;
 use crate::job::{Job, repetition, unknown_sampler};
 use crate::report::{Order, value_text};
 use crate::sampler::{self, Known, Past, Suggestion};
-use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study};
+use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study, database_path};
 use crate::trial::{FailureKind, redact};
 use crate::tuner::{
     Ending, Inquiry, Installed, ReleaseSource, RuleVerdicts, RunContext, Slots, Stop, TuneError, Tuner, beliefs,
@@ -78,7 +78,9 @@ impl Tune {
         }
         let mut installed = detect(&job).await;
         let slots = Slots::resolve(&job, &mut installed)?;
-        if self.dry_run || installed.release_from != ReleaseSource::Assumed {
+        // Bad input creates no database. An existing one may know the release.
+        let is_known = installed.release_from != ReleaseSource::Assumed;
+        if self.dry_run || is_known || !database_path(&global.db).exists() {
             job.check_release(installed.version)?;
         }
         if self.dry_run {

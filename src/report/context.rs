@@ -64,7 +64,7 @@ pub fn context_text(stored: &StoredContext) -> String {
         ]),
     );
     line(
-        "host",
+        "machine",
         join(vec![
             host.name.clone(),
             host.cpu.clone(),

@@ -26,7 +26,7 @@ pub fn startup_text(startup: &Startup) -> String {
     let one = |condition: &MeasurementCondition| format!("{}: {}", condition.kind.name(), condition.state);
     let (distorting, fine): (Vec<_>, Vec<_>) = startup.conditions.iter().partition(|condition| condition.distorts);
     if !fine.is_empty() {
-        line("host", &fine.into_iter().map(one).collect::<Vec<_>>().join(", "));
+        line("conditions", &fine.into_iter().map(one).collect::<Vec<_>>().join(", "));
     }
     for condition in distorting {
         line("distorts", &format!("{}; {}", one(condition), condition.effect));
@@ -68,7 +68,7 @@ mod tests {
 start                   import 14.00 s, kv cache 0.50 s
 differs                 block-size is 32, asked for was 16
 differs                 dtype is bfloat16, asked for was float16
-host                    boost: on
+conditions              boost: on
 distorts                swap: 9 GiB; the disk is measured
 ";
         assert_eq!(startup_text(&startup), expected);

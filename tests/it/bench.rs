@@ -353,7 +353,7 @@ fn a_file_with_fewer_prompts_than_are_asked_for_is_told_of() {
         let before = server.asked().len();
         let ended = workplace.run(&[&bench[..], &["--num-requests", requests, "--warmup", warmup]].concat());
         let prompts: Vec<_> = server.asked()[before..].iter().map(|(_, body)| body["prompt"].to_string()).collect();
-        (prompts, ended.stderr.contains("there are only 8 prompts, so that some are asked again"))
+        (prompts, ended.stderr.contains("there are only 8 prompts, and 9 requests are measured: some are asked again"))
     };
     let (mut prompts, told) = asked("5", "3");
     prompts.sort();

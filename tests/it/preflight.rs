@@ -60,8 +60,10 @@ fn fake_engine(workplace: &Workplace) -> Option<String> {
         std::fs::write(path, text).unwrap();
     }
     let program = env!("CARGO_BIN_EXE_setpoint");
-    let script =
-        format!("#!{}\nimport os, sys\nos.execv({program:?}, [{program:?}, 'sim'] + sys.argv[1:])\n", python.display());
+    let script = format!(
+        "#!{}\nimport os, sys\nos.execv({program:?}, [{program:?}, 'sim'] + sys.argv[1:] + ['--sim-vllm-version', '0.32.0'])\n",
+        python.display()
+    );
     workplace.write("vllm", &script);
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(workplace.path("vllm"), executable).unwrap();

@@ -8,7 +8,7 @@ use crate::support::{Workplace, root};
 const VLLM: &str = r#"
 [ "$1" = serve ] || exit 9
 shift
-exec '{program}' sim serve "$@" --sim-time-scale 400 --sim-startup-s 0.02
+exec '{program}' sim serve "$@" --sim-vllm-version 0.32.0 --sim-time-scale 400 --sim-startup-s 0.02
 "#;
 
 /// Runs the image's entry point, and ends it by the container's name.
