@@ -108,6 +108,12 @@ impl Tune {
         if let Some(slots) = slots.describe() {
             progress.note(&slots);
         }
+        if let Some(reason) = &installed.undetected {
+            progress.note(&format!("the GPUs are not known, and rules about them are left out: {reason}"));
+        }
+        for notice in &installed.gpu_notices {
+            progress.note(notice);
+        }
         // The first signal ends the study in order, the second at once.
         let stop = signal::follow(Stop::No, |stop| *stop = if *stop == Stop::No { Stop::Gently } else { Stop::Now })?;
         let (begin, time) = (Instant::now(), job.budget.time);
@@ -308,7 +314,8 @@ async fn dry_run(job: &Job, installed: &Installed) -> Result<(), Failure> {
 fn print_command(job: &Job, installed: &Installed, config: &Config) -> Result<(), Failure> {
     let command = crate::tuner::command_line(job, installed, config, None).map_err(TuneError::from)?;
     // A shell takes a word for a variable only while its name is not quoted.
-    let variables = job.launch_env().into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
+    let variables =
+        job.launch_env(installed.device).into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
     let words: Vec<String> = variables.chain(command.iter().map(|word| quote(&redact(word)))).collect();
     print(&words.join(" "))
 }

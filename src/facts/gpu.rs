@@ -1,110 +1,209 @@
-//! The GPUs of this machine, as the driver's management library (NVML) reports them.
-//!
-//! Reading is a thin layer; which devices an engine sees and what they have in common are pure functions.
+//! The GPUs of this machine as the driver's management library (NVML) reports them: their number, memory and capability.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use super::Gpu;
+use super::device_memory::{DeviceMemory, read_memory};
+use super::gpu_list::{GpuId, GpuList, GpuSelection};
+use super::nvml::{GpuError, NVML_LIMIT, ask};
+use super::{Gpu, GpuUnit};
 
 /// One device as the driver reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Reading {
-    /// Such as `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
-    uuid: String,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuReading {
+    pub id: GpuId,
     /// Such as `NVIDIA A100-SXM4-80GB`.
-    name: String,
-    /// Bytes as CUDA reports them: the total without what the driver reserves.
-    memory: u64,
+    pub name: Option<String>,
     /// Compute capability: major and minor number.
-    capability: (u8, u8),
+    pub capability: Option<(u8, u8)>,
+    /// `None` if the device does not report it, or cannot be read.
+    pub memory: Option<DeviceMemory>,
+    /// The first error of a device that cannot be read.
+    pub problem: Option<String>,
 }
 
-/// Why nothing is known of the GPUs.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GpuError {
-    #[error("the driver's management library cannot be loaded: {0}")]
-    NoLibrary(String),
-    #[error("the driver does not answer: {0}")]
-    Unreadable(String),
-    #[error("the driver reports no device")]
-    NoDevice,
-    #[error("CUDA_VISIBLE_DEVICES={0:?} leaves none of the {1} devices visible")]
-    NoneVisible(String, usize),
+/// The GPUs that an engine can see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuReport {
+    /// At least one, in CUDA's order.
+    pub readings: Vec<GpuReading>,
+    /// Whether somebody has named them.
+    is_chosen: bool,
 }
 
-impl From<NvmlError> for GpuError {
-    fn from(error: NvmlError) -> Self {
-        match error {
-            NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded => {
-                Self::NoLibrary(error.to_string())
+impl GpuReport {
+    /// Reads the selected devices.
+    ///
+    /// # Errors
+    /// When there is no driver, no device, none that is selected, or none of these that can be read.
+    pub fn read(selection: &GpuSelection) -> Result<Self, GpuError> {
+        let is_chosen = *selection != GpuSelection::Visible(None);
+        let selection = selection.clone();
+        let readings = ask(NVML_LIMIT, "reading the devices", move |nvml| {
+            let selected = GpuList::read(nvml)?.selected(&selection)?;
+            Ok(selected.iter().map(|id| reading(nvml, id)).collect())
+        })?;
+        Self { readings, is_chosen }.readable()
+    }
+
+    /// Reads every device of this machine, one that cannot be read included.
+    ///
+    /// # Errors
+    /// When there is no driver or no device.
+    pub fn of_machine() -> Result<Self, GpuError> {
+        let readings = ask(NVML_LIMIT, "reading the devices", |nvml| {
+            let all = GpuList::read(nvml)?.all();
+            Ok(all.iter().map(|id| reading(nvml, id)).collect())
+        })?;
+        Ok(Self { readings, is_chosen: false })
+    }
+
+    fn readable(self) -> Result<Self, GpuError> {
+        let problems: Vec<_> = self.readings.iter().filter_map(problem_text).collect();
+        if problems.len() == self.readings.len() { Err(GpuError::Device(problems.join("; "))) } else { Ok(self) }
+    }
+
+    /// What rules look at. Memory of processes that are `ours` counts as free: they are ended before a launch.
+    #[must_use]
+    pub fn gpu(&self, ours: impl Fn(u32) -> bool) -> Gpu {
+        let unit = |reading: &GpuReading| {
+            let memory = reading.memory.as_ref();
+            let own = |memory: &DeviceMemory| {
+                let holders = memory.holders.iter().filter(|holder| ours(holder.pid));
+                holders.filter_map(|holder| holder.used).sum::<u64>()
+            };
+            GpuUnit {
+                index: reading.id.index,
+                memory: memory.map(|memory| memory.usable),
+                capability: reading.capability,
+                a100: reading.name.as_ref().is_some_and(|name| name.to_lowercase().contains("a100")),
+                free: memory.map(|memory| memory.free.saturating_add(own(memory)).min(memory.usable)),
             }
-            other => Self::Unreadable(other.to_string()),
+        };
+        Gpu::listed(self.readings.iter().map(unit).collect())
+    }
+
+    /// The devices as the tables of vLLM's benchmarks name them: `8xNVIDIA H100 80GB HBM3`; kinds are joined by ` + `.
+    #[must_use]
+    pub fn names(&self) -> String {
+        names(&self.readings)
+    }
+
+    /// The first device's name: that of every engine's first device.
+    #[must_use]
+    pub fn first_name(&self) -> Option<&str> {
+        self.readings.first()?.name.as_deref()
+    }
+
+    /// One line for each thing that a user has to know of the devices.
+    #[must_use]
+    pub fn notices(&self) -> Vec<String> {
+        let mut notices: Vec<_> = self.readings.iter().filter_map(problem_text).collect();
+        let kind = |reading: &GpuReading| reading.name.clone();
+        let mut known = self.readings.iter().filter_map(kind);
+        let first = known.next();
+        if !self.is_chosen && known.any(|name| Some(&name) != first.as_ref()) {
+            let named = |reading: &GpuReading| {
+                format!("{} {}", reading.id.index, reading.name.as_deref().unwrap_or("unreadable"))
+            };
+            let list = self.readings.iter().map(named).collect::<Vec<_>>().join(", ");
+            notices.push(format!(
+                "the GPUs differ ({list}), and an engine computes on the first ones: name others in CUDA_VISIBLE_DEVICES"
+            ));
         }
+        notices
     }
 }
 
-impl Gpu {
-    /// The GPUs that an engine started with this `CUDA_VISIBLE_DEVICES` would see. Where they differ, the smallest
-    /// memory and the lowest capability count: what runs there runs on each of them.
-    ///
-    /// # Errors
-    /// When there is no driver, no device, or none that is visible.
-    pub fn detect(visible_devices: Option<&str>) -> Result<Self, GpuError> {
-        let all = read()?;
-        if all.is_empty() {
-            return Err(GpuError::NoDevice);
+fn problem_text(reading: &GpuReading) -> Option<String> {
+    Some(format!("{} cannot be read: {}", reading.id, reading.problem.as_ref()?))
+}
+
+/// Each kind with its count, in the order of their first devices.
+fn names(readings: &[GpuReading]) -> String {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for name in readings.iter().filter_map(|reading| reading.name.as_deref()) {
+        match kinds.iter_mut().find(|(kind, _)| *kind == name) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((name, 1)),
         }
-        let seen = visible(&all, visible_devices);
-        let none = || GpuError::NoneVisible(visible_devices.unwrap_or_default().to_owned(), all.len());
-        common(&seen).ok_or_else(none)
+    }
+    kinds.iter().map(|(name, count)| format!("{count}x{name}")).collect::<Vec<_>>().join(" + ")
+}
+
+fn reading(nvml: &Nvml, id: &GpuId) -> GpuReading {
+    let mut problem = None;
+    let mut note = |error: NvmlError| {
+        // A device that lacks a call works.
+        if !matches!(error, NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) {
+            problem.get_or_insert_with(|| error.to_string());
+        }
+    };
+    let device = match id.open(nvml) {
+        Ok(device) => device,
+        Err(error) => return GpuReading { id: id.clone(), problem: Some(error.to_string()), ..GpuReading::default() },
+    };
+    let name = device.name().map_err(&mut note).ok();
+    let capability = device.cuda_compute_capability().map_err(&mut note).ok();
+    let memory = read_memory(nvml, id).map_err(&mut note).ok();
+    let part = |part: i32| u8::try_from(part).unwrap_or(0);
+    GpuReading {
+        id: id.clone(),
+        name,
+        capability: capability.map(|capability| (part(capability.major), part(capability.minor))),
+        memory,
+        problem,
     }
 }
 
-impl Gpu {
-    /// The visible GPUs as the tables of vLLM's benchmarks name them: `8xNVIDIA H100 80GB HBM3`; kinds are joined by ` + `.
-    ///
-    /// # Errors
-    /// When there is no driver, no device, or none that is visible.
-    pub fn describe(visible_devices: Option<&str>) -> Result<String, GpuError> {
-        let all = read()?;
-        let seen = visible(&all, visible_devices);
-        if seen.is_empty() {
-            return Err(GpuError::NoDevice);
-        }
-        Ok(names(&seen))
-    }
-}
-
-/// A GPU of this machine.
+/// A GPU of this machine, to be given to an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuPlace {
     /// As `CUDA_VISIBLE_DEVICES` names it; an index is to be read with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
     pub name: String,
-    /// Node of memory that is near; `None` where the kernel does not tell.
+    /// Node of memory that is near; `None` if the kernel does not tell.
     pub node: Option<u32>,
 }
 
 impl GpuPlace {
-    /// The GPUs that an engine started with this `CUDA_VISIBLE_DEVICES` would see, each to be given to another one.
+    /// The GPUs that an engine started with this `CUDA_VISIBLE_DEVICES` would see, each to be given to another one: every
+    /// instance of a divided device is one. One that cannot be read is left out, and named second.
     ///
     /// # Errors
     /// When there is no driver, no device, or none that is visible.
-    pub fn all(variable: Option<&str>) -> Result<Vec<Self>, GpuError> {
-        let nvml = Nvml::init()?;
-        let count = nvml.device_count()?;
-        let devices: Vec<_> = (0..count).map(|index| nvml.device_by_index(index)).collect::<Result<_, _>>()?;
-        let uuids = devices.iter().map(nvml_wrapper::Device::uuid).collect::<Result<Vec<_>, _>>()?;
-        let uuids: Vec<_> = uuids.iter().map(String::as_str).collect();
-        let indices = visible_devices(&uuids, variable);
-        match (indices.is_empty(), variable) {
-            (true, Some(variable)) => return Err(GpuError::NoneVisible(variable.to_owned(), uuids.len())),
-            (true, None) => return Err(GpuError::NoDevice),
-            (false, _) => {}
+    pub fn all(variable: Option<&str>) -> Result<(Vec<Self>, Vec<String>), GpuError> {
+        let owned = variable.map(str::to_owned);
+        let places = ask(NVML_LIMIT, "listing the devices", move |nvml| {
+            let all = GpuList::read(nvml)?.apart(owned.as_deref(), true)?;
+            Ok(all.iter().map(|id| (place(nvml, id), problem_text(&reading(nvml, id)))).collect::<Vec<_>>())
+        })?;
+        let mut found = (Vec::new(), Vec::new());
+        for (place, problem) in places {
+            match problem {
+                None => found.0.push(place),
+                Some(problem) => found.1.push(problem),
+            }
         }
-        let node = |index: usize| node(&devices[index].pci_info().ok()?.bus_id);
-        Ok(indices.into_iter().map(|index| Self { name: index.to_string(), node: node(index) }).collect())
+        if found.0.is_empty() { Err(GpuError::Device(found.1.join("; "))) } else { Ok(found) }
     }
+
+    /// One for each of these names.
+    ///
+    /// # Errors
+    /// When there is no driver, or when the names select no device.
+    pub fn named(names: &str) -> Result<Vec<Self>, GpuError> {
+        let variable = names.to_owned();
+        ask(NVML_LIMIT, "listing the devices", move |nvml| {
+            let named = GpuList::read(nvml)?.apart(Some(&variable), false)?;
+            Ok(named.iter().map(|id| place(nvml, id)).collect())
+        })
+    }
+}
+
+fn place(nvml: &Nvml, id: &GpuId) -> GpuPlace {
+    // An instance has the bus of its device.
+    let device = nvml.device_by_index(id.index).and_then(|device| device.pci_info());
+    GpuPlace { name: id.variable(), node: device.ok().and_then(|pci| node(&pci.bus_id)) }
 }
 
 /// The node near a device on the PCI bus, of which the driver writes the domain with eight digits and the kernel with four.
@@ -116,136 +215,45 @@ fn node(bus_id: &str) -> Option<u32> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Each kind with its count, in the order of their first devices.
-fn names(seen: &[&Reading]) -> String {
-    let mut kinds: Vec<(&str, usize)> = Vec::new();
-    for reading in seen {
-        match kinds.iter_mut().find(|(name, _)| *name == reading.name) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((&reading.name, 1)),
-        }
-    }
-    kinds.iter().map(|(name, count)| format!("{count}x{name}")).collect::<Vec<_>>().join(" + ")
-}
-
-fn read() -> Result<Vec<Reading>, GpuError> {
-    let nvml = Nvml::init()?;
-    let reading = |index| {
-        let device = nvml.device_by_index(index)?;
-        let (memory, capability) = (device.memory_info()?, device.cuda_compute_capability()?);
-        let number = |part: i32| u8::try_from(part).unwrap_or(0);
-        Ok(Reading {
-            uuid: device.uuid()?,
-            name: device.name()?,
-            memory: memory.total.saturating_sub(memory.reserved),
-            capability: (number(capability.major), number(capability.minor)),
-        })
-    };
-    (0..nvml.device_count()?).map(reading).collect()
-}
-
-/// The devices that `CUDA_VISIBLE_DEVICES` selects, in its order. As in CUDA the list ends at the first entry that
-/// names no device, and a device that is named twice leaves none. Indices count in the driver's order, which for unlike
-/// devices is CUDA's only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
-///
-/// `uuids` are those of all devices; the answer is their places.
-#[must_use]
-pub fn visible_devices(uuids: &[&str], variable: Option<&str>) -> Vec<usize> {
-    let Some(list) = variable else { return (0..uuids.len()).collect() };
-    let selected: Vec<_> = list.split(',').map_while(|entry| select(uuids, entry.trim())).collect();
-    let twice = selected.iter().enumerate().any(|(index, one)| selected[..index].contains(one));
-    if twice { Vec::new() } else { selected }
-}
-
-fn visible<'a>(all: &'a [Reading], variable: Option<&str>) -> Vec<&'a Reading> {
-    let uuids: Vec<_> = all.iter().map(|reading| reading.uuid.as_str()).collect();
-    visible_devices(&uuids, variable).into_iter().map(|index| &all[index]).collect()
-}
-
-/// The place of the device that an entry names: by index, or by the beginning of its UUID where no other begins so.
-fn select(uuids: &[&str], entry: &str) -> Option<usize> {
-    if let Ok(index) = entry.parse::<usize>() {
-        return (index < uuids.len()).then_some(index);
-    }
-    let mut named = (0..uuids.len()).filter(|index| entry.starts_with("GPU-") && uuids[*index].starts_with(entry));
-    named.next().filter(|_| named.next().is_none())
-}
-
-/// What holds on each of the devices; `None` where there is none.
-fn common(devices: &[&Reading]) -> Option<Gpu> {
-    Some(Gpu {
-        memory: Some(devices.iter().map(|device| device.memory).min()?),
-        count: u32::try_from(devices.len()).ok(),
-        capability: devices.iter().map(|device| device.capability).min(),
-        a100: devices.iter().any(|device| device.name.to_lowercase().contains("a100")),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Holder;
 
-    fn reading(uuid: &str, name: &str, memory: u64, capability: (u8, u8)) -> Reading {
-        Reading { uuid: uuid.to_owned(), name: name.to_owned(), memory: memory << 30, capability }
-    }
-
-    fn three() -> Vec<Reading> {
-        vec![
-            reading("GPU-11aa", "NVIDIA H100 80GB HBM3", 79, (9, 0)),
-            reading("GPU-11bb", "NVIDIA A100-SXM4-80GB", 79, (8, 0)),
-            reading("GPU-22cc", "Tesla T4", 15, (7, 5)),
-        ]
-    }
-
-    fn seen(variable: Option<&str>) -> Vec<String> {
-        visible(&three(), variable).into_iter().map(|reading| reading.uuid.clone()).collect()
-    }
-
-    #[test]
-    fn devices_are_selected_by_index_and_by_the_beginning_of_a_uuid() {
-        assert_eq!(seen(None), ["GPU-11aa", "GPU-11bb", "GPU-22cc"]);
-        assert_eq!(seen(Some("2,0")), ["GPU-22cc", "GPU-11aa"]);
-        assert_eq!(seen(Some("GPU-11b, GPU-22cc")), ["GPU-11bb", "GPU-22cc"]);
+    fn reading(index: u32, name: &str, capability: (u8, u8)) -> GpuReading {
+        let id = GpuId { index, uuid: format!("GPU-{index}"), instance: None };
+        GpuReading { id, name: Some(name.to_owned()), capability: Some(capability), ..GpuReading::default() }
     }
 
     #[test]
     fn devices_are_named_by_kind_with_their_count() {
-        let all = three();
-        assert_eq!(names(&[&all[2], &all[0], &all[2]]), "2xTesla T4 + 1xNVIDIA H100 80GB HBM3");
+        let (t4, h100) = (reading(0, "Tesla T4", (7, 5)), reading(1, "NVIDIA H100 80GB HBM3", (9, 0)));
+        assert_eq!(names(&[t4.clone(), h100, t4]), "2xTesla T4 + 1xNVIDIA H100 80GB HBM3");
     }
 
     #[test]
-    fn the_selection_ends_at_the_first_entry_that_names_no_device() {
-        assert_eq!(seen(Some("1,-1,0")), ["GPU-11bb"]);
-        assert_eq!(seen(Some("0,7,1")), ["GPU-11aa"]);
-        for none in ["", "-1", "3", "NoDevFiles", "GPU-11", "GPU-33", "0,0", "MIG-11aa"] {
-            assert!(seen(Some(none)).is_empty(), "{none}");
-        }
+    fn memory_of_our_own_processes_counts_as_free() {
+        let holders = [(7, Some(60)), (8, Some(10))].map(|(pid, used)| Holder { pid, used }).to_vec();
+        let memory = DeviceMemory { total: 82, usable: 80, used: 70, free: 10, holders, ..DeviceMemory::default() };
+        let report = GpuReport {
+            readings: vec![GpuReading { memory: Some(memory), ..reading(0, "NVIDIA A100-SXM4-80GB", (8, 0)) }],
+            is_chosen: false,
+        };
+        let gpu = report.gpu(|pid| pid == 7);
+        assert_eq!((gpu.memory, gpu.units[0].free, gpu.a100), (Some(80), Some(70), true));
+        assert_eq!(report.gpu(|_| false).units[0].free, Some(10));
     }
 
     #[test]
-    fn unlike_devices_count_as_the_smallest_and_oldest_of_them() {
-        let all = three();
-        let gpu = |of: &[&Reading]| common(of).unwrap();
-        let newest = gpu(&[&all[0]]);
-        assert_eq!(
-            (newest.memory, newest.count, newest.capability, newest.a100),
-            (Some(79 << 30), Some(1), Some((9, 0)), false)
-        );
-        let all = gpu(&visible(&all, None));
-        assert_eq!((all.memory, all.count, all.capability, all.a100), (Some(15 << 30), Some(3), Some((7, 5)), true));
-        assert_eq!(common(&[]), None);
-    }
-
-    #[test]
-    fn what_is_here_is_read_or_the_reason_is_told() {
-        match Gpu::detect(None) {
-            Ok(gpu) => assert!(gpu.count > Some(0) && gpu.memory > Some(0) && gpu.capability > Some((0, 0)), "{gpu:?}"),
-            Err(error) => assert!(error.to_string().starts_with("the driver"), "{error}"),
-        }
-        match GpuPlace::all(None) {
-            Ok(places) => assert_eq!(places.len(), usize::try_from(Gpu::detect(None).unwrap().count.unwrap()).unwrap()),
-            Err(error) => assert_eq!(Some(error), Gpu::detect(None).err()),
-        }
+    fn a_device_that_cannot_be_read_and_unlike_devices_are_told() {
+        let lost = GpuReading { problem: Some("lost".to_owned()), name: None, ..reading(1, "", (0, 0)) };
+        let unlike = vec![reading(0, "H100", (9, 0)), lost.clone(), reading(2, "T400", (7, 5))];
+        let report = GpuReport { readings: unlike, is_chosen: false };
+        let notices = report.notices();
+        assert_eq!(notices[0], "GPU 1 cannot be read: lost");
+        assert!(notices[1].starts_with("the GPUs differ (0 H100, 1 unreadable, 2 T400)"), "{notices:?}");
+        assert_eq!(GpuReport { is_chosen: true, ..report }.notices().len(), 1);
+        let none = GpuReport { readings: vec![lost], is_chosen: false }.readable();
+        assert_eq!(none.unwrap_err().to_string(), "the driver reads no device: GPU 1 cannot be read: lost");
     }
 }

@@ -4,12 +4,12 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 
 use super::conditions::{ConditionKind, MeasurementCondition};
-use super::visible_devices;
+use super::gpu_list::{GpuId, GpuList, GpuSelection};
 
 /// The settings of one device; `None` if the driver does not report them.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct DeviceSettings {
-    index: usize,
+    index: u32,
     is_persistent: Option<bool>,
     has_fixed_clocks: Option<bool>,
     /// Milliwatts: the limit in force and the default one.
@@ -17,21 +17,17 @@ struct DeviceSettings {
     has_ecc: Option<bool>,
 }
 
-/// Reads the devices that an engine started with this `CUDA_VISIBLE_DEVICES` would see. Each condition is one of all
-/// devices; one that no device reports is absent.
+/// Reads the selected devices. Each condition is one of all devices; one that no device reports is absent.
 #[must_use]
-pub fn read(nvml: &Nvml, visible: Option<&str>) -> Vec<MeasurementCondition> {
-    let count = nvml.device_count().unwrap_or(0);
-    let devices: Vec<_> = (0..count).map(|index| nvml.device_by_index(index).ok()).collect();
-    let uuid = |device: &Option<nvml_wrapper::Device<'_>>| device.as_ref()?.uuid().ok();
-    let uuids: Vec<String> = devices.iter().map(|device| uuid(device).unwrap_or_default()).collect();
-    let uuids: Vec<&str> = uuids.iter().map(String::as_str).collect();
-    let seen = visible_devices(&uuids, visible).into_iter();
-    let settings: Vec<_> = seen.filter_map(|index| Some(settings(index, devices[index].as_ref()?))).collect();
+pub fn read(nvml: &Nvml, selection: &GpuSelection) -> Vec<MeasurementCondition> {
+    let selected = GpuList::read(nvml).and_then(|list| list.selected(selection)).unwrap_or_default();
+    // An instance has the settings of its device.
+    let device = |id: &GpuId| nvml.device_by_index(id.index).ok();
+    let settings: Vec<_> = selected.iter().filter_map(|id| Some(settings(id.index, &device(id)?))).collect();
     judged(&settings)
 }
 
-fn settings(index: usize, device: &nvml_wrapper::Device<'_>) -> DeviceSettings {
+fn settings(index: u32, device: &nvml_wrapper::Device<'_>) -> DeviceSettings {
     let fixed = ThrottleReasons::APPLICATIONS_CLOCKS_SETTING;
     DeviceSettings {
         index,
@@ -111,7 +107,7 @@ fn states(devices: &[DeviceSettings], state: impl Fn(&DeviceSettings) -> Option<
 mod tests {
     use super::*;
 
-    fn device(index: usize) -> DeviceSettings {
+    fn device(index: u32) -> DeviceSettings {
         DeviceSettings {
             index,
             is_persistent: Some(true),

@@ -2,7 +2,9 @@
 
 use nvml_wrapper::Nvml;
 
-use super::{DeviceContext, visible_devices};
+use super::DeviceContext;
+use super::gpu_list::{GpuList, GpuSelection};
+use super::nvml::memory;
 
 /// One device as far as its context goes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,52 +17,21 @@ struct DeviceReading {
     mig_profile: Option<String>,
 }
 
-/// Reads the devices that an engine started with this `CUDA_VISIBLE_DEVICES` would see. Values that the driver does not
-/// report are `None`.
+/// Reads the selected devices. Values that the driver does not report are `None`.
 #[must_use]
-pub fn read(nvml: &Nvml, visible: Option<&str>) -> DeviceContext {
+pub fn read(nvml: &Nvml, selection: &GpuSelection) -> DeviceContext {
     let driver = nvml.sys_driver_version().ok();
-    let mut seen = Vec::new();
-    let mut all_read = true;
-    if let Some(list) = visible.filter(|list| list.trim_start().starts_with("MIG-")) {
-        for uuid in list.split(',').map(str::trim) {
-            match nvml.device_by_uuid(uuid) {
-                Ok(device) => seen.push(reading(&device)),
-                Err(_) => all_read = false,
-            }
-        }
-    } else {
-        let count = nvml.device_count().unwrap_or(0);
-        let devices: Vec<_> = (0..count).map(|index| nvml.device_by_index(index).ok()).collect();
-        let uuid = |device: &Option<nvml_wrapper::Device<'_>>| device.as_ref()?.uuid().ok();
-        let uuids: Vec<String> = devices.iter().map(|device| uuid(device).unwrap_or_default()).collect();
-        let uuids: Vec<&str> = uuids.iter().map(String::as_str).collect();
-        for index in visible_devices(&uuids, visible) {
-            match &devices[index] {
-                Some(device) => seen.push(reading(device)),
-                None => all_read = false,
-            }
-        }
-    }
+    let selected = GpuList::read(nvml).and_then(|list| list.selected(selection)).unwrap_or_default();
+    let seen: Vec<_> = selected.iter().filter_map(|id| Some(reading(nvml, &id.open(nvml).ok()?))).collect();
     let context = summary(&seen);
     // A device that cannot be read at the moment is no other device.
-    let (name, count) = if all_read { (context.name, context.count) } else { (None, None) };
+    let (name, count) = if seen.len() == selected.len() { (context.name, context.count) } else { (None, None) };
     DeviceContext { name, count, driver, ..context }
 }
 
-fn reading(device: &nvml_wrapper::Device<'_>) -> DeviceReading {
+fn reading(nvml: &Nvml, device: &nvml_wrapper::Device<'_>) -> DeviceReading {
     let full_name = device.name().ok();
     let partition = full_name.as_deref().and_then(|name| name.split_once(" MIG "));
-    let is_divided = || device.mig_mode().ok().is_some_and(|mode| mode.current != 0);
-    // CUDA uses the first instance of a device that is divided.
-    let first = || device.mig_device_by_index(0).ok();
-    if partition.is_none()
-        && is_divided()
-        && let Some(instance) = first()
-    {
-        return DeviceReading { power_limit_mw: device.power_management_limit().ok(), ..reading(&instance) };
-    }
-    let memory = device.memory_info().ok();
     let capability = device.cuda_compute_capability().ok();
     // An instance has no power limit of its own.
     let parent = partition.and_then(|_| device.mig_parent_device().ok());
@@ -68,7 +39,7 @@ fn reading(device: &nvml_wrapper::Device<'_>) -> DeviceReading {
     let mig_profile = full_name.is_some().then_some(mig_profile);
     DeviceReading {
         name: partition.map(|(name, _)| name.to_owned()).or(full_name),
-        memory: memory.map(|memory| memory.total.saturating_sub(memory.reserved)),
+        memory: memory(nvml, device).ok().map(|memory| memory.usable),
         compute_capability: capability.map(|capability| (capability.major, capability.minor)),
         power_limit_mw: parent.as_ref().unwrap_or(device).power_management_limit().ok(),
         mig_profile,

@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn hardware_that_is_not_present_can_be_described() {
         let lines = "gpus = 8\ngpu_memory_gib = 79.5\ncompute_capability = '9.0'\n";
-        let gpu = Gpu { memory: Some(159 << 29), count: Some(8), capability: Some((9, 0)), a100: false };
+        let gpu = Gpu { memory: Some(159 << 29), count: Some(8), capability: Some((9, 0)), a100: false, units: &[] };
         assert_eq!(device(lines), Ok(Some(Device::Cuda(gpu))));
         assert_eq!(device("device = 'cuda'"), Ok(Some(Device::UNKNOWN_GPU)));
         assert_eq!(device("device = 'cpu'"), Ok(Some(Device::Cpu)));

@@ -262,10 +262,24 @@ impl Job {
     /// The environment of a launch as it may be stored and shown, without secrets: the study's variables, and those of
     /// the tuner's own that engines read.
     #[must_use]
-    pub fn launch_env(&self) -> BTreeMap<String, String> {
-        redacted(self.engine.environment.clone())
+    pub fn launch_env(&self, device: Device) -> BTreeMap<String, String> {
+        let mut environment = self.engine.environment.clone();
+        environment.extend(self.device_order(device));
+        redacted(environment)
+    }
+
+    /// The variable by which an engine counts devices as the driver does. CUDA counts the fastest ones first otherwise, so that
+    /// facts, memory and telemetry would be another device's. `None` if the study or the user's environment sets it, and for an
+    /// engine that computes on no GPU.
+    #[must_use]
+    pub fn device_order(&self, device: Device) -> Option<(String, String)> {
+        let on_gpu = device != Device::Cpu && self.engine.engine.kind() != "sim";
+        let is_set = self.engine.environment.contains_key(DEVICE_ORDER.0);
+        (on_gpu && !is_set).then(|| (DEVICE_ORDER.0.to_owned(), DEVICE_ORDER.1.to_owned()))
     }
 }
+
+const DEVICE_ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 
 /// Flags with which no request of the tuner reaches the server.
 const UNREACHABLE: [(&str, &str); 2] = [

@@ -73,7 +73,7 @@ impl<'a> Search<'a> {
     /// How many devices of this host a launch of this configuration computes on.
     #[must_use]
     pub fn devices_needed(&self, config: &Config) -> u64 {
-        rule::devices_needed(&config.merged(&self.arguments), &self.facts)
+        rule::devices_needed(&config.merged(&self.arguments))
     }
 
     /// Why a launch of this configuration would be wasted.

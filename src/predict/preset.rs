@@ -19,7 +19,8 @@ const NAMES: [(&str, &str); 9] = [
 /// where there are several kinds.
 #[must_use]
 pub fn preset_of(described: &str) -> Option<&'static DevicePreset> {
-    if described.contains(" + ") {
+    // An instance of a divided device is none of that kind.
+    if described.contains(" + ") || described.contains(" MIG ") {
         return None;
     }
     let words: Vec<&str> = described.split([' ', '-']).collect();
@@ -39,6 +40,7 @@ mod tests {
     fn names_of_the_driver_lead_to_a_preset_or_to_none() {
         for (name, preset) in [
             ("1xNVIDIA A100-SXM4-80GB", Some("a100")),
+            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
             ("8xNVIDIA H100 80GB HBM3", Some("h100")),
             ("8xNVIDIA H200", Some("h200")),
             ("2xNVIDIA L40S", Some("l40s")),

@@ -127,6 +127,7 @@ mod tests {
         let story = Story {
             summary: summary.map(|(name, value)| (name.to_owned(), value)).into(),
             series: json!({"missed": 2, "notes": ["http://h/metrics answers with status 404"]}),
+            ..Story::default()
         };
         let expected = "\
 scheduler               running 15.25, at most 16, preemptions 0

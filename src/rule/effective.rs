@@ -34,6 +34,7 @@ pub struct Effective {
 impl Effective {
     #[must_use]
     pub fn resolve(config: &Config, facts: &Facts<'_>) -> Self {
+        let facts = &facts.of_launch(config);
         let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
         let version = facts.version;
         let v0 = engine::runs_v0(config, facts);

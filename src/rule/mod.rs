@@ -65,6 +65,16 @@ impl<'a> Facts<'a> {
             distrusted: &[],
         }
     }
+
+    /// The same with the memory and capability of the devices that a launch of this configuration uses.
+    fn of_launch(&self, config: &Config) -> Self {
+        match self.device {
+            Device::Cuda(gpu) if !gpu.units.is_empty() => {
+                Self { device: Device::Cuda(gpu.first(devices_needed(config))), ..*self }
+            }
+            _ => *self,
+        }
+    }
 }
 
 /// A configuration with everything that a rule looks at.
@@ -218,6 +228,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 /// holds on every one that it could be.
 #[must_use]
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
+    let facts = &facts.of_launch(config);
     let candidate = Candidate::new(config, facts);
     let mut broken: Vec<_> = rules()
         .filter(|rule| rule.releases.contain(facts.version) && !facts.distrusted.contains(&rule.id))

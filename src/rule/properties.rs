@@ -48,7 +48,7 @@ fn models() -> Vec<ModelShape> {
 }
 
 fn gpu(gib: u64, capability: (u8, u8), a100: bool) -> Device {
-    Device::Cuda(Gpu { memory: Some(gib << 30), count: Some(1), capability: Some(capability), a100 })
+    Device::Cuda(Gpu { memory: Some(gib << 30), count: Some(1), capability: Some(capability), a100, units: &[] })
 }
 
 #[test]
@@ -188,8 +188,9 @@ fn device() -> impl Strategy<Value = Device> {
         let gpu = device.gpu().unwrap_or_default();
         gpu.memory.is_none_or(|memory| memory <= 48 << 30) || gpu.capability.is_none_or(|known| known.0 >= 8)
     };
-    let cuda =
-        known.prop_map(|(memory, count, capability, a100)| Device::Cuda(Gpu { memory, count, capability, a100 }));
+    let cuda = known.prop_map(|(memory, count, capability, a100)| {
+        Device::Cuda(Gpu { memory, count, capability, a100, units: &[] })
+    });
     prop_oneof![1 => Just(Device::Cpu), 4 => cuda.prop_filter("no such GPU exists", exists)]
 }
 

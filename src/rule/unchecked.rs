@@ -57,7 +57,7 @@ mod tests {
         };
         assert_eq!(of(&known, Device::Cpu), 1, "the size of the cache");
         assert_eq!(of(&known, Device::UNKNOWN_GPU), 3);
-        let gpu = Gpu { memory: Some(80 << 30), count: Some(8), capability: Some((9, 0)), a100: false };
+        let gpu = Gpu { memory: Some(80 << 30), count: Some(8), capability: Some((9, 0)), a100: false, units: &[] };
         assert_eq!(of(&known, Device::Cuda(gpu)), 0);
         assert_eq!(of(&serde_json::json!({"hidden_size": -5}), Device::Cpu), 6);
     }

@@ -6,8 +6,10 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
+
 use super::Owner;
-use crate::facts::{DeviceMemory, DeviceMemoryReader};
+use crate::facts::{DeviceMemory, DeviceMemoryReader, GpuError, Holder};
 
 const POLL: Duration = Duration::from_millis(100);
 
@@ -18,7 +20,7 @@ fn tolerance(total: u64) -> u64 {
 }
 
 /// Reads the devices, those that cannot be read left out.
-type Read = Box<dyn Fn() -> Vec<DeviceMemory> + Send + Sync>;
+type Read = Box<dyn Fn() -> BoxFuture<'static, Result<Vec<DeviceMemory>, GpuError>> + Send + Sync>;
 
 /// The devices' memory before a launch.
 pub struct Baseline {
@@ -71,48 +73,46 @@ impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, used, before, owners, unseen } = self;
         write!(f, "{device} has {} MiB in use, {} MiB before the launch; held by ", used >> 20, before >> 20)?;
-        let mut names: Vec<String> = Vec::new();
-        for (owner, bytes) in owners {
-            let bytes = bytes.map(|bytes| format!(", {} MiB", bytes >> 20)).unwrap_or_default();
-            names.push(format!("{owner}{bytes}"));
-        }
-        if !unseen.is_empty() {
-            names.push(format!("processes that cannot be seen from here: {unseen:?}"));
-        }
-        f.write_str(&if names.is_empty() { "nobody that the driver names".to_owned() } else { names.join(", ") })
+        f.write_str(&listed(owners, unseen))
     }
 }
 
 impl Baseline {
-    /// Reads the devices that `CUDA_VISIBLE_DEVICES` (`None`: not set) leaves. `None` comes back where there is none, or no
-    /// driver: there is nothing to wait for then.
-    #[must_use]
-    pub fn take(visible: Option<&str>) -> Option<Self> {
-        let reader = DeviceMemoryReader::open(visible).ok()?;
-        Self::of(Box::new(move || reader.read()), POLL)
+    /// Reads the devices; `None` if none of them can be read: there is nothing to wait for then.
+    ///
+    /// # Errors
+    /// When the driver does not answer.
+    pub async fn take(reader: &DeviceMemoryReader) -> Result<Option<Self>, GpuError> {
+        let reader = reader.clone();
+        let read = move || -> BoxFuture<'static, _> {
+            let reader = reader.clone();
+            Box::pin(async move { reader.read().await })
+        };
+        Self::of(Box::new(read), POLL).await
     }
 
     /// Of a device that nobody uses.
     #[cfg(test)]
     pub(crate) fn nothing() -> Self {
         let device = DeviceMemory::default();
-        Self { read: Box::new(move || vec![device.clone()]), before: vec![DeviceMemory::default()], poll: POLL }
+        let read = move || -> BoxFuture<'static, _> { Box::pin(std::future::ready(Ok(vec![device.clone()]))) };
+        Self { read: Box::new(read), before: vec![DeviceMemory::default()], poll: POLL }
     }
 
-    fn of(read: Read, poll: Duration) -> Option<Self> {
-        let before = read();
-        (!before.is_empty()).then_some(Self { read, before, poll })
+    async fn of(read: Read, poll: Duration) -> Result<Option<Self>, GpuError> {
+        let before = read().await?;
+        Ok((!before.is_empty()).then_some(Self { read, before, poll }))
     }
 
-    /// Waits until the used memory of each device is back to what it was. A device that can no longer be read is not waited
-    /// for: the next launch says what is wrong with it. Safe to cancel.
+    /// Waits until the used memory of each device is back to what it was. Neither a device that can no longer be read is waited
+    /// for nor a driver that does not answer: the next launch says what is wrong with it. Safe to cancel.
     ///
     /// # Errors
     /// When it is not back within `limit`.
     pub async fn released(&self, limit: Duration) -> Result<(), StillHeld> {
         let begin = Instant::now();
         loop {
-            let now = (self.read)();
+            let now = (self.read)().await.unwrap_or_default();
             let fuller = fuller(&self.before, &now);
             if fuller.is_empty() {
                 return Ok(());
@@ -129,32 +129,101 @@ impl Baseline {
 
 /// The devices that are fuller than before by more than the tolerance, before and now.
 fn fuller<'a>(before: &'a [DeviceMemory], now: &'a [DeviceMemory]) -> Vec<(&'a DeviceMemory, &'a DeviceMemory)> {
-    let same = |device: &DeviceMemory| now.iter().find(|now| now.uuid == device.uuid);
+    let same = |device: &DeviceMemory| now.iter().find(|now| now.id == device.id);
     let pairs = before.iter().filter_map(|before| Some((before, same(before)?)));
     pairs.filter(|(before, now)| now.used > before.used.saturating_add(tolerance(now.total))).collect()
 }
 
 fn held(before: &DeviceMemory, now: &DeviceMemory, owner: impl Fn(i32) -> Option<Owner>) -> Held {
-    let (mut owners, mut unseen) = (Vec::new(), Vec::new());
-    for holder in &now.holders {
+    let is_more = |holder: &&Holder| {
         let earlier = before.holders.iter().find(|earlier| earlier.pid == holder.pid);
         // Who had as much before is not the reason. Where the driver does not tell how much, who is new may be.
-        if earlier.is_some_and(|earlier| holder.used.unwrap_or(0) <= earlier.used.unwrap_or(u64::MAX)) {
-            continue;
-        }
+        !earlier.is_some_and(|earlier| holder.used.unwrap_or(0) <= earlier.used.unwrap_or(u64::MAX))
+    };
+    let (owners, unseen) = owners(now.holders.iter().filter(is_more), owner);
+    Held { device: named(now), used: now.used, before: before.used, owners, unseen }
+}
+
+/// Who the holders are, and those that cannot be seen from here.
+fn owners<'a>(
+    holders: impl Iterator<Item = &'a Holder>,
+    owner: impl Fn(i32) -> Option<Owner>,
+) -> (Vec<(Owner, Option<u64>)>, Vec<u32>) {
+    let (mut owners, mut unseen) = (Vec::new(), Vec::new());
+    for holder in holders {
         match i32::try_from(holder.pid).ok().and_then(&owner) {
             Some(owner) => owners.push((owner, holder.used)),
             None => unseen.push(holder.pid),
         }
     }
-    let device = format!("{} ({})", now.name, now.uuid);
-    Held { device, used: now.used, before: before.used, owners, unseen }
+    (owners, unseen)
+}
+
+fn named(device: &DeviceMemory) -> String {
+    format!("{}, {}", device.id, device.name)
+}
+
+/// `process 7 (python3) of user ada, not started by setpoint, 30720 MiB`, and so on.
+fn listed(owners: &[(Owner, Option<u64>)], unseen: &[u32]) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for (owner, bytes) in owners {
+        let bytes = bytes.map(|bytes| format!(", {} MiB", bytes >> 20)).unwrap_or_default();
+        names.push(format!("{owner}{bytes}"));
+    }
+    if !unseen.is_empty() {
+        names.push(format!("processes that cannot be seen from here: {unseen:?}"));
+    }
+    if names.is_empty() { "nobody that the driver names".to_owned() } else { names.join(", ") }
+}
+
+/// A device on which a launch would not find the memory that it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    device: String,
+    /// Bytes.
+    free: u64,
+    needed: u64,
+    owners: Vec<(Owner, Option<u64>)>,
+    unseen: Vec<u32>,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, free, needed, owners, unseen } = self;
+        let holders = listed(owners, unseen);
+        write!(
+            f,
+            "{device} has {} MiB free of {} MiB that the launch takes; held by {holders}",
+            free >> 20,
+            needed >> 20
+        )
+    }
+}
+
+/// The devices with less free memory than this share of each. Of a device that others hardly use the share is left to the rules.
+#[must_use]
+pub fn shortages(devices: &[DeviceMemory], share: f64) -> Vec<Shortage> {
+    let short = |device: &DeviceMemory| {
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "bytes"
+        )]
+        let needed = (device.usable as f64 * share) as u64;
+        let is_shared = device.free.saturating_add(tolerance(device.total)) < device.usable;
+        (is_shared && needed > device.free).then(|| {
+            let (owners, unseen) = owners(device.holders.iter(), Owner::of);
+            Shortage { device: named(device), free: device.free, needed, owners, unseen }
+        })
+    };
+    devices.iter().filter_map(short).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Holder;
+    use crate::facts::GpuId;
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::sync::Mutex;
@@ -163,7 +232,9 @@ mod tests {
 
     fn device(uuid: &str, used: u64, holders: &[(u32, Option<u64>)]) -> DeviceMemory {
         let holders = holders.iter().map(|(pid, used)| Holder { pid: *pid, used: *used }).collect();
-        DeviceMemory { uuid: uuid.to_owned(), name: "NVIDIA H100".to_owned(), total: 80 * GIB, used, holders }
+        let id = GpuId { uuid: uuid.to_owned(), ..GpuId::default() };
+        let (total, usable, free) = (80 * GIB, 80 * GIB, (80 * GIB).saturating_sub(used));
+        DeviceMemory { id, name: "NVIDIA H100".to_owned(), total, usable, used, free, holders }
     }
 
     /// One reading after another, the last one for ever.
@@ -171,7 +242,8 @@ mod tests {
         let left = Mutex::new(VecDeque::from(all));
         Box::new(move || {
             let mut left = left.lock().unwrap();
-            if left.len() > 1 { left.pop_front().unwrap() } else { left[0].clone() }
+            let next = if left.len() > 1 { left.pop_front().unwrap() } else { left[0].clone() };
+            Box::pin(std::future::ready(Ok(next)))
         })
     }
 
@@ -179,7 +251,7 @@ mod tests {
     async fn the_gate_opens_when_the_memory_is_back_on_every_device() {
         let at = |one, two| vec![device("GPU-1", one, &[]), device("GPU-2", two, &[])];
         let all = vec![at(GIB, 0), at(70 * GIB, 60 * GIB), at(GIB, 30 * GIB), at(GIB + (500 << 20), 100)];
-        let baseline = Baseline::of(readings(all), Duration::from_millis(1)).unwrap();
+        let baseline = Baseline::of(readings(all), Duration::from_millis(1)).await.unwrap().unwrap();
         assert_eq!(baseline.released(Duration::from_secs(20)).await, Ok(()));
     }
 
@@ -189,21 +261,22 @@ mod tests {
         let before = vec![device("GPU-1", 2 * GIB, &[(7, Some(GIB))])];
         // Number 0 is nobody's.
         let after = vec![device("GPU-1", 32 * GIB, &[(7, Some(GIB)), (me, Some(30 * GIB)), (0, None)])];
-        let baseline = Baseline::of(readings(vec![before, after]), Duration::from_millis(1)).unwrap();
+        let baseline = Baseline::of(readings(vec![before, after]), Duration::from_millis(1)).await.unwrap().unwrap();
         let held = baseline.released(Duration::from_millis(5)).await.unwrap_err();
         assert!(held.by_others());
         let text = held.to_string();
         let expected =
-            "after 5ms, NVIDIA H100 (GPU-1) has 32768 MiB in use, 2048 MiB before the launch; held by process";
+            "after 5ms, GPU 0, NVIDIA H100 has 32768 MiB in use, 2048 MiB before the launch; held by process";
         assert!(text.starts_with(&format!("{expected} {me} (")), "{text}");
         assert!(text.contains(", not started by setpoint, 30720 MiB, processes that cannot be seen from here: [0]"));
     }
 
     #[tokio::test]
     async fn a_device_that_cannot_be_read_is_not_waited_for() {
-        let baseline = Baseline::of(readings(vec![vec![device("GPU-1", 0, &[])], vec![]]), POLL).unwrap();
+        let baseline =
+            Baseline::of(readings(vec![vec![device("GPU-1", 0, &[])], vec![]]), POLL).await.unwrap().unwrap();
         assert_eq!(baseline.released(Duration::ZERO).await, Ok(()));
-        assert!(Baseline::of(Box::new(Vec::new), POLL).is_none(), "nothing to wait for");
+        assert!(Baseline::of(readings(vec![vec![]]), POLL).await.unwrap().is_none(), "nothing to wait for");
     }
 
     #[test]
@@ -215,6 +288,34 @@ mod tests {
         assert_eq!(held.owners.iter().map(|(owner, _)| owner.pid).collect::<Vec<_>>(), [9]);
         let held = StillHeld { waited: POLL, devices: vec![held] };
         assert!(!held.by_others());
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_does_not_answer_is_not_waited_for() {
+        let hangs = || GpuError::Unreadable("hangs".to_owned());
+        let calls = std::sync::atomic::AtomicUsize::new(0);
+        let read: Read = Box::new(move || {
+            let is_first = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+            let reading = if is_first { Ok(vec![device("GPU-1", 0, &[])]) } else { Err(hangs()) };
+            Box::pin(std::future::ready(reading))
+        });
+        let baseline = Baseline::of(read, POLL).await.unwrap().unwrap();
+        assert_eq!(baseline.released(Duration::from_secs(20)).await, Ok(()));
+        let never: Read = Box::new(move || Box::pin(std::future::ready(Err(hangs()))));
+        assert_eq!(Baseline::of(never, POLL).await.unwrap_err(), hangs());
+    }
+
+    #[test]
+    fn a_launch_that_finds_too_little_memory_names_who_holds_it() {
+        let me = std::process::id();
+        let held = |gib: u64| device("GPU-1", gib * GIB, &[(me, Some(gib * GIB))]);
+        assert_eq!(shortages(&[held(8), held(0)], 0.9), []);
+        let short = shortages(&[held(0), held(9)], 0.9);
+        let text = short[0].to_string();
+        let expected =
+            format!("GPU 0, NVIDIA H100 has 72704 MiB free of 73728 MiB that the launch takes; held by process {me} (");
+        assert!(short.len() == 1 && text.starts_with(&expected) && text.ends_with("9216 MiB"), "{text}");
+        assert_eq!(shortages(&[held(0)], 1.0), [], "a share that nobody could get is for the rules to reject");
     }
 
     proptest! {

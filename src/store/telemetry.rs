@@ -27,7 +27,11 @@ impl Store {
                 .await
                 .map_err(|error| self.error(error))?;
         let read = |(summary, series): (String, String)| {
-            Ok(Story { summary: serde_json::from_str(&summary)?, series: serde_json::from_str(&series)? })
+            Ok(Story {
+                summary: serde_json::from_str(&summary)?,
+                series: serde_json::from_str(&series)?,
+                ..Story::default()
+            })
         };
         row.map(read).transpose().map_err(|error| self.corrupt(&study.name, i64::from(number), &error))
     }
@@ -48,6 +52,7 @@ mod tests {
         let story = |value| Story {
             summary: BTreeMap::from([("kv_cache_usage_max".to_owned(), value)]),
             series: json!({"interval_s": 1.0, "server": {"at_s": [-0.5, 0.5], "kv_cache_usage": [null, 0.25]}}),
+            ..Story::default()
         };
         assert_eq!(store.telemetry(&study, 3).await.unwrap(), None);
         store.append_telemetry(study.id, 3, &story(0.1)).await.unwrap();

@@ -1,11 +1,16 @@
 //! The GPUs, as the driver's management library (NVML) reports them: a thin layer that reads, and what readings mean.
 
-use nvml_wrapper::Nvml;
+use std::time::Duration;
+
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 
+use super::Devices;
+use super::foreign::{Compute, Foreign, compute};
 use super::host::{GIB, float};
 use super::series::Row;
-use crate::facts::visible_devices;
+use crate::facts::{
+    DeviceMemory, GpuError, GpuId, GpuSelection, NVML_LIMIT, ask, listed_gpus, read_device, with_device,
+};
 
 /// Reasons for which a device runs slower than it could, by the bits of NVML's clock event reasons (`nvml.h`). Idleness
 /// and clocks that somebody has set are no slowdown.
@@ -35,6 +40,9 @@ pub(super) struct Reading {
     pub(super) reasons: Option<u64>,
 }
 
+/// What only the engine's own devices tell of it.
+const OF_THE_ENGINE: [&str; 3] = ["utilization", "power_w", "energy_j"];
+
 impl Reading {
     /// The values by name.
     pub(super) fn row(&self) -> Row {
@@ -57,62 +65,121 @@ impl Reading {
     }
 }
 
+/// How long a reading may take: the host and the processes are read with it.
+const LIMIT: Duration = Duration::from_secs(1);
+
 /// The devices that are watched.
+#[derive(Debug)]
 pub(super) struct Gpus {
-    nvml: Nvml,
-    indices: Vec<u32>,
+    ids: Vec<GpuId>,
+    /// The reason for which the devices are not known to be the engine's, if they are not.
+    doubt: Option<String>,
+    foreign: Foreign,
 }
 
-impl std::fmt::Debug for Gpus {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gpus").field("indices", &self.indices).finish_non_exhaustive()
-    }
+/// A reading of all devices.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// One for each device, in order; none if the driver does not answer.
+    pub(super) rows: Vec<Row>,
+    /// Processes of others that compute on the engine's devices.
+    pub(super) foreign: Vec<super::ForeignProcess>,
 }
 
 impl Gpus {
-    /// The devices that these processes compute on; where that cannot be seen (process ids in a container are others),
-    /// those that `CUDA_VISIBLE_DEVICES` leaves. `None` where there is no driver or no such device: nothing is wrong then.
-    pub(super) fn open(visible: Option<&str>, pids: &[i32]) -> Option<Self> {
-        let nvml = Nvml::init().ok()?;
-        let count = nvml.device_count().ok()?;
-        let (mut uuids, mut used) = (Vec::new(), Vec::new());
-        for index in 0..count {
-            let device = nvml.device_by_index(index).ok()?;
-            uuids.push(device.uuid().unwrap_or_default());
-            let processes = device.running_compute_processes().unwrap_or_default();
-            used.push(processes.into_iter().map(|process| process.pid).collect());
-        }
-        let indices = chosen(&uuids, &used, visible, pids);
-        (!indices.is_empty()).then_some(Self { nvml, indices })
+    /// The devices that these processes compute on; if that cannot be seen (process ids in a container are others), those that
+    /// the server uses of the visible ones. `None` without a driver or such a device: nothing is wrong then.
+    ///
+    /// # Errors
+    /// When the driver hangs.
+    pub(super) fn open(devices: &Devices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
+        let variable = devices.visible.clone();
+        let listed = ask(NVML_LIMIT.min(LIMIT * 5), "listing the devices", move |nvml| {
+            let all = listed_gpus(nvml, None)?;
+            let visible = listed_gpus(nvml, Some(&GpuSelection::Visible(variable))).unwrap_or_default();
+            let computes: Vec<_> = all.iter().map(|id| compute(nvml, id, 0)).collect();
+            Ok((all, visible, computes))
+        });
+        let (all, visible, computes) = match listed {
+            Ok(listed) => listed,
+            Err(error @ GpuError::Hangs { .. }) => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        let used: Vec<_> = computes.iter().map(Compute::pids).collect();
+        let (ids, doubt) = chosen(&all, &used, &visible, (devices, pids));
+        let known = |id: &GpuId| all.iter().position(|one| one == id);
+        let before = ids.iter().map(|id| known(id).map(|at| computes[at].clone()).unwrap_or_default()).collect();
+        let foreign = Foreign::new(before, pids);
+        Ok((!ids.is_empty()).then_some(Self { ids, doubt, foreign }))
     }
 
-    /// One reading for each device, in order.
-    pub(super) fn read(&self) -> Vec<Reading> {
-        let read = |index: &u32| {
-            let Ok(device) = self.nvml.device_by_index(*index) else { return Reading::default() };
-            Reading {
-                memory_used: device.memory_info().ok().map(|memory| memory.used),
-                utilization: device.utilization_rates().ok().map(|rates| rates.gpu),
-                power_mw: device.power_usage().ok(),
-                energy_mj: device.total_energy_consumption().ok(),
-                temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
-                sm_mhz: device.clock_info(Clock::SM).ok(),
-                memory_mhz: device.clock_info(Clock::Memory).ok(),
-                reasons: device.current_throttle_reasons().ok().map(|reasons| reasons.bits()),
-            }
-        };
-        self.indices.iter().map(read).collect()
+    /// The reason for which values are absent.
+    pub(super) fn doubt(&self) -> Option<String> {
+        let doubt = self.doubt.as_ref()?;
+        Some(format!("energy and utilization of the GPUs are absent: {doubt}"))
+    }
+
+    /// Reads the devices. `pids` finds the server's processes anew.
+    ///
+    /// # Errors
+    /// When the driver does not answer.
+    pub(super) fn read(&mut self, pids: impl FnOnce() -> Vec<i32>) -> Result<Rows, GpuError> {
+        let (ids, seen) = (self.ids.clone(), self.foreign.seen());
+        let readings = ask(LIMIT, "reading the devices", move |nvml| {
+            let read = |(id, seen): (&GpuId, &u64)| (reading(nvml, id), compute(nvml, id, *seen));
+            Ok(ids.iter().zip(&seen).map(read).collect::<Vec<_>>())
+        })?;
+        let (readings, computes): (Vec<_>, Vec<_>) = readings.into_iter().unzip();
+        let is_known = self.doubt.is_none();
+        let kept = |row: Row| row.into_iter().filter(|(name, _)| is_known || !OF_THE_ENGINE.contains(name)).collect();
+        let rows = readings.iter().map(|reading| kept(reading.row())).collect();
+        // Of a device that may be another engine's nobody can say who is foreign there.
+        let foreign = if is_known { self.foreign.find(&self.ids, computes, pids) } else { Vec::new() };
+        Ok(Rows { rows, foreign })
     }
 }
 
-/// Which devices to watch: `used` holds the process ids that compute on each.
-fn chosen(uuids: &[String], used: &[Vec<u32>], visible: Option<&str>, pids: &[i32]) -> Vec<u32> {
+fn reading(nvml: &nvml_wrapper::Nvml, id: &GpuId) -> Reading {
+    let memory = read_device(nvml, id).ok();
+    let read = |device: &nvml_wrapper::Device<'_>| Reading {
+        memory_used: memory.as_ref().map(|memory: &DeviceMemory| memory.used),
+        utilization: device.utilization_rates().ok().map(|rates| rates.gpu),
+        power_mw: device.power_usage().ok(),
+        energy_mj: device.total_energy_consumption().ok(),
+        temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
+        sm_mhz: device.clock_info(Clock::SM).ok(),
+        memory_mhz: device.clock_info(Clock::Memory).ok(),
+        reasons: device.current_throttle_reasons().ok().map(|reasons| reasons.bits()),
+    };
+    with_device(nvml, id, read).unwrap_or_default()
+}
+
+/// The devices to watch, and the reason for which they may not be the engine's. `used` holds the process ids that compute on each
+/// of `all`.
+fn chosen(
+    all: &[GpuId],
+    used: &[Vec<u32>],
+    visible: &[GpuId],
+    (devices, pids): (&Devices, &[i32]),
+) -> (Vec<GpuId>, Option<String>) {
     let ours = |pid: &u32| i32::try_from(*pid).is_ok_and(|pid| pids.contains(&pid));
-    let mut places: Vec<usize> = (0..used.len()).filter(|index| used[*index].iter().any(ours)).collect();
-    if places.is_empty() {
-        places = visible_devices(&uuids.iter().map(String::as_str).collect::<Vec<_>>(), visible);
+    let mine: Vec<_> =
+        all.iter().zip(used).filter(|(_, used)| used.iter().any(ours)).map(|(id, _)| id.clone()).collect();
+    if !mine.is_empty() {
+        return (mine, None);
     }
-    places.into_iter().filter_map(|place| u32::try_from(place).ok()).collect()
+    let most = usize::try_from(devices.used).unwrap_or(usize::MAX);
+    let ids: Vec<_> = visible.iter().take(most).cloned().collect();
+    // A number of devices that is not known is unlimited.
+    let uses_all = devices.used != u64::MAX && visible.len() <= most;
+    if devices.is_given || uses_all || all.len() == 1 {
+        return (ids, None);
+    }
+    let doubt =
+        "the driver lists none of the server's processes (in a container they have other ids), and neither slots nor \
+                 CUDA_VISIBLE_DEVICES say which of the GPUs it has"
+            .to_owned();
+    (ids, Some(doubt))
 }
 
 #[cfg(test)]
@@ -148,21 +215,25 @@ mod tests {
         assert_eq!(Reading::default().row(), []);
     }
 
-    #[test]
-    fn the_devices_of_the_servers_processes_are_watched_or_else_the_visible_ones() {
-        let uuids = ["GPU-11", "GPU-22", "GPU-33"].map(str::to_owned);
-        let used = [vec![7], vec![8, 9], vec![9]];
-        assert_eq!(chosen(&uuids, &used, None, &[9]), [1, 2]);
-        assert_eq!(chosen(&uuids, &used, Some("2,0"), &[1]), [2, 0]);
-        assert_eq!(chosen(&uuids, &used, None, &[]), [0, 1, 2]);
-        assert_eq!(chosen(&uuids, &used, Some(""), &[1]), [0; 0]);
+    fn id(index: u32) -> GpuId {
+        GpuId { index, uuid: format!("GPU-{index}"), instance: None }
     }
 
     #[test]
-    fn a_machine_without_a_gpu_is_no_error_and_one_with_a_gpu_is_read() {
-        let Some(gpus) = Gpus::open(None, &[]) else { return };
-        let readings = gpus.read();
-        assert_eq!(readings.len(), gpus.indices.len());
-        assert!(readings.iter().all(|reading| !reading.row().is_empty()), "{readings:?}");
+    fn the_devices_of_the_servers_processes_are_watched_or_else_those_that_it_uses() {
+        let all = [id(0), id(1), id(2)];
+        let used = [vec![7], vec![8, 9], vec![9]];
+        let look = |visible: &[GpuId], used_count, is_given, pids: &[i32]| {
+            let devices = Devices { visible: None, used: used_count, is_given };
+            let (ids, doubt) = chosen(&all, &used, visible, (&devices, pids));
+            (ids.iter().map(|id| id.index).collect::<Vec<_>>(), doubt.is_none())
+        };
+        assert_eq!(look(&all, 1, false, &[9]), (vec![1, 2], true), "by its processes");
+        assert_eq!(look(&[id(2), id(0)], 1, true, &[1]), (vec![2], true), "by the variable");
+        assert_eq!(look(&all, 3, false, &[1]), (vec![0, 1, 2], true), "it uses all there are");
+        assert_eq!(look(&all, 2, false, &[1]), (vec![0, 1], false), "they may be others' as well");
+        assert_eq!(look(&all, u64::MAX, false, &[]), (vec![0, 1, 2], false));
+        let devices = Devices { visible: None, used: u64::MAX, is_given: false };
+        assert_eq!(chosen(&all[..1], &used[..1], &all[..1], (&devices, &[])).1, None, "there is no other");
     }
 }

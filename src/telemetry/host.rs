@@ -39,6 +39,12 @@ impl Tree {
         &self.pids
     }
 
+    /// The ids of the processes, found anew.
+    pub(super) fn searched_pids(&mut self) -> Vec<i32> {
+        self.searched = None;
+        self.pids().to_vec()
+    }
+
     /// `cpu_s`, a counter, and `rss_gib`. Memory that processes share counts in each of them.
     ///
     /// With `exactly`, the processes are found anew and `pss_gib` divides what is shared among those who share it. That

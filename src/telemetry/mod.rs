@@ -35,7 +35,9 @@
 //! | `energy_per_output_token_j` | `energy_j` / output tokens that clients received |
 
 mod engine;
+mod disturbance;
 mod exposition;
+mod foreign;
 mod gpu;
 mod host;
 mod reader;
@@ -83,11 +85,15 @@ pub struct Scope {
     pub interval: Duration,
 }
 
-/// Which GPUs to watch: those that the server's processes compute on, or else the visible ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Which GPUs to watch: those that the server's processes compute on, or else the first visible ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices {
     /// The server's `CUDA_VISIBLE_DEVICES`; `None` where it is not set.
     pub visible: Option<String>,
+    /// How many of them the server uses, as far as that is known.
+    pub used: u64,
+    /// Whether slots or the variable give them to the server alone.
+    pub is_given: bool,
 }
 
 impl Scope {
@@ -98,7 +104,10 @@ impl Scope {
         let base_url = base_url.into();
         let host = base_url.split("://").nth(1).unwrap_or(&base_url);
         let local = ["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local));
-        let gpus = local.then(|| Devices { visible: std::env::var("CUDA_VISIBLE_DEVICES").ok() });
+        let gpus = local.then(|| {
+            let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+            Devices { visible, used: u64::MAX, is_given: false }
+        });
         Self { base_url: Some(base_url), processes: None, host: local, gpus, interval: INTERVAL }
     }
 }
@@ -120,6 +129,20 @@ pub struct Telemetry {
     pub missed: u64,
     /// Why a source is absent.
     pub notes: Vec<String>,
+    /// When processes of others were seen on the engine's devices.
+    pub foreign: Vec<(Instant, ForeignProcess)>,
+}
+
+/// A process of others that computes on one of the engine's devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignProcess {
+    pub device: String,
+    /// In the driver's own namespace.
+    pub pid: u32,
+    /// Bytes on the device, if the driver reports them.
+    pub memory: Option<u64>,
+    /// Whether it has appeared during the measurement.
+    pub is_new: bool,
 }
 
 /// A telemetry as it is stored with a trial.
@@ -129,19 +152,33 @@ pub struct Story {
     pub summary: BTreeMap<String, f64>,
     /// [`Telemetry::to_json`].
     pub series: Json,
+    /// Reasons for which the window's numbers are not the engine's alone.
+    pub disturbed: Vec<String>,
 }
 
 impl Telemetry {
     fn empty(began: Instant, interval: Duration) -> Self {
         let (server, process, host) = (Table::default(), Table::default(), Table::default());
-        Self { began, ended: began, interval, server, process, host, gpus: Vec::new(), missed: 0, notes: Vec::new() }
+        Self {
+            began,
+            ended: began,
+            interval,
+            server,
+            process,
+            host,
+            gpus: Vec::new(),
+            missed: 0,
+            notes: Vec::new(),
+            foreign: Vec::new(),
+        }
     }
 
     /// Summary and series of a trial.
     #[must_use]
     pub fn story(&self, window: Option<Range<Instant>>, output_tokens: u64) -> Story {
         let window = window.unwrap_or(self.began..self.ended);
-        Story { summary: summarize(self, &window, output_tokens), series: self.to_json(&window) }
+        let summary = summarize(self, &window, output_tokens);
+        Story { summary, series: self.to_json(&window), disturbed: disturbance::found(self, &window) }
     }
 
     /// `interval_s`, `window_s` (the window's length), `missed`, `notes`, and for each source an object of columns of the
@@ -176,6 +213,12 @@ impl Telemetry {
         self.gpus.resize(self.gpus.len().max(reading.gpus.len()), Table::default());
         for (table, row) in self.gpus.iter_mut().zip(&reading.gpus) {
             table.push(reading.at, row);
+        }
+        self.foreign.extend(reading.foreign.iter().map(|process| (reading.at, process.clone())));
+        for note in &reading.notes {
+            if !self.notes.contains(note) {
+                self.notes.push(note.clone());
+            }
         }
     }
 }

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::gpu::Gpus;
+use super::gpu::{Gpus, Rows};
 use super::host::{self, Tree};
 use super::series::Row;
-use super::{Devices, Scope};
+use super::{Devices, ForeignProcess, Scope};
+use crate::facts::GpuError;
 
 /// The longest that anybody waits for a reading.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -20,6 +21,9 @@ pub(super) struct Reading {
     pub(super) process: Option<Row>,
     pub(super) host: Option<Row>,
     pub(super) gpus: Vec<Row>,
+    pub(super) foreign: Vec<ForeignProcess>,
+    /// Why values of the GPUs are absent.
+    pub(super) notes: Vec<String>,
 }
 
 /// A question: whether it is the last, and where the answer goes.
@@ -66,6 +70,14 @@ impl Reader {
     }
 }
 
+/// The same text for as long as a call hangs.
+fn without_time(error: &GpuError) -> String {
+    match error {
+        GpuError::Hangs { call, .. } => format!("the driver hangs: {call} does not return"),
+        other => other.to_string(),
+    }
+}
+
 /// Where the values come from.
 struct Source {
     tree: Option<Tree>,
@@ -86,14 +98,31 @@ impl Source {
     }
 
     fn read(&mut self, last: bool) -> Reading {
+        let mut notes = Vec::new();
         if let Some(devices) = self.unopened.take() {
             let pids = self.tree.as_mut().map(Tree::pids).unwrap_or_default();
-            self.gpus = Gpus::open(devices.visible.as_deref(), pids);
+            match Gpus::open(&devices, pids) {
+                Ok(gpus) => self.gpus = gpus,
+                Err(error) => notes.push(format!("the GPUs are not read: {error}")),
+            }
+            notes.extend(self.gpus.as_ref().and_then(Gpus::doubt));
         }
         let at = Instant::now();
+        let Self { tree, gpus, .. } = self;
+        let mut searched = || tree.as_mut().map(Tree::searched_pids).unwrap_or_default();
+        let Rows { rows, foreign } = match gpus.as_mut().map(|gpus| gpus.read(&mut searched)) {
+            Some(Ok(rows)) => rows,
+            None => Rows::default(),
+            Some(Err(error)) => {
+                notes.push(format!("some readings of the GPUs are missing: {}", without_time(&error)));
+                Rows::default()
+            }
+        };
         Reading {
             at,
-            gpus: self.gpus.iter().flat_map(Gpus::read).map(|reading| reading.row()).collect(),
+            gpus: rows,
+            foreign,
+            notes,
             host: self.host.then(host::read),
             process: self.tree.as_mut().map(|tree| tree.read(last)),
         }

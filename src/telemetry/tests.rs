@@ -105,7 +105,10 @@ async fn a_machine_without_gpus_and_a_server_without_a_page_leave_one_note() {
             count.fetch_add(1, Ordering::SeqCst);
         }
     });
-    let watch = Watch::start(Scope { gpus: Some(Devices::default()), ..scope(Some(url), 3_600_000) });
+    let watch = Watch::start(Scope {
+        gpus: Some(Devices { visible: None, used: 1, is_given: false }),
+        ..scope(Some(url), 3_600_000)
+    });
     until("the question", || asked.load(Ordering::SeqCst) >= 1).await;
     let telemetry = watch.stop().await;
     assert_eq!(asked.load(Ordering::SeqCst), 1, "what is not there is not asked again");

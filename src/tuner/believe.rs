@@ -6,7 +6,7 @@
 use super::slots::CROWD;
 use super::{Event, Installed, TuneError, Tuner};
 use crate::config::Config;
-use crate::facts::{Device, Gpu};
+use crate::facts::Device;
 use crate::job::{Job, Search, TWIN, known};
 use crate::predict::{Knowledge, On, Question, Simulated, preset_of};
 use crate::prior::{Belief, of_job, of_study};
@@ -92,11 +92,11 @@ pub(super) fn preset(job: &Job, installed: &Installed) -> Result<&'static Device
     let name = match installed.device {
         Device::Cpu => return DevicePreset::find("cpu").ok_or_else(|| "it knows no CPU".to_owned()),
         Device::Cuda(_) => {
-            let visible = engine.environment.get("CUDA_VISIBLE_DEVICES").map(String::as_str);
-            Gpu::describe(visible).map_err(|error| format!("the device is not known: {error}"))?
+            let reason = || installed.undetected.clone().unwrap_or_else(|| "the driver does not name it".to_owned());
+            installed.gpu_name.as_deref().ok_or_else(|| format!("the device is not known: {}", reason()))?
         }
     };
-    preset_of(&name).ok_or_else(|| format!("it has no preset for {name}"))
+    preset_of(name).ok_or_else(|| format!("it has no preset for {name}"))
 }
 
 /// What an earlier study has measured, by the objective and limits of this one.

@@ -1,13 +1,14 @@
 //! The context of a run: compared with that of the study before the first launch, and with each server that starts.
 
-use std::sync::OnceLock;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use nvml_wrapper::Nvml;
-
+use super::prepare::selected_gpus;
 use super::vitals::computes_elsewhere;
 use super::{Event, Installed, TuneError, Tuner};
 use crate::facts::{
-    ContextChange, Device, DeviceContext, EngineVersion, Host, TrialContext, read_gpu_context, readable_release,
+    ContextChange, Device, DeviceContext, EngineVersion, Host, NVML_LIMIT, TrialContext, ask_async, read_gpu_context,
+    readable_release,
 };
 use crate::job::Job;
 use crate::store::{Store, StoreError, Study};
@@ -48,6 +49,8 @@ pub struct RunContext {
     present: OnceLock<TrialContext>,
     /// The first release that a server of this run has reported.
     reported: OnceLock<String>,
+    /// Notices that the user has seen.
+    noticed: Mutex<BTreeSet<String>>,
 }
 
 impl RunContext {
@@ -81,7 +84,7 @@ impl Installed {
 }
 
 /// Reads the devices of a study's engine. If the driver cannot be asked, they are those that the study describes.
-fn devices(job: &Job, installed: &Installed) -> DeviceContext {
+async fn devices(job: &Job, installed: &Installed) -> DeviceContext {
     let described = DeviceContext::described(installed.device);
     let engine = &job.engine;
     let is_here = engine.engine.kind() != "sim" && !computes_elsewhere(&engine.command);
@@ -89,10 +92,9 @@ fn devices(job: &Job, installed: &Installed) -> DeviceContext {
     if !is_here || engine.device.is_some() || installed.device == Device::Cpu {
         return described;
     }
-    let Ok(nvml) = Nvml::init() else { return described };
-    let slots = job.slots.as_ref().and_then(|slots| Some(slots.devices.as_ref()?.join(",")));
-    let visible = slots.or_else(|| engine.environment.get("CUDA_VISIBLE_DEVICES").cloned());
-    let context = read_gpu_context(&nvml, visible.as_deref());
+    let selection = selected_gpus(job);
+    let read = ask_async(NVML_LIMIT, "reading the devices", move |nvml| Ok(read_gpu_context(nvml, &selection)));
+    let Ok(context) = read.await else { return described };
     TrialContext { device: context, ..TrialContext::default() }
         .completed_by(&TrialContext { device: described, ..TrialContext::default() })
         .device
@@ -109,7 +111,7 @@ impl Tuner<'_> {
     /// # Errors
     /// When another release, device class or host would be mixed with that of the study's trials.
     pub(super) async fn enter_context(&self, study: &Study) -> Result<(), TuneError> {
-        let device = devices(self.job, &self.installed);
+        let device = devices(self.job, &self.installed).await;
         let mut now = TrialContext { release: None, device, host: Host::detect().into() };
         let notice = |text| (self.observer)(Event::Noticed { text });
         let Some(stored) = self.store.context(study).await? else {
@@ -165,8 +167,7 @@ impl Tuner<'_> {
         if trials.is_empty() {
             return Ok(None);
         }
-        let releases: std::collections::BTreeSet<_> =
-            trials.iter().filter_map(|scored| scored.trial.engine_version.as_deref()).collect();
+        let releases: BTreeSet<_> = trials.iter().filter_map(|scored| scored.trial.engine_version.as_deref()).collect();
         let releases: Vec<_> = releases.into_iter().collect();
         let reported = match releases.as_slice() {
             [] => String::new(),
@@ -179,6 +180,14 @@ impl Tuner<'_> {
             now.device.name.clone().or(now.device.compute_capability.clone()).unwrap_or_else(unknown),
             now.host.cpu.clone().unwrap_or_else(unknown),
         )))
+    }
+
+    /// Tells the user something that would otherwise be repeated with each launch.
+    pub(super) fn notice_once(&self, text: String) {
+        let is_new = self.context.noticed.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone());
+        if is_new {
+            (self.observer)(Event::Noticed { text });
+        }
     }
 
     /// Compares the release that a server reports with the one for which flags, rules and memory were computed.

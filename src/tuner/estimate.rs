@@ -2,7 +2,7 @@
 
 use super::course::PROBE;
 use super::slots::CROWD;
-use super::{Installed, ReleaseSource, Slots};
+use super::{Installed, Slots};
 use crate::facts::{Device, HostLimits};
 use crate::flag::FlagTable;
 use crate::job::{Job, LoadJob};
@@ -81,7 +81,7 @@ type Cost = (f64, f64);
 /// When the database cannot be read.
 pub async fn estimate(
     job: &Job,
-    (device, slots): (Device, &Slots),
+    (installed, slots): (&Installed, &Slots),
     configurations: Option<usize>,
     store: Option<&Store>,
 ) -> Result<Estimate, StoreError> {
@@ -107,9 +107,9 @@ pub async fn estimate(
     let (source, (startup_s, load_s)) = match (usual(&own), usual(&others)) {
         (Some(cost), _) => (Source::Study(own.len()), cost),
         (None, Some(cost)) => (Source::Model(others.len()), cost),
-        (None, None) => match simulate(job, device) {
+        (None, None) => match simulate(job, installed) {
             Some((preset, cost)) => (Source::Twin(preset), cost),
-            None => (Source::Guess, guess(job, device)),
+            None => (Source::Guess, guess(job, installed.device)),
         },
     };
     // The defaults come on top of the space, and the confirmation measures two of them again.
@@ -189,15 +189,14 @@ const MOST_REQUESTS: u32 = 400;
 /// Simulates a launch of the engine's defaults: seconds of its start and of its load, with the name of the device's preset.
 /// `None` of the simulated engine, whose options say more, of loads without a number of requests, and if the twin knows neither
 /// the device nor the model.
-fn simulate(job: &Job, device: Device) -> Option<(&'static str, Cost)> {
+fn simulate(job: &Job, installed: &Installed) -> Option<(&'static str, Cost)> {
     if job.engine.engine.kind() == "sim" {
         return None;
     }
     let version = job.engine.version.unwrap_or_else(FlagTable::newest_release);
     let host = HostLimits::detect();
-    let installed =
-        Installed { version, device, host, undetected: None, assumed: false, release_from: ReleaseSource::Assumed };
-    let preset = super::believe::preset(job, &installed).ok()?;
+    let device = installed.device;
+    let preset = super::believe::preset(job, installed).ok()?;
     let fixed = &job.parameters().fixed;
     let whole = job.load.requests?;
     let requests = whole.min(MOST_REQUESTS);

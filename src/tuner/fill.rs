@@ -37,7 +37,7 @@ impl Tuner<'_> {
     /// Stores that a trial is about to be launched, so that numbers have no gaps whichever ends first.
     pub(super) async fn reserve(&self, study: &Study, proposal: &Proposal) -> Result<(), TuneError> {
         let command = command_line(self.job, &self.installed, &proposal.config, None)?;
-        let launch = Launch::redacted(&command, self.job.launch_env());
+        let launch = Launch::redacted(&command, self.job.launch_env(self.installed.device));
         Ok(self.begin(study, proposal, &launch, &now()).await?)
     }
 
@@ -58,10 +58,12 @@ impl Tuner<'_> {
         self.log_directory().join(format!("trial-{number:04}.log"))
     }
 
-    /// What a launch gets in its environment because of its slots.
+    /// What a launch gets in its environment because of its devices and slots.
     pub(super) fn variables(&self, place: &Place, ports: &Ports, config: &Config) -> BTreeMap<String, String> {
         let config = self.job.with_arguments(config, self.installed.version);
-        place.variables(ports, self.job.engine.engine.port_variable(&config))
+        let mut variables = place.variables(ports, self.job.engine.engine.port_variable(&config));
+        variables.extend(self.job.device_order(self.installed.device));
+        variables
     }
 
     /// What a launch fills into the words of the study.
@@ -72,8 +74,8 @@ impl Tuner<'_> {
         let name = format!("setpoint-{study:.40}-{trial}-{unique:08x}");
         let variables = self.job.engine.env.keys().chain(own.keys()).cloned();
         let variables = variables.chain([Marker::VARIABLE.to_owned()]).collect();
-        let devices = self.devices(place).and_then(|devices| devices.visible);
-        let devices = place.devices.clone().or(devices).unwrap_or_else(|| "all".to_owned());
+        let devices = place.devices.clone().or_else(|| self.visible_devices(place).flatten());
+        let devices = devices.unwrap_or_else(|| "all".to_owned());
         let processors = place.processors.clone().unwrap_or_else(Processors::allowed).to_string();
         Filling { port: ports.serving(), name, log: log.to_owned(), trial, devices, processors, variables }
     }

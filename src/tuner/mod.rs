@@ -5,6 +5,7 @@ mod broken;
 mod confirm;
 mod context;
 mod course;
+mod devices;
 mod doubt;
 mod estimate;
 mod event;
@@ -253,7 +254,7 @@ impl Tuner<'_> {
             why,
             expected_gain,
             config,
-            launch: Launch::redacted(&command, self.job.launch_env()),
+            launch: Launch::redacted(&command, self.job.launch_env(self.installed.device)),
             started_at: now(),
             startup_s: None,
             elapsed_s: 0.0,

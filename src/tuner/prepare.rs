@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Event, Lock, LockError, ReleaseSource, TuneError, Tuner, reap};
-use crate::facts::{Device, EngineVersion, Gpu, Host, HostLimits, readable_release};
+use crate::facts::{Device, EngineVersion, GpuError, GpuReport, GpuSelection, Host, HostLimits, readable_release};
 use crate::flag::FlagTable;
 use crate::job::{Job, differences};
-use crate::server::{self, Origin, Owed, create_private_directory, restrict_files};
+use crate::server::{self, Origin, Owed, Owner, create_private_directory, restrict_files};
 use crate::store::Study;
 
 /// The engine as far as it can be known without a launch.
@@ -19,6 +19,10 @@ pub struct Installed {
     pub host: HostLimits,
     /// Why the device could not be read, where neither the study nor the driver describes it.
     pub undetected: Option<String>,
+    /// The name of the engine's first GPU, as the driver reports it.
+    pub gpu_name: Option<String>,
+    /// What a user has to know of the GPUs, one line each.
+    pub gpu_notices: Vec<String>,
     /// Whether the release is only assumed, because neither the study nor the engine says it.
     pub assumed: bool,
     pub release_from: ReleaseSource,
@@ -40,30 +44,55 @@ pub async fn detect(job: &Job) -> Installed {
     let is_real = engine.engine.kind() != "sim";
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
     let device = stated.unwrap_or(Device::UNKNOWN_GPU);
-    let (device, undetected) = if is_real && device == Device::UNKNOWN_GPU {
-        // Other devices of the host may be smaller or older than those of the slots.
-        let slots = job.slots.as_ref().and_then(|slots| Some(slots.devices.as_ref()?.join(",")));
-        let visible = slots.or_else(|| engine.environment.get("CUDA_VISIBLE_DEVICES").cloned());
-        match Gpu::detect(visible.as_deref()) {
-            Ok(gpu) => (Device::Cuda(gpu), None),
-            Err(error) => (device, Some(error.to_string())),
-        }
-    } else {
-        (device, None)
-    };
-    Installed {
+    let mut installed = Installed {
         version: known.unwrap_or_else(FlagTable::newest_release),
         device,
         // What the simulated engine runs on does not limit what it simulates.
         host: if is_real { HostLimits::detect() } else { HostLimits::default() },
-        undetected,
+        undetected: None,
+        gpu_name: None,
+        gpu_notices: Vec::new(),
         assumed: known.is_none() && is_real,
         release_from: match (engine.version, parsed) {
             (Some(_), _) => ReleaseSource::Stated,
             (None, Some(_)) => ReleaseSource::Probed,
             (None, None) => ReleaseSource::Assumed,
         },
+    };
+    if is_real && device != Device::Cpu {
+        let is_described = device != Device::UNKNOWN_GPU;
+        match read_gpus(job).await {
+            // The name leads to the preset of a described device as well.
+            Ok(report) if is_described => installed.gpu_name = report.first_name().map(str::to_owned),
+            Ok(report) => installed.take(&report),
+            Err(error) => installed.undetected = (!is_described).then(|| error.to_string()),
+        }
     }
+    installed
+}
+
+impl Installed {
+    fn take(&mut self, report: &GpuReport) {
+        let is_ours = |pid| i32::try_from(pid).ok().and_then(Owner::of).is_some_and(|owner| owner.ours);
+        self.device = Device::Cuda(report.gpu(is_ours));
+        self.gpu_name = report.first_name().map(str::to_owned);
+        self.gpu_notices = report.notices();
+    }
+}
+
+/// The devices of a study's engine: those of its slots, or those that its environment leaves visible.
+pub(super) fn selected_gpus(job: &Job) -> GpuSelection {
+    match job.slots.as_ref().and_then(|slots| slots.devices.as_ref()) {
+        Some(names) => GpuSelection::Slots(names.join(",")),
+        None => GpuSelection::Visible(job.engine.environment.get("CUDA_VISIBLE_DEVICES").cloned()),
+    }
+}
+
+async fn read_gpus(job: &Job) -> Result<GpuReport, GpuError> {
+    let selection = selected_gpus(job);
+    // A driver may take seconds for each device, or for ever.
+    let read = tokio::task::spawn_blocking(move || GpuReport::read(&selection)).await;
+    read.unwrap_or_else(|error| Err(GpuError::Unreadable(error.to_string())))
 }
 
 impl Tuner<'_> {

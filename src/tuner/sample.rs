@@ -9,12 +9,12 @@ use super::slots::Place;
 use super::trial::{crash, failed};
 use super::vitals::{Pulse, Vitals, conclude};
 use super::{Event, Phase, TuneError, Tuner};
-use crate::facts::Device;
+use crate::config::Config;
 use crate::job::{follow, repeated};
 use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
 use crate::server::Server;
-use crate::telemetry::{self, Devices, Scope, Story};
+use crate::telemetry::{self, Scope, Story};
 use crate::trial::{FailureKind, Measurement, Outcome, Replies};
 
 /// How often a load is driven on one server until the sample is sound.
@@ -41,14 +41,14 @@ impl Tuner<'_> {
     pub(super) async fn sample(
         &self,
         server: &mut Server,
-        model: &str,
+        (model, config): (&str, &Config),
         (place, vitals): (&Place, &Vitals),
     ) -> Result<Sample, TuneError> {
         let workload = &*self.job.workload.built;
         let mut plan = self.job.load.plan(self.job.seed);
         let mut asked = follow(&mut plan, workload, 0);
         for again in 1.. {
-            let sample = self.sample_once(server, model, &plan, (place, vitals)).await?;
+            let sample = self.sample_once(server, (model, config), &plan, (place, vitals)).await?;
             let Some(reasons) = void(&sample.outcome) else { return Ok(sample) };
             asked = follow(&mut plan, workload, asked);
             // Prompts that the server has in its cache would make the second sample another one.
@@ -63,13 +63,13 @@ impl Tuner<'_> {
     async fn sample_once(
         &self,
         server: &mut Server,
-        model: &str,
+        (model, config): (&str, &Config),
         plan: &Plan,
         (place, vitals): (&Place, &Vitals),
     ) -> Result<Sample, TuneError> {
         let (halt, halted) = watch::channel(false);
         let base_url = server.base_url();
-        let telemetry = telemetry::Watch::start(self.watched(server, place));
+        let telemetry = telemetry::Watch::start(self.watched(server, config, place));
         let seen = Arc::new(Mutex::new(Seen::default()));
         let run = tokio::select! {
             biased;
@@ -177,22 +177,14 @@ impl Tuner<'_> {
     }
 
     /// What to watch while the load is driven.
-    fn watched(&self, server: &Server, place: &Place) -> Scope {
+    fn watched(&self, server: &Server, config: &Config, place: &Place) -> Scope {
         Scope {
             base_url: Some(server.plain_url()),
             processes: Some(server.processes()),
             host: true,
-            gpus: self.devices(place),
+            gpus: self.devices(place, config),
             interval: telemetry::INTERVAL,
         }
-    }
-
-    /// The GPUs that the engine computes on. The simulated engine computes on none, whatever it simulates.
-    pub(super) fn devices(&self, place: &Place) -> Option<Devices> {
-        let engine = &self.job.engine;
-        let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.kind() != "sim";
-        let given = || engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
-        on_gpu.then(|| Devices { visible: place.devices.clone().or_else(given) })
     }
 
     /// Numbers of which too many requests are missing are no numbers.

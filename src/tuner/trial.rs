@@ -119,7 +119,7 @@ impl Tuner<'_> {
         let mut collisions = 0;
         let mut patience = Patience::new(proposal.most_failures, Arc::clone(&proposal.own_failures));
         loop {
-            if !self.wait_for_memory(place).await {
+            if !self.wait_for_memory(place, config).await {
                 return Ok(LaunchEnd::Ended(Ending::Interrupted));
             }
             // In this order a trial never seems to end after it has.
@@ -128,7 +128,7 @@ impl Tuner<'_> {
             let variables = self.variables(place, &ports, config);
             let filling = self.filling(place, &ports, &log, &variables);
             let command = command_line(self.job, &self.installed, config, Some(&filling))?;
-            let launch = Launch::redacted(&command, filling.values(self.job.launch_env()));
+            let launch = Launch::redacted(&command, filling.values(self.job.launch_env(self.installed.device)));
             self.begin(study, proposal, &launch, &started_at).await?;
             if let Some(placement) = place.placement(&ports) {
                 self.store.place(study.id, number, &placement).await?;
@@ -172,7 +172,7 @@ impl Tuner<'_> {
     ) -> Result<Option<(Attempt, Option<LeftBehind>)>, TuneError> {
         let phase_is = |phase| (self.observer)(Event::Phase { number: place.trial, phase });
         phase_is(Phase::Starting);
-        let baselines = self.memory_before(place);
+        let baselines = self.memory_before(place, config).await;
         let engine = &self.job.engine;
         let stop_command = engine.stop_command.as_ref().map(|words| filling.words(words));
         // Written down first: a tuner that is killed leaves it to the next one.
@@ -266,7 +266,7 @@ impl Tuner<'_> {
             Ok(ready) => {
                 self.check_reported_release(place.trial, ready.version.as_deref())?;
                 let startup = self.started(server, config, phases, place.trial).await;
-                return self.measure_ready(server, ready, startup, (place, vitals)).await;
+                return self.measure_ready(server, (ready, config), startup, (place, vitals)).await;
             }
             Err(Ended::Start(error)) => {
                 let error = with_end(server, error).await;
@@ -281,14 +281,15 @@ impl Tuner<'_> {
     async fn measure_ready(
         &self,
         server: &mut Server,
-        ready: Ready,
+        (ready, config): (Ready, &Config),
         startup: Startup,
         (place, vitals): (&Place, &Vitals),
     ) -> Result<Attempt, TuneError> {
         vitals.serve();
         // Nothing of ours may take the engine's processors while it is measured.
         self.inquiry.read().await.settled().await;
-        let Sample { mut outcome, story, replies } = self.sample(server, &ready.model, (place, vitals)).await?;
+        let Sample { mut outcome, story, replies } =
+            self.sample(server, (&ready.model, config), (place, vitals)).await?;
         // Requests to a dead engine fail at once, sooner than a death is noticed; its last process may take seconds to end.
         if let Outcome::Failed(failure) = &outcome
             && !vitals.has_told()

@@ -12,7 +12,7 @@ use super::progress::Display;
 use super::{Asked, Bench, INTERRUPTION, Judge, target};
 use crate::cli::Failure;
 use crate::cli::failure::USAGE;
-use crate::facts::{Gpu, Host};
+use crate::facts::{GpuReport, GpuSelection, Host};
 use crate::job::LoadJob;
 use crate::load::{Arrival, End, Plan, Run, Target};
 use crate::metrics::{Options, Part, Slo, Until, WatchOptions, summarize};
@@ -151,9 +151,9 @@ impl Bench {
         if !target::is_local(&target.base_url) {
             return target::host(&target.base_url).to_owned();
         }
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let visible = GpuSelection::Visible(std::env::var("CUDA_VISIBLE_DEVICES").ok());
         // A machine without a GPU serves with its processor.
-        Gpu::describe(visible.as_deref()).unwrap_or_else(|_| Host::detect().cpu)
+        GpuReport::read(&visible).map_or_else(|_| Host::detect().cpu, |report| report.names())
     }
 }
 

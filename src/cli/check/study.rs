@@ -50,7 +50,7 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let now = search.knowing(&known, None);
     let removal = now.removal();
     let possible = removal.complete.then_some(removal.remaining);
-    let estimate = estimate(&job, (installed.device, &slots), possible, store.as_ref()).await?;
+    let estimate = estimate(&job, (&installed, &slots), possible, store.as_ref()).await?;
     if let Some(store) = store {
         store.close().await;
     }
@@ -59,7 +59,8 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let defaults = findings.first().cloned();
     let preflight = engine::ask(&job, &installed, findings, &removal, global).await?;
     let unchecked = unchecked(&search.space, &search.facts);
-    let warnings = repetition(&job.load.plan(job.seed), &*job.workload.built).into_iter().collect();
+    let mut warnings: Vec<_> = repetition(&job.load.plan(job.seed), &*job.workload.built).into_iter().collect();
+    warnings.extend(installed.gpu_notices.iter().cloned());
     let rule_tests = verdicts.planned(&now, &removal);
     let checked = Checked {
         job: &job,

@@ -1,14 +1,14 @@
 //! Conditions of the host and its GPUs that change measurements.
 
 use super::{Finding, State};
-use crate::facts::{ConditionKind, MeasurementCondition, read_gpu_conditions};
+use crate::facts::{ConditionKind, GpuSelection, MeasurementCondition, NVML_LIMIT, ask, read_gpu_conditions};
 
 pub(super) fn look() -> Vec<Finding> {
     let mut conditions = MeasurementCondition::of_host();
+    let visible = GpuSelection::Visible(std::env::var("CUDA_VISIBLE_DEVICES").ok());
+    let read = ask(NVML_LIMIT, "reading the devices' settings", move |nvml| Ok(read_gpu_conditions(nvml, &visible)));
     // Without a driver there is nothing to say of it here: `device` reports that.
-    if let Ok(nvml) = nvml_wrapper::Nvml::init() {
-        conditions.extend(read_gpu_conditions(&nvml, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()));
-    }
+    conditions.extend(read.unwrap_or_default());
     conditions.into_iter().map(finding).collect()
 }
 

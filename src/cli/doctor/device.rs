@@ -1,7 +1,7 @@
 //! The GPUs, and who holds their memory.
 
 use super::{Finding, gib};
-use crate::facts::{Device, DeviceMemory, DeviceMemoryReader, Holder};
+use crate::facts::{Device, DeviceMemory, GpuError, GpuReading, GpuReport, Holder, NVML_LIMIT, ask};
 use crate::job::Job;
 use crate::server::Owner;
 use crate::tuner::Installed;
@@ -12,13 +12,35 @@ const IDLE: u64 = 1 << 30;
 pub(super) fn look(study: Option<(&Job, &Installed)>) -> Vec<Finding> {
     let needs_one =
         study.map(|(job, installed)| matches!(installed.device, Device::Cuda(_)) && job.engine.engine.kind() != "sim");
-    match DeviceMemoryReader::open(None) {
-        Ok(reader) => {
-            let driver = reader.driver().unwrap_or_else(|| "unknown".to_owned());
-            let tell = |(index, reading)| told(index, reading, &driver, &owner);
-            reader.read().iter().enumerate().map(tell).collect()
+    match GpuReport::of_machine() {
+        Ok(report) => {
+            let driver = ask(NVML_LIMIT, "reading its release", |nvml| Ok(nvml.sys_driver_version()?));
+            let driver = driver.unwrap_or_else(|_| "unknown".to_owned());
+            report.readings.iter().map(|reading| described(reading, &driver, &owner)).collect()
+        }
+        Err(error @ GpuError::Hangs { .. }) => {
+            let text = error.to_string();
+            let hint = "look for Xid lines in `dmesg`; a reset of the device or of the machine may help";
+            vec![if needs_one == Some(true) {
+                Finding::fail("device", text, hint)
+            } else {
+                Finding::warn("device", text, hint)
+            }]
         }
         Err(error) => vec![absent(needs_one, &format!("no GPU: {error}"))],
+    }
+}
+
+fn described(reading: &GpuReading, driver: &str, owner: &dyn Fn(u32) -> String) -> Finding {
+    let GpuReading { id, name, memory, problem, .. } = reading;
+    let name = name.as_deref().unwrap_or("unknown");
+    match (problem, memory) {
+        (Some(problem), _) => {
+            let hint = "`nvidia-smi` and `dmesg` tell more; leave it out with CUDA_VISIBLE_DEVICES";
+            Finding::warn("device", format!("{id}: {name}, cannot be read: {problem}, driver {driver}"), hint)
+        }
+        (None, None) => Finding::ok("device", format!("{id}: {name}, memory is not reported, driver {driver}")),
+        (None, Some(memory)) => told(memory, driver, owner),
     }
 }
 
@@ -31,10 +53,9 @@ fn absent(needs_one: Option<bool>, text: &str) -> Finding {
     }
 }
 
-fn told(index: usize, reading: &DeviceMemory, driver: &str, owner: &dyn Fn(u32) -> String) -> Finding {
-    let DeviceMemory { name, total, used, holders, .. } = reading;
-    let text =
-        format!("{index}: {name}, {} of {} free, driver {driver}", gib(total.saturating_sub(*used)), gib(*total));
+fn told(reading: &DeviceMemory, driver: &str, owner: &dyn Fn(u32) -> String) -> Finding {
+    let DeviceMemory { id, name, usable, used, free, holders, .. } = reading;
+    let text = format!("{id}: {name}, {} of {} free, driver {driver}", gib(*free), gib(*usable));
     if *used <= IDLE && holders.is_empty() {
         return Finding::ok("device", text);
     }
@@ -64,19 +85,20 @@ mod tests {
 
     #[test]
     fn who_holds_a_devices_memory_is_named() {
-        let idle = DeviceMemory { name: "A100".into(), total: 80 << 30, used: 600 << 20, ..DeviceMemory::default() };
+        let (usable, used, free) = (80 << 30, 600 << 20, (80 << 30) - (600 << 20));
+        let idle = DeviceMemory { name: "A100".into(), usable, used, free, ..DeviceMemory::default() };
         let owner = |pid| format!("VLLM::EngineCore {pid} of user 7");
-        let finding = told(0, &idle, "570.1", &owner);
+        let finding = told(&idle, "570.1", &owner);
         assert_eq!((finding.state, finding.text.as_str()), {
-            (State::Ok, "0: A100, 79.4 GiB of 80.0 GiB free, driver 570.1")
+            (State::Ok, "GPU 0: A100, 79.4 GiB of 80.0 GiB free, driver 570.1")
         });
         let holders = [(42, Some(69 << 30)), (43, None)].map(|(pid, used)| Holder { pid, used }).to_vec();
         let held = DeviceMemory { used: 70 << 30, holders, ..idle.clone() };
-        let finding = told(1, &held, "570.1", &owner);
+        let finding = told(&held, "570.1", &owner);
         assert_eq!(finding.state, State::Warn);
         let holders = "held by VLLM::EngineCore 42 of user 7 (69.0 GiB), VLLM::EngineCore 43 of user 7";
         assert!(finding.text.ends_with(holders), "{}", finding.text);
-        let unseen = told(1, &DeviceMemory { holders: Vec::new(), ..held }, "570.1", &owner);
+        let unseen = told(&DeviceMemory { holders: Vec::new(), ..held }, "570.1", &owner);
         assert!(unseen.text.ends_with("held by a process that is not seen from here"), "{}", unseen.text);
     }
 

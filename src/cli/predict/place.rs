@@ -1,7 +1,7 @@
 //! What the engine of a study runs on, as a preset of the twin.
 
 use crate::cli::failure::{Failure, INVALID, USAGE};
-use crate::facts::{Device, Gpu, HostLimits};
+use crate::facts::{Device, Gpu, GpuReport, GpuSelection, HostLimits};
 use crate::job::Job;
 use crate::predict::{On, Simulated, preset_of};
 use crate::twin::DevicePreset;
@@ -34,12 +34,13 @@ pub(super) fn place(job: &Job, named: Option<&str>) -> Result<(On, HostLimits), 
     if stated == Some(Device::Cpu) {
         return Ok((On { preset: preset("cpu")?, facts: Device::Cpu }, host));
     }
-    let visible = engine.environment.get("CUDA_VISIBLE_DEVICES").map(String::as_str);
-    match (Gpu::describe(visible), stated) {
-        (Ok(name), _) => {
-            let preset = preset_of(&name)
+    let visible = engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
+    match (GpuReport::read(&GpuSelection::Visible(visible)), stated) {
+        (Ok(report), _) => {
+            let name = report.first_name().unwrap_or("a GPU without a name");
+            let preset = preset_of(name)
                 .ok_or_else(|| invalid(format!("the twin has no preset for {name}; there are {}", names())))?;
-            let facts = Gpu::detect(visible).map_or(preset.device(), Device::Cuda);
+            let facts = Device::Cuda(report.gpu(|_| true));
             Ok((On { preset, facts: stated.filter(|device| is_described(*device)).unwrap_or(facts) }, host))
         }
         // A machine without a GPU, for an engine of which nobody says that it needs one.

@@ -233,8 +233,10 @@ mod tests {
     use super::*;
     use crate::facts::ModelShape;
 
-    const CAPABLE: Device = Device::Cuda(Gpu { memory: None, count: None, capability: Some((9, 0)), a100: false });
-    const OLD: Device = Device::Cuda(Gpu { memory: None, count: None, capability: Some((7, 5)), a100: false });
+    const CAPABLE: Device =
+        Device::Cuda(Gpu { memory: None, count: None, capability: Some((9, 0)), a100: false, units: &[] });
+    const OLD: Device =
+        Device::Cuda(Gpu { memory: None, count: None, capability: Some((7, 5)), a100: false, units: &[] });
 
     fn choice(version: &str, device: Device, line: &str, env: &[(&str, &str)], model: &str) -> bool {
         let model = ModelShape::from_json(&serde_json::from_str(model).unwrap());

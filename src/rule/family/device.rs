@@ -2,7 +2,7 @@
 //!
 //! Sources: `ParallelConfig` of each release; `executor/mp_distributed_executor.py` of 0.6.3.
 
-use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
+use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::config::Config;
 use crate::facts::EngineVersion;
 
@@ -42,36 +42,42 @@ fn executor<'a>(candidate: &Candidate<'a>) -> Option<&'a str> {
 }
 
 /// A positive number that a flag sets, or 1.
-fn factor(candidate: &Candidate<'_>, name: &str) -> u64 {
-    candidate.config.get_i64(name).and_then(|given| u64::try_from(given).ok()).unwrap_or(1).max(1)
+fn flag(config: &Config, name: &str) -> u64 {
+    config.get_i64(name).and_then(|given| u64::try_from(given).ok()).unwrap_or(1).max(1)
 }
 
 /// Workers of one engine, one a GPU.
-fn workers(candidate: &Candidate<'_>) -> u64 {
-    let e = &candidate.effective;
-    let context = factor(candidate, "prefill-context-parallel-size");
-    e.tensor_parallel_size.max(1).saturating_mul(e.pipeline_parallel_size.max(1)).saturating_mul(context)
-}
-
-/// How many devices of this host a launch computes on.
-pub fn devices_needed(config: &Config, facts: &Facts<'_>) -> u64 {
-    let candidate = Candidate::new(config, facts);
-    (engines(&candidate).saturating_mul(workers(&candidate)) / factor(&candidate, "nnodes")).max(1)
+fn workers_of(config: &Config) -> u64 {
+    let sizes = ["tensor-parallel-size", "pipeline-parallel-size", "prefill-context-parallel-size"];
+    sizes.iter().map(|name| flag(config, name)).fold(1, u64::saturating_mul)
 }
 
 /// Data-parallel engines of a launch on this host.
-fn engines(candidate: &Candidate<'_>) -> u64 {
+fn engines_of(config: &Config) -> u64 {
     // One rank of several that are started one by one, possibly on other nodes.
-    if candidate.config.get("data-parallel-size").is_none() || candidate.config.get("data-parallel-rank").is_some() {
+    if config.get("data-parallel-size").is_none() || config.get("data-parallel-rank").is_some() {
         return 1;
     }
-    let local = candidate.config.get("data-parallel-size-local").is_some();
-    factor(candidate, if local { "data-parallel-size-local" } else { "data-parallel-size" })
+    let local = config.get("data-parallel-size-local").is_some();
+    flag(config, if local { "data-parallel-size-local" } else { "data-parallel-size" })
+}
+
+fn workers(candidate: &Candidate<'_>) -> u64 {
+    workers_of(candidate.config)
+}
+
+fn engines(candidate: &Candidate<'_>) -> u64 {
+    engines_of(candidate.config)
+}
+
+/// How many devices of this host a launch computes on.
+pub fn devices_needed(config: &Config) -> u64 {
+    (engines_of(config).saturating_mul(workers_of(config)) / flag(config, "nnodes")).max(1)
 }
 
 /// The GPUs here, where the workers all have to be here.
 fn gpus_here(candidate: &Candidate<'_>) -> Option<u64> {
-    let elsewhere = factor(candidate, "nnodes") > 1
+    let elsewhere = flag(candidate.config, "nnodes") > 1
         || candidate.config.get_str("data-parallel-backend") == Some("ray")
         || candidate.config.get_bool("worker-use-ray") == Some(true);
     candidate.facts.device.gpu()?.count.filter(|_| !elsewhere).map(u64::from)
@@ -193,7 +199,11 @@ mod tests {
             ("--tensor-parallel-size 2 --data-parallel-size 4 --data-parallel-rank 1", 2),
             ("--tensor-parallel-size 8 --nnodes 2", 4),
         ] {
-            assert_eq!(with_facts("0.32.0", Device::UNKNOWN_GPU, line, devices_needed), needed, "{line}");
+            assert_eq!(
+                with_facts("0.32.0", Device::UNKNOWN_GPU, line, |config, _| devices_needed(config)),
+                needed,
+                "{line}"
+            );
         }
     }
 

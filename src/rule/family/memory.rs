@@ -2,7 +2,7 @@
 
 use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
 use crate::config::Config;
-use crate::facts::{Device, EngineVersion};
+use crate::facts::{Device, EngineVersion, GpuUnit};
 use crate::memory::{self, Launch, Learned, Prediction, Resolved};
 
 /// From 0.12 the share of memory has field bounds (`R4a`).
@@ -29,6 +29,13 @@ pub(super) const RULES: &[Rule] = &[
         releases: Releases::from(EngineVersion::V0_10),
         severity: Severity::Late,
         check: leaves_the_driver,
+    },
+    Rule {
+        id: "R5e",
+        holds: "the share of memory is free, beside what other processes hold",
+        releases: Releases::ALL,
+        severity: Severity::Late,
+        check: is_free,
     },
     Rule {
         id: "R6",
@@ -58,6 +65,7 @@ const HIGH_SHARE: f64 = 0.95;
 /// What the memory of a launch depends on. `effective` are the resolved values of `config`.
 #[must_use]
 pub fn launch(config: &Config, facts: &Facts<'_>, effective: &super::Effective) -> Launch {
+    let facts = &facts.of_launch(config);
     // From 0.20 -1 shrinks the length to what fits.
     let fits_itself = facts.version >= EngineVersion::V0_20 && config.get_i64("max-model-len") == Some(-1);
     let resolved = Resolved {
@@ -120,6 +128,30 @@ fn leaves_the_driver(candidate: &Candidate<'_>) -> Option<Violation> {
              utilization ({share}, {wanted:.2} GiB)."
         );
         Violation::new(message).set("gpu-memory-utilization", HIGH_SHARE.min(free / total))
+    })
+}
+
+/// Less than this in GiB is no reason to reject: a desktop or a monitor comes and goes by about as much.
+const HELD_GIB: f64 = 0.25;
+
+/// What other processes held when the run began; the tuner's own do not count.
+fn is_free(candidate: &Candidate<'_>) -> Option<Violation> {
+    let share = candidate.effective.gpu_memory_utilization;
+    let sizes = |unit: &GpuUnit| Some((unit.index, memory::gib(unit.memory?), memory::gib(unit.free?)));
+    let units = candidate.facts.device.gpu()?.units.iter().filter_map(sizes);
+    let left = |(index, total, free): (u32, f64, f64)| (index, total, free, (free - DRIVER_GIB).max(0.0) / total);
+    let fullest = units.filter(|(_, total, free)| total - free > HELD_GIB).map(left);
+    let (index, total, free, most) = fullest.min_by(|a, b| a.3.total_cmp(&b.3))?;
+    (share <= 1.0 && share > most).then(|| {
+        let message = format!(
+            "Free memory on device {index} ({free:.2}/{total:.2} GiB) on startup is less than desired GPU memory \
+             utilization ({share}, {:.2} GiB): other processes hold {:.2} GiB.",
+            total * share,
+            total - free
+        );
+        let violation = Violation::new(message);
+        let repaired = (most.min(HIGH_SHARE) * 100.0).floor() / 100.0;
+        if repaired > 0.0 { violation.set("gpu-memory-utilization", repaired) } else { violation }
     })
 }
 
@@ -247,6 +279,33 @@ mod tests {
         assert_eq!(rule("0.6.3", "--gpu-memory-utilization 1.1"), Some("R5"));
         assert_eq!(rule("0.6.3", "--gpu-memory-utilization 1.0"), None);
         assert_eq!(rule("0.32.0", "--gpu-memory-utilization 1.0"), Some("R5b"));
+    }
+
+    #[test]
+    fn a_share_that_others_hold_on_a_device_of_the_launch_is_rejected_and_lowered() {
+        let unit = |index, held_mib: u64| GpuUnit {
+            index,
+            memory: Some(80 << 30),
+            free: Some((80 << 30) - (held_mib << 20)),
+            ..GpuUnit::default()
+        };
+        let find = |held: [u64; 2], line: &str| {
+            let units = held.iter().zip(0..).map(|(held, index)| unit(index, *held)).collect();
+            let device = Device::Cuda(crate::facts::Gpu::listed(units));
+            crate::rule::tests::with_facts("0.32.0", device, line, |config, facts| {
+                let found = check(config, facts).into_iter().find(|finding| finding.rule == "R5e")?;
+                let repaired = repair(config, facts).and_then(|config| config.get_f64("gpu-memory-utilization"));
+                Some((found.message, repaired))
+            })
+        };
+        assert_eq!(find([200, 60_000], "--gpu-memory-utilization 0.95"), None, "the other device is not used");
+        assert_eq!(find([4096, 0], "--gpu-memory-utilization 0.94"), None);
+        let (message, repaired) = find([8192, 0], "--gpu-memory-utilization 0.95").unwrap();
+        assert!(message.starts_with("Free memory on device 0 (72.00/80.00 GiB) on startup is less"), "{message}");
+        assert!(message.ends_with("other processes hold 8.00 GiB."), "{message}");
+        assert_eq!(repaired, Some(0.89));
+        let both = find([200, 60_000], "--tensor-parallel-size 2").unwrap();
+        assert!(both.0.starts_with("Free memory on device 1 (21.41/80.00 GiB)") && both.1 == Some(0.26), "{both:?}");
     }
 
     #[test]

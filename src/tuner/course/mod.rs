@@ -437,8 +437,8 @@ async fn expected_launch(tuner: &Tuner<'_>) -> Result<Option<Duration>, TuneErro
     if tuner.job.budget.time.is_none() {
         return Ok(None);
     }
-    let device = (tuner.installed.device, &tuner.slots);
-    let estimate = estimate(tuner.job, device, None, Some(tuner.store)).await?;
+    let here = (&tuner.installed, &tuner.slots);
+    let estimate = estimate(tuner.job, here, None, Some(tuner.store)).await?;
     let seconds = (estimate.startup_s + estimate.load_s).clamp(0.0, MOST_EXPECTED.as_secs_f64());
     Ok((estimate.source != Source::Guess).then(|| Duration::from_secs_f64(seconds)))
 }

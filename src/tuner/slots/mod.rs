@@ -66,8 +66,13 @@ impl Slots {
         let on_gpu = matches!(installed.device, Device::Cuda(_)) && job.engine.engine.kind() != "sim";
         let words = &job.engine.command;
         let elsewhere = computes_elsewhere(words);
-        let devices = devices(asked, (on_gpu, elsewhere), visible)
+        let (devices, problems) = devices(asked, (on_gpu, elsewhere), visible)
             .map_err(|problem| error("slots.devices", problem, "name them, one for each slot, or give slots.count"))?;
+        for problem in problems {
+            if !installed.gpu_notices.contains(&problem) {
+                installed.gpu_notices.push(problem);
+            }
+        }
         let Some(count) = count(asked, devices.len()) else {
             return Err(error("slots.count", "is missing".to_owned(), "say how many trials may run at a time"));
         };
@@ -87,7 +92,10 @@ impl Slots {
         if let Device::Cuda(gpu) = &mut installed.device
             && !devices.is_empty()
         {
-            gpu.count = u32::try_from(count).ok();
+            *gpu = gpu.interchangeable();
+            // CUDA gives a process one instance of a divided device.
+            let is_divided = devices.iter().any(|device| device.name.starts_with("MIG-"));
+            gpu.count = if is_divided { Some(1) } else { u32::try_from(count).ok() };
         }
         installed.host.memory = installed.host.memory.map(|bytes| bytes / u64::try_from(parallel).unwrap_or(1).max(1));
         let mut devices = devices.into_iter().map(|device| device.name);
@@ -139,15 +147,15 @@ fn count(asked: &SlotsJob, devices: usize) -> Option<usize> {
     of_lists.or(asked.parallel.map(|parallel| parallel as usize))
 }
 
-/// One for each slot; none where slots have no devices of their own.
+/// One for each slot, none where slots have no devices of their own; and the devices that cannot be read.
 fn devices(
     asked: &SlotsJob,
     (on_gpu, elsewhere): (bool, bool),
     visible: Option<&str>,
-) -> Result<Vec<GpuPlace>, String> {
+) -> Result<(Vec<GpuPlace>, Vec<String>), String> {
     match &asked.devices {
         Some(names) => {
-            let found = if on_gpu { GpuPlace::all(Some(&names.join(","))) } else { Ok(Vec::new()) };
+            let found = if on_gpu { GpuPlace::named(&names.join(",")) } else { Ok(Vec::new()) };
             if on_gpu
                 && !elsewhere
                 && let Some(problem) = absent(names, &found)
@@ -157,18 +165,20 @@ fn devices(
             let known = found.unwrap_or_default();
             let node = |index: usize| known.get(index).filter(|_| known.len() == names.len())?.node;
             let named = names.iter().enumerate();
-            Ok(named.map(|(index, name)| GpuPlace { name: name.clone(), node: node(index) }).collect())
+            let places = named.map(|(index, name)| GpuPlace { name: name.clone(), node: node(index) }).collect();
+            Ok((places, Vec::new()))
         }
         None if on_gpu => {
-            let mut places = GpuPlace::all(visible).map_err(|error| format!("cannot be found out: {error}"))?;
+            let found = GpuPlace::all(visible).map_err(|error| format!("cannot be found out: {error}"))?;
+            let (mut places, problems) = found;
             let count = asked.count.map_or(places.len(), |count| count as usize);
             if count > places.len() {
                 return Err(format!("are {}, too few for {count} slots", places.len()));
             }
             places.truncate(count);
-            Ok(places)
+            Ok((places, problems))
         }
-        None => Ok(Vec::new()),
+        None => Ok((Vec::new(), Vec::new())),
     }
 }
 

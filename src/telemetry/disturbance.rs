@@ -1,0 +1,95 @@
+//! Disturbances of a measured window: other processes on the engine's devices, and devices that are slowed down.
+//!
+//! A cap on power is how a device runs at full load, and no disturbance.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use super::{ForeignProcess, Telemetry};
+use crate::server::Owner;
+
+/// Slowdowns that come from the machine and not from the load.
+const SLOWDOWNS: [(&str, &str); 4] = [
+    ("slowed_by_hardware", "by the hardware"),
+    ("slowed_by_software_thermal", "because of its temperature, by the driver"),
+    ("slowed_by_hardware_thermal", "because of its temperature, by the hardware"),
+    ("slowed_by_power_brake", "by the power supply"),
+];
+
+/// The share of a window's samples from which a slowdown counts.
+const SHARE: f64 = 0.05;
+
+/// One line for each disturbance.
+pub(super) fn found(telemetry: &Telemetry, window: &Range<Instant>) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut processes: BTreeMap<(&str, u32), &ForeignProcess> = BTreeMap::new();
+    for (at, process) in &telemetry.foreign {
+        if window.contains(at) {
+            processes.insert((&process.device, process.pid), process);
+        }
+    }
+    found.extend(processes.values().map(|process| named(process)));
+    for (place, gpu) in telemetry.gpus.iter().enumerate() {
+        #[expect(clippy::cast_precision_loss, reason = "counts of samples")]
+        let (all, of) = (gpu.within("throttled", window).len() as f64, |name| gpu.within(name, window).len() as f64);
+        for (name, words) in SLOWDOWNS {
+            let share = of(name) / all.max(1.0);
+            if share > SHARE {
+                found.push(format!(
+                    "device {place} of the engine was slowed down {words}, in {:.0} % of the samples",
+                    share * 100.0
+                ));
+            }
+        }
+    }
+    found
+}
+
+fn named(process: &ForeignProcess) -> String {
+    let ForeignProcess { device, pid, memory, is_new } = process;
+    let who = i32::try_from(*pid)
+        .ok()
+        .and_then(Owner::of)
+        .map_or_else(|| format!("process {pid}"), |owner| owner.to_string());
+    let memory = memory.map(|bytes| format!(", {} MiB", bytes >> 20)).unwrap_or_default();
+    let does = if *is_new { "has come to" } else { "computes on" };
+    format!("{who}{memory} {does} {device}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Table;
+    use std::time::Duration;
+
+    #[test]
+    fn only_the_window_counts_and_a_cap_on_power_does_not() {
+        let began = Instant::now();
+        let at = |second| began + Duration::from_secs(second);
+        let window = at(10)..at(110);
+        let mut telemetry = Telemetry::empty(began, Duration::from_secs(1));
+        let mut table = Table::default();
+        for second in 0..120 {
+            let mut row = vec![("throttled", 1.0), ("slowed_by_power_cap", 1.0)];
+            // All the time before the window, and in a twentieth of it.
+            if second < 15 {
+                row.push(("slowed_by_hardware_thermal", 1.0));
+            }
+            if second >= 100 {
+                row.push(("slowed_by_hardware", 1.0));
+            }
+            table.push(at(second), &row);
+        }
+        telemetry.gpus = vec![table];
+        let process = |pid| ForeignProcess { device: "GPU 3".to_owned(), pid, memory: Some(5 << 30), is_new: pid == 0 };
+        telemetry.foreign = vec![(at(5), process(4_000_001)), (at(20), process(0)), (at(21), process(0))];
+        telemetry.foreign.push((at(30), process(4_000_002)));
+        let expected = [
+            "process 0, 5120 MiB has come to GPU 3",
+            "process 4000002, 5120 MiB computes on GPU 3",
+            "device 0 of the engine was slowed down by the hardware, in 11 % of the samples",
+        ];
+        assert_eq!(found(&telemetry, &window), expected);
+    }
+}

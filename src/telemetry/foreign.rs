@@ -1,0 +1,137 @@
+//! Processes of others that compute on the engine's devices while it is measured.
+//!
+//! A process counts if it appears during the measurement, or if it was there before and is at work. In a container the driver
+//! reports other process ids: then whoever appears counts, since an engine that serves starts no further processes.
+
+use std::collections::BTreeMap;
+
+use nvml_wrapper::Nvml;
+
+use super::ForeignProcess;
+use crate::facts::{GpuId, with_device};
+
+/// Percent of a device's multiprocessors. Monitors and idle contexts take less.
+const AT_WORK: u32 = 5;
+
+/// The processes that compute on one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Compute {
+    /// Bytes by process id, if the driver reports them.
+    processes: BTreeMap<u32, Option<u64>>,
+    /// The largest share of the multiprocessors since the last reading, in percent, by process id.
+    shares: BTreeMap<u32, u32>,
+    /// The driver's own instant of the last share, in microseconds.
+    last: u64,
+}
+
+impl Compute {
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.processes.keys().copied().collect()
+    }
+}
+
+/// Reads one device; shares since `seen`. A device that cannot be read has no processes.
+pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> Compute {
+    let read = |device: &nvml_wrapper::Device<'_>| {
+        let mut compute = Compute { last: seen, ..Compute::default() };
+        for process in device.running_compute_processes().unwrap_or_default() {
+            let used = match process.used_gpu_memory {
+                nvml_wrapper::enums::device::UsedGpuMemory::Used(bytes) => Some(bytes),
+                nvml_wrapper::enums::device::UsedGpuMemory::Unavailable => None,
+            };
+            compute.processes.insert(process.pid, used);
+        }
+        // Instances and old devices do not report shares.
+        for sample in device.process_utilization_stats(seen).unwrap_or_default() {
+            compute.last = compute.last.max(sample.timestamp);
+            let share = compute.shares.entry(sample.pid).or_default();
+            *share = (*share).max(sample.sm_util);
+        }
+        compute
+    };
+    with_device(nvml, id, read).unwrap_or_default()
+}
+
+/// The processes of others, from reading to reading.
+#[derive(Debug)]
+pub(super) struct Foreign {
+    /// Of each device at the first reading.
+    before: Vec<Compute>,
+    /// Of each device: the instant of the last share.
+    seen: Vec<u64>,
+    /// Whether the driver reports the ids that the server's processes have here.
+    has_our_ids: bool,
+}
+
+impl Foreign {
+    pub(super) fn new(before: Vec<Compute>, pids: &[i32]) -> Self {
+        let has_our_ids = before.iter().any(|compute| compute.processes.keys().any(|pid| is_in(*pid, pids)));
+        Self { seen: before.iter().map(|compute| compute.last).collect(), before, has_our_ids }
+    }
+
+    pub(super) fn seen(&self) -> Vec<u64> {
+        self.seen.clone()
+    }
+
+    /// Those that disturb now. `pids` finds the server's processes anew; it is asked only if somebody else is there.
+    pub(super) fn find(
+        &mut self,
+        ids: &[GpuId],
+        now: Vec<Compute>,
+        pids: impl FnOnce() -> Vec<i32>,
+    ) -> Vec<ForeignProcess> {
+        let mut found = Vec::new();
+        for ((id, compute), (before, seen)) in ids.iter().zip(now).zip(self.before.iter().zip(&mut self.seen)) {
+            *seen = compute.last;
+            for (pid, memory) in compute.processes {
+                let is_new = !before.processes.contains_key(&pid);
+                let share = compute.shares.get(&pid).copied();
+                let is_at_work = self.has_our_ids && share.is_some_and(|share| share >= AT_WORK);
+                if is_new || is_at_work {
+                    found.push(ForeignProcess { device: id.to_string(), pid, memory, is_new });
+                }
+            }
+        }
+        if self.has_our_ids && !found.is_empty() {
+            let pids = pids();
+            found.retain(|process| !is_in(process.pid, &pids));
+        }
+        found
+    }
+}
+
+fn is_in(pid: u32, pids: &[i32]) -> bool {
+    i32::try_from(pid).is_ok_and(|pid| pids.contains(&pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(processes: &[u32], shares: &[(u32, u32)]) -> Compute {
+        let processes = processes.iter().map(|pid| (*pid, Some(1 << 30))).collect();
+        Compute { processes, shares: shares.iter().copied().collect(), last: 5 }
+    }
+
+    fn found(before: &Compute, now: Compute, pids: &[i32]) -> Vec<(u32, bool)> {
+        let ids = [GpuId::default()];
+        let found = Foreign::new(vec![before.clone()], pids).find(&ids, vec![now], || pids.to_vec());
+        found.iter().map(|process| (process.pid, process.is_new)).collect()
+    }
+
+    #[test]
+    fn a_process_disturbs_if_it_appears_or_is_at_work() {
+        let before = with(&[7, 8], &[]);
+        assert_eq!(found(&before, with(&[7, 8], &[(7, 90), (8, 1)]), &[7]), [], "8 is idle");
+        assert_eq!(found(&before, with(&[7, 8], &[(7, 90), (8, 5)]), &[7]), [(8, false)]);
+        assert_eq!(found(&before, with(&[7, 8, 9], &[]), &[7]), [(9, true)]);
+        assert_eq!(found(&before, with(&[7, 8, 9], &[]), &[7, 9]), [], "a child of the server");
+    }
+
+    #[test]
+    fn in_a_container_only_who_appears_is_known_to_be_another() {
+        let before = with(&[70_007, 70_008], &[]);
+        assert_eq!(found(&before, with(&[70_007, 70_008], &[(70_007, 90), (70_008, 90)]), &[7]), []);
+        assert_eq!(found(&before, with(&[70_007, 70_008, 70_009], &[]), &[7]), [(70_009, true)]);
+    }
+}
