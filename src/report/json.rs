@@ -88,13 +88,14 @@ pub fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
     json
 }
 
-/// [`ranked_json`] with `mean_metrics` over all its measurements, their `trials`, and the reason for its place: `order` in one
+/// [`ranked_json`] with `mean_metrics` over all its measurements, their `trials`, those of them that were `disturbed`, and the reason for its place: `order` in one
 /// word and `order_reason` in a sentence.
 #[must_use]
 pub fn standing_json(study: &Study, standing: &Standing, order: &Order) -> Json {
     let mut json = ranked_json(study, &standing.ranked);
     json["mean_metrics"] = standing.mean_metrics();
     json["trials"] = standing.repeats.iter().map(|scored| scored.trial.number).collect();
+    json["disturbed"] = standing.disturbed().into();
     json["order"] = order.name().into();
     json["order_reason"] = order.to_string().into();
     json

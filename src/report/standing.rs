@@ -45,6 +45,13 @@ impl Standing {
         Json::Object(means.collect())
     }
 
+    /// Returns the numbers of the trials whose measurement was disturbed.
+    #[must_use]
+    pub fn disturbed(&self) -> Vec<u32> {
+        let disturbed = self.repeats.iter().filter(|scored| scored.is_disturbed());
+        disturbed.map(|scored| scored.trial.number).collect()
+    }
+
     /// Whether a measurement of it was over a limit.
     #[must_use]
     pub fn is_over_a_limit(&self) -> bool {

@@ -80,6 +80,7 @@ pub fn trials_table(study: &Study, trials: &[Scored], is_earlier: impl Fn(u32) -
             Some(reason) => format!("{} ({reason})", trial.config),
             None => trial.config.to_string(),
         };
+        let text = if scored.is_disturbed() { format!("disturbed: {text}") } else { text };
         let text = if is_earlier(trial.number) { format!("earlier context: {text}") } else { text };
         table.add_row([
             trial.number.to_string(),
@@ -120,7 +121,10 @@ pub fn best_table(study: &Study, ranking: &[(Standing, Order)]) -> String {
         table.add_row([
             ranked.first.trial.number.to_string(),
             number(ranked.value),
-            format!("{}x", ranked.measurements),
+            match standing.disturbed().len() {
+                0 => format!("{}x", ranked.measurements),
+                disturbed => format!("{}x, {disturbed} disturbed", ranked.measurements),
+            },
             ranked.expected.map(expectation).unwrap_or_default(),
             order.name().to_owned(),
             of("p99_ttft_ms"),
@@ -179,6 +183,9 @@ pub fn show_text(study: &Study, scored: &Scored) -> String {
         }
         if let Some(window) = &measurement.window {
             line("window", format!("{:.1} s to {:.1} s: {}", window.from_s, window.to_s, window.reason));
+        }
+        for reason in &measurement.disturbed {
+            line("disturbed", reason.clone());
         }
         if let Some(client) = &measurement.client {
             line("load generator", super::bench::client_line(client));

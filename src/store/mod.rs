@@ -114,6 +114,14 @@ pub struct Scored {
     pub score: Score,
 }
 
+impl Scored {
+    /// Whether its numbers are not the engine's alone.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.trial.outcome.measurement().is_some_and(|measurement| !measurement.disturbed.is_empty())
+    }
+}
+
 /// A trial as far as those who propose further ones look at it.
 #[derive(Clone, Debug)]
 pub struct Proposed {

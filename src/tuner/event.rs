@@ -103,6 +103,13 @@ pub enum Event {
         number: u32,
         differences: Vec<Difference>,
     },
+    /// Others were on the engine's GPUs while it was measured, or these were slowed down.
+    Disturbed {
+        number: u32,
+        reasons: String,
+        /// Whether the load is driven once more.
+        is_repeated: bool,
+    },
     /// The load generator was the bottleneck; the load is driven again.
     Void {
         number: u32,

@@ -36,8 +36,9 @@ struct Seen {
 }
 
 impl Tuner<'_> {
-    /// Drives the load and reduces it to an outcome. A sample in which the load generator was the bottleneck is void: it is
-    /// taken once more with other prompts, where there are any, and not used when it is void again.
+    /// Drives the load and reduces it to an outcome. A sample in which the load generator was the bottleneck is void, and one in
+    /// which others were on the engine's GPUs or these were slowed down is disturbed. Both are taken once more with other prompts,
+    /// if there are any. One that is void again is not used; one that is disturbed again keeps its mark.
     pub(super) async fn sample(
         &self,
         server: &mut Server,
@@ -49,13 +50,29 @@ impl Tuner<'_> {
         let mut asked = follow(&mut plan, workload, 0);
         for again in 1.. {
             let sample = self.sample_once(server, (model, config), &plan, (place, vitals)).await?;
-            let Some(reasons) = void(&sample.outcome) else { return Ok(sample) };
+            let disturbed = sample.outcome.measurement().map(|measurement| measurement.disturbed.join("; "));
+            let disturbed = disturbed.filter(|reasons| !reasons.is_empty());
+            let void = void(&sample.outcome);
+            if void.is_none() && disturbed.is_none() {
+                return Ok(sample);
+            }
             asked = follow(&mut plan, workload, asked);
             // Prompts that the server has in its cache would make the second sample another one.
-            if again == SAMPLES || repeated(&plan, workload).is_some() {
-                return Ok(Sample { outcome: failed(FailureKind::ClientBound, reasons), replies: None, ..sample });
+            let is_last = again == SAMPLES || repeated(&plan, workload).is_some();
+            let number = place.trial;
+            (self.observer)(match (void, disturbed, is_last) {
+                (Some(reasons), _, true) => {
+                    let outcome = failed(FailureKind::ClientBound, reasons);
+                    return Ok(Sample { outcome, replies: None, ..sample });
+                }
+                (Some(reasons), _, false) => Event::Void { number, reasons },
+                (None, reasons, is_last) => {
+                    Event::Disturbed { number, reasons: reasons.unwrap_or_default(), is_repeated: !is_last }
+                }
+            });
+            if is_last {
+                return Ok(sample);
             }
-            (self.observer)(Event::Void { number: place.trial, reasons });
         }
         unreachable!("the loop ends by returning")
     }
@@ -108,6 +125,8 @@ impl Tuner<'_> {
             Outcome::Measured(mut measurement) => {
                 let story = telemetry.story(Some(run.began..run.ended), tokens);
                 measurement.server.clone_from(&story.summary);
+                measurement.disturbed.clone_from(&story.disturbed);
+                self.notice_absent(&measurement, &telemetry.notes);
                 let replies = Some(metrics::replies(&run, plan, &*self.job.workload.built));
                 Sample { outcome: Outcome::Measured(measurement), story, replies }
             }
@@ -173,6 +192,18 @@ impl Tuner<'_> {
             total: plan.requests,
             concurrency: plan.concurrency,
             ..WatchOptions::default()
+        }
+    }
+
+    /// Says why a value is missing on which the objective or a limit rests.
+    fn notice_absent(&self, measurement: &Measurement, notes: &[String]) {
+        let objective = &self.job.objective;
+        let limits = objective.constraints.iter().map(|constraint| constraint.metric.as_str());
+        for name in std::iter::once(objective.metric.as_str()).chain(limits) {
+            if measurement.metric(name).is_none() {
+                let notes = if notes.is_empty() { "nothing reports it".to_owned() } else { notes.join("; ") };
+                self.notice_once(format!("{name}, which the study judges by, cannot be measured: {notes}"));
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! GPUs as a driver reports them: several, unlike, divided, lost, busy, and a driver that hangs.
 
+use std::time::{Duration, Instant};
+
 use crate::fake_nvml::{Machine, h100};
 use crate::support::{Ended, root, study_with, wait_until};
 
@@ -115,16 +117,22 @@ fn a_driver_that_hangs_holds_nothing_up_for_long() {
     let [doctor, check, tune] = std::thread::scope(|scope| {
         let runs = ["doctor", "check", "tune"].map(|command| {
             let machine = &machine;
-            scope.spawn(move || machine.run(&[command, "study.toml"]))
+            let database = format!("{command}.db");
+            scope.spawn(move || machine.run(&[command, "study.toml", "--db", &database]))
         });
         runs.map(|run| run.join().unwrap())
     });
     let line = "fail device the driver hangs: reading the devices has taken 10.0s so far";
     assert!(flat(&doctor).contains(line), "{}", doctor.stdout);
-    assert!(flat(&check).contains("(the driver hangs: reading the devices has taken"), "{}", check.stdout);
+    assert!(
+        flat(&check).contains("(the driver hangs: reading the devices has taken"),
+        "{}{}",
+        check.stdout,
+        check.stderr
+    );
     assert_eq!(tune.code, Some(0), "{}", tune.stderr);
     assert!(tune.stderr.contains("rules about them are left out: the driver hangs"), "{}", tune.stderr);
-    let shown = machine.run(&["show", "0"]).stdout;
+    let shown = machine.run(&["show", "0", "--db", "tune.db"]).stdout;
     assert!(shown.contains("the GPUs are not read: the driver hangs"), "{shown}");
 }
 
@@ -132,19 +140,14 @@ fn a_driver_that_hangs_holds_nothing_up_for_long() {
 fn a_driver_that_begins_to_hang_blocks_neither_a_launch_nor_a_signal() {
     let machine = Machine::new(&study("true", "", "trials = 50"), &h100(0, &["hang memory_v2 {dir}/hang", FOLLOWS]));
     let mut child = machine.start(&["tune", "study.toml", "--log-format", "json"]);
-    let shows = |text: &str| {
-        wait_until(std::time::Duration::from_secs(60), text, || {
-            std::fs::read_to_string(machine.workplace.path("stderr.txt")).is_ok_and(|stderr| stderr.contains(text))
-        });
-    };
-    shows("\"trial\":0");
+    shows(&machine, "\"trial\":0");
     machine.workplace.write("hang", "");
-    shows("memory is not watched: the driver hangs");
-    let begin = std::time::Instant::now();
+    shows(&machine, "memory is not watched: the driver hangs");
+    let begin = Instant::now();
     crate::support::signal(&child, nix::sys::signal::Signal::SIGINT);
     let code = child.wait().unwrap().code();
     assert_eq!(code, Some(130));
-    assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     assert_eq!(machine.workplace.processes_left(), [] as [i32; 0]);
 }
 
@@ -161,4 +164,173 @@ fn every_launch_counts_devices_as_the_driver_does() {
     assert_eq!(seen(&[]), ("PCI_BUS_ID".to_owned(), "PCI_BUS_ID\n".to_owned()));
     let own = [("CUDA_DEVICE_ORDER", "FASTEST_FIRST")];
     assert_eq!(seen(&own), ("FASTEST_FIRST".to_owned(), "FASTEST_FIRST\n".to_owned()));
+}
+
+/// The same at its own speed: a load of some seconds.
+fn slow_study(budget: &str) -> String {
+    let text = study("true", "", budget).replace("--sim-time-scale 200", "--sim-time-scale 1");
+    text.replace("output_len = 8", "output_len = 256")
+}
+
+fn events(machine: &Machine) -> String {
+    std::fs::read_to_string(machine.workplace.path("stderr.txt")).unwrap_or_default()
+}
+
+fn shows(machine: &Machine, text: &str) {
+    wait_until(Duration::from_secs(60), text, || events(machine).contains(text));
+}
+
+#[test]
+fn a_foreign_process_has_the_load_driven_again_and_the_mark_stays_if_it_does() {
+    let devices = [h100(0, &[FOLLOWS, "visitor {dir}/visitor 4100001", "foreign 4100002 300", "graphics 4100003 300"])];
+    let tune = |goes: bool| {
+        let machine = Machine::new(&slow_study("trials = 1\nconfirm = 0"), &devices.concat());
+        let mut child = machine.start(&["tune", "study.toml", "--log-format", "json"]);
+        shows(&machine, "measuring");
+        machine.workplace.write("visitor", "");
+        if goes {
+            shows(&machine, "\"disturbed\"");
+            std::fs::remove_file(machine.workplace.path("visitor")).unwrap();
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{}", events(&machine));
+        machine
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let machine = tune(false);
+            let told: Vec<_> =
+                events(&machine).lines().filter(|line| line.contains("\"disturbed\"")).map(str::to_owned).collect();
+            assert!(
+                told.len() == 2 && told[0].contains("\"repeated\":true") && told[1].contains("\"repeated\":false"),
+                "{told:?}"
+            );
+            let trial = &machine.workplace.trials()[0];
+            let reason = "process 4100001, 512 MiB computes on GPU 0";
+            assert!(
+                trial["metrics"]["disturbed"][0].as_str().unwrap().starts_with("process 4100001, 512 MiB"),
+                "{trial}"
+            );
+            let shown = machine.run(&["show", "0"]).stdout;
+            assert!(
+                shown.lines().any(|line| line.starts_with("disturbed") && line.contains("process 4100001")),
+                "{reason} {shown}"
+            );
+            assert!(machine.run(&["trials"]).stdout.contains("disturbed: "));
+            assert!(machine.run(&["best"]).stdout.contains("1x, 1 disturbed"), "{}", machine.run(&["best"]).stdout);
+            let best = machine.workplace.json(&["best", "--format", "json"]);
+            assert_eq!(best["configurations"][0]["disturbed"], serde_json::json!([0]), "{best}");
+        });
+        scope.spawn(|| {
+            let machine = tune(true);
+            let trial = &machine.workplace.trials()[0];
+            assert!(trial["metrics"].get("disturbed").is_none(), "{trial}");
+            assert!(events(&machine).contains("\"repeated\":true") && !events(&machine).contains("\"repeated\":false"));
+            assert!(!machine.run(&["trials"]).stdout.contains("disturbed"));
+        });
+    });
+}
+
+#[test]
+fn a_process_that_is_at_work_and_a_device_that_is_hot_disturb_and_a_cap_on_power_does_not() {
+    let marks = |lines: &[&str]| {
+        let machine = Machine::new(&slow_study("trials = 1\nconfirm = 0"), &h100(0, lines));
+        let tune = machine.run(&["tune", "study.toml"]);
+        assert_eq!(tune.code, Some(0), "{}", tune.stderr);
+        machine.workplace.trials()[0]["metrics"]["disturbed"].clone()
+    };
+    std::thread::scope(|scope| {
+        let active = scope.spawn(|| marks(&[FOLLOWS, "foreign 4100002 300", "active 4100002 30"]));
+        let idle = scope.spawn(|| marks(&[FOLLOWS, "foreign 4100002 300", "active 4100002 1", "reasons 0x04"]));
+        let hot = scope.spawn(|| marks(&[FOLLOWS, "reasons 0x24"]));
+        assert_eq!(active.join().unwrap()[0], "process 4100002, 300 MiB computes on GPU 0");
+        assert_eq!(idle.join().unwrap(), serde_json::Value::Null);
+        let hot = hot.join().unwrap();
+        let reason =
+            "device 0 of the engine was slowed down because of its temperature, by the driver, in 100 % of the samples";
+        assert_eq!(hot[0], reason);
+    });
+}
+
+#[test]
+fn energy_is_that_of_the_engines_devices_or_absent_with_a_reason() {
+    let objective =
+        |text: String| text.replace("maximize = \"output_throughput\"", "minimize = \"energy_per_output_token_j\"");
+    let energy = |devices: String, variables: &[(&str, &str)]| {
+        let machine = Machine::new(&objective(slow_study("trials = 1\nconfirm = 0")), &devices);
+        let tune = machine.run_with(variables, &["tune", "study.toml"]);
+        (tune, machine)
+    };
+    // In a container the ids are others.
+    let hidden = || [h100(0, &["hide 1", FOLLOWS]), h100(1, &["power 500"])].concat();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let two = [h100(0, &["power 500"]), h100(1, &[FOLLOWS, "power 200"])].concat();
+            let (tune, machine) = energy(two, &[]);
+            assert_eq!(tune.code, Some(0), "{}", tune.stderr);
+            let watts = machine.workplace.trials()[0]["metrics"]["server"]["gpu_power_w_mean"].as_f64().unwrap();
+            assert!((watts - 200.0).abs() < 1e-6, "the device of its processes: {watts}");
+        });
+        scope.spawn(|| {
+            let (tune, machine) = energy(hidden(), &[("CUDA_VISIBLE_DEVICES", "1")]);
+            assert_eq!(tune.code, Some(0), "{}", tune.stderr);
+            let server = machine.workplace.trials()[0]["metrics"]["server"].clone();
+            assert!((server["gpu_power_w_mean"].as_f64().unwrap() - 500.0).abs() < 1e-6, "{server}");
+        });
+        scope.spawn(|| {
+            let (tune, machine) = energy(hidden(), &[]);
+            let reason =
+                "energy and utilization of the GPUs are absent: the driver lists none of the server's processes";
+            assert!(
+                tune.stderr.contains("energy_per_output_token_j, which the study judges by, cannot be measured"),
+                "{}",
+                tune.stderr
+            );
+            assert!(tune.stderr.contains(reason), "{}", tune.stderr);
+            assert_eq!(tune.code, Some(6), "{}", tune.stderr);
+            let shown = machine.run(&["show", "0"]).stdout;
+            assert!(shown.contains(reason), "{shown}");
+            let trial = &machine.workplace.trials()[0];
+            for name in ["energy_j", "gpu_utilization_mean", "gpu_power_w_mean"] {
+                assert!(trial["metrics"]["server"].get(name).is_none(), "{name}: {trial}");
+            }
+        });
+    });
+}
+
+#[test]
+fn what_others_hold_when_a_run_begins_limits_the_share_of_memory() {
+    let space = "[space.parameters.gpu-memory-utilization]\nkind = \"categorical\"\nchoices = [0.5, 0.8, 0.95]\n\n[space.parameters.max-num-seqs]";
+    let text = study("true", "", "trials = 1").replace("[space.parameters.max-num-seqs]", space);
+    let me = std::process::id();
+    // A neighbour on the other device is none of the engine's.
+    let machine = Machine::new(&text, &[h100(0, &[]), h100(1, &[&format!("process {me} 60000")])].concat());
+    let told = flat(&machine.run(&["check", "study.toml"]));
+    assert!(!told.contains("R5e"), "{told}");
+    machine.set(&h100(0, &[&format!("process {me} 9000")]));
+    let told = flat(&machine.run(&["check", "study.toml"]));
+    assert!(told.contains("R5e") && told.contains("other processes hold 8.79 GiB"), "{told}");
+    assert!(told.contains("parameter gpu-memory-utilization: 0.5, 0.8 "), "{told}");
+}
+
+#[test]
+fn a_launch_waits_for_memory_that_somebody_else_has_taken_and_names_him() {
+    let study = study("true", "", "trials = 3\nconfirm = 0");
+    let own = std::process::id();
+    let machine = Machine::new(&study, &[h100(0, &[FOLLOWS]), h100(1, &[])].concat());
+    let mut child = machine.start(&["tune", "study.toml", "--log-format", "json"]);
+    shows(&machine, "\"trial\":0");
+    // On the other device it is nobody's business.
+    machine.set(&[h100(0, &[FOLLOWS, &format!("process {own} 50000")]), h100(1, &["foreign 1 70000"])].concat());
+    shows(&machine, "the launch waits, for 5 minutes at most");
+    let held = events(&machine);
+    let line = held.lines().find(|line| line.contains("\"held\"") && line.contains("the launch waits")).unwrap();
+    assert!(
+        line.contains("GPU 0, NVIDIA H100 80GB HBM3 has 30959 MiB free of")
+            && line.contains(&format!("process {own} (")),
+        "{line}"
+    );
+    assert!(line.contains("50000 MiB") && !line.contains("GPU 1"), "{line}");
+    machine.set(&[h100(0, &[FOLLOWS]), h100(1, &["foreign 1 70000"])].concat());
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", events(&machine));
+    assert_eq!(machine.workplace.trials().len(), 3);
 }

@@ -61,6 +61,9 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
         Event::Differs { number, differences } => {
             json!({"event": "differs", "trial": number, "differences": differences})
         }
+        Event::Disturbed { number, reasons, is_repeated } => {
+            json!({"event": "disturbed", "trial": number, "reasons": reasons, "repeated": is_repeated})
+        }
         Event::Void { number, reasons } => json!({"event": "void", "trial": number, "reasons": reasons}),
         Event::Interference { found, at_a_time } => json!({
             "event": "interference",

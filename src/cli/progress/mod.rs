@@ -188,6 +188,12 @@ impl Progress {
                 let told: Vec<_> = differences.iter().map(ToString::to_string).collect();
                 Some(format!("trial {number}: the engine runs with other values: {}", told.join("; ")))
             }
+            Event::Disturbed { number, reasons, is_repeated: true } => {
+                Some(format!("trial {number}: measuring again, the engine's GPUs were disturbed: {reasons}"))
+            }
+            Event::Disturbed { number, reasons, is_repeated: false } => {
+                Some(format!("trial {number}: the measurement stays marked as disturbed: {reasons}"))
+            }
             Event::Void { number, reasons } => {
                 Some(format!("trial {number}: measuring again, the load generator was the bottleneck: {reasons}"))
             }

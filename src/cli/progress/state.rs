@@ -72,6 +72,7 @@ impl State {
             | Event::RuleLeftAside { .. }
             | Event::Differs { .. }
             | Event::Void { .. }
+            | Event::Disturbed { .. }
             | Event::Retry { .. }
             | Event::Paused(_)
             | Event::Interference { .. }

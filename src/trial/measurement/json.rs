@@ -44,6 +44,9 @@ impl Serialize for Measurement {
         if !self.server.is_empty() {
             map.serialize_entry("server", &self.server)?;
         }
+        if !self.disturbed.is_empty() {
+            map.serialize_entry("disturbed", &self.disturbed)?;
+        }
         if self.approximate {
             map.serialize_entry("exact", &false)?;
         }
@@ -58,6 +61,7 @@ impl<'de> Deserialize<'de> for Measurement {
         let (errors, confidence) = (object(&mut json, "errors")?, object(&mut json, "confidence")?);
         let (window, client) = (object(&mut json, "window")?, object(&mut json, "client")?);
         let server = object(&mut json, "server")?;
+        let disturbed = json.remove("disturbed").map(serde_json::from_value).transpose().map_err(D::Error::custom)?;
         let integer = |name: &'static str| match json.get(name) {
             None | Some(Json::Null) => Ok(None),
             Some(value) => {
@@ -87,6 +91,7 @@ impl<'de> Deserialize<'de> for Measurement {
             window,
             client,
             server: server.unwrap_or_default(),
+            disturbed: disturbed.unwrap_or_default(),
             approximate: json.get("exact") == Some(&Json::Bool(false)),
         })
     }

@@ -51,6 +51,8 @@ pub struct Measurement {
     pub client: Option<ClientReport>,
     /// What the server and its host told of the same window, by the names of [`SERVER_NAMES`].
     pub server: BTreeMap<String, f64>,
+    /// Reasons for which the numbers are not the engine's alone, such as another process on its GPUs; `disturbed` in JSON.
+    pub disturbed: Vec<String>,
     /// Whether not every statistic was computed from all values: ITL is that of a histogram of the whole run. `exact` in
     /// JSON, where it is `false`.
     pub approximate: bool,
