@@ -40,7 +40,9 @@ impl Export {
             let ranked = ranked.filter(|_| scored.trial.outcome.measurement().is_some());
             (scored, ranked.map(|ranked| with_expectation(ranked, verdict.as_ref())))
         } else {
-            let best = best(&store, &study, 1).await?.pop().ok_or_else(|| nothing_feasible(&study))?;
+            let Some(best) = best(&store, &study, 1).await?.pop() else {
+                return Err(nothing_feasible(&store, &study).await?);
+            };
             (best.first.clone(), Some(best))
         };
         if let Outcome::Rejected(rejection) = &scored.trial.outcome {

@@ -165,7 +165,7 @@ impl Best {
         let study = self.which.find(&store).await?;
         let (mut ranked, order) = ordered(&store, &study, self.top).await?;
         ranked.truncate(self.top as usize);
-        let Some(winner) = ranked.first() else { return Err(nothing_feasible(&study)) };
+        let Some(winner) = ranked.first() else { return Err(nothing_feasible(&store, &study).await?) };
         let conclusion = Conclusion::of(&store, &study).await?;
         match self.format {
             ListFormat::Table => {
@@ -260,7 +260,18 @@ pub(super) async fn best(store: &Store, study: &Study, most: u32) -> Result<Vec<
     Ok(store.leaders(study, goal(study), verdict.as_ref(), most).await?)
 }
 
-pub(super) fn nothing_feasible(study: &Study) -> Failure {
+pub(super) async fn nothing_feasible(store: &Store, study: &Study) -> Result<Failure, Failure> {
+    let trials = store.trials(study).await?;
+    let measured: Vec<_> = trials.iter().filter(|scored| scored.trial.outcome.measurement().is_some()).collect();
+    if let Some(first) = measured.first()
+        && measured.iter().all(|scored| scored.score.value().is_none())
+    {
+        let metric = study.objective().map_or_else(|| "the objective".to_owned(), |objective| objective.metric);
+        let message =
+            format!("none of {} measured trials of study {:?} has a value of {metric}", measured.len(), study.name);
+        let hint = format!("`setpoint show {}` gives the reason", first.trial.number);
+        return Ok(Failure::new(NOTHING_FEASIBLE, message).with_hint(hint));
+    }
     let message = format!("no trial of study {:?} was measured within its limits", study.name);
-    Failure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows what happened to each")
+    Ok(Failure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows what happened to each"))
 }

@@ -177,7 +177,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
         if counts.measured == 0 && counts.failed > 0 {
             return Err(nothing_measured(store, study).await?);
         }
-        return Err(nothing_feasible(study));
+        return Err(nothing_feasible(store, study).await?);
     };
     let conclusion = Conclusion::of(store, study).await?;
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use nvml_wrapper::Nvml;
 
-use super::ForeignProcess;
+use super::{DeviceProcesses, ForeignProcess};
 use crate::facts::{GpuId, with_device};
 
 /// Percent of a device's multiprocessors. Monitors and idle contexts take less.
@@ -55,8 +55,8 @@ pub(super) fn compute(nvml: &Nvml, id: &GpuId, seen: u64) -> Compute {
 /// The processes of others, from reading to reading.
 #[derive(Debug)]
 pub(super) struct Foreign {
-    /// Of each device at the first reading.
-    before: Vec<Compute>,
+    /// Each device with the processes that were there at first.
+    pub(super) known: Vec<DeviceProcesses>,
     /// Of each device: the instant of the last share.
     seen: Vec<u64>,
     /// Whether the driver reports the ids that the server's processes have here.
@@ -64,9 +64,10 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
-    pub(super) fn new(before: Vec<Compute>, pids: &[i32]) -> Self {
-        let has_our_ids = before.iter().any(|compute| compute.processes.keys().any(|pid| is_in(*pid, pids)));
-        Self { seen: before.iter().map(|compute| compute.last).collect(), before, has_our_ids }
+    /// `now` is the present reading of each device of `known`.
+    pub(super) fn new((known, now): (Vec<DeviceProcesses>, Vec<Compute>), pids: &[i32]) -> Self {
+        let has_our_ids = now.iter().any(|compute| compute.processes.keys().any(|pid| is_in(*pid, pids)));
+        Self { seen: now.iter().map(|compute| compute.last).collect(), known, has_our_ids }
     }
 
     pub(super) fn seen(&self) -> Vec<u64> {
@@ -74,17 +75,12 @@ impl Foreign {
     }
 
     /// Those that disturb now. `pids` finds the server's processes anew; it is asked only if somebody else is there.
-    pub(super) fn find(
-        &mut self,
-        ids: &[GpuId],
-        now: Vec<Compute>,
-        pids: impl FnOnce() -> Vec<i32>,
-    ) -> Vec<ForeignProcess> {
+    pub(super) fn find(&mut self, now: Vec<Compute>, pids: impl FnOnce() -> Vec<i32>) -> Vec<ForeignProcess> {
         let mut found = Vec::new();
-        for ((id, compute), (before, seen)) in ids.iter().zip(now).zip(self.before.iter().zip(&mut self.seen)) {
+        for ((compute, (id, known)), seen) in now.into_iter().zip(&self.known).zip(&mut self.seen) {
             *seen = compute.last;
             for (pid, memory) in compute.processes {
-                let is_new = !before.processes.contains_key(&pid);
+                let is_new = !known.contains(&pid);
                 let share = compute.shares.get(&pid).copied();
                 let is_at_work = self.has_our_ids && share.is_some_and(|share| share >= AT_WORK);
                 if is_new || is_at_work {
@@ -114,8 +110,8 @@ mod tests {
     }
 
     fn found(before: &Compute, now: Compute, pids: &[i32]) -> Vec<(u32, bool)> {
-        let ids = [GpuId::default()];
-        let found = Foreign::new(vec![before.clone()], pids).find(&ids, vec![now], || pids.to_vec());
+        let known = vec![(GpuId::default(), before.pids())];
+        let found = Foreign::new((known, vec![before.clone()]), pids).find(vec![now], || pids.to_vec());
         found.iter().map(|process| (process.pid, process.is_new)).collect()
     }
 

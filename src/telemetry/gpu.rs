@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 
-use super::Devices;
 use super::foreign::{Compute, Foreign, compute};
 use super::host::{GIB, float};
 use super::series::Row;
+use super::{DeviceProcesses, Devices};
 use crate::facts::{
     DeviceMemory, GpuError, GpuId, GpuSelection, NVML_LIMIT, ask, listed_gpus, read_device, with_device,
 };
@@ -108,8 +108,14 @@ impl Gpus {
         let used: Vec<_> = computes.iter().map(Compute::pids).collect();
         let (ids, doubt) = chosen(&all, &used, &visible, (devices, pids));
         let known = |id: &GpuId| all.iter().position(|one| one == id);
-        let before = ids.iter().map(|id| known(id).map(|at| computes[at].clone()).unwrap_or_default()).collect();
-        let foreign = Foreign::new(before, pids);
+        let before: Vec<_> =
+            ids.iter().map(|id| known(id).map(|at| computes[at].clone()).unwrap_or_default()).collect();
+        let first = |(id, now): (&GpuId, &Compute)| {
+            let earlier = devices.known.iter().find(|(known, _)| known == id);
+            (id.clone(), earlier.map_or_else(|| now.pids(), |(_, pids)| pids.clone()))
+        };
+        let known = ids.iter().zip(&before).map(first).collect();
+        let foreign = Foreign::new((known, before), pids);
         Ok((!ids.is_empty()).then_some(Self { ids, doubt, foreign }))
     }
 
@@ -117,6 +123,11 @@ impl Gpus {
     pub(super) fn doubt(&self) -> Option<String> {
         let doubt = self.doubt.as_ref()?;
         Some(format!("energy and utilization of the GPUs are absent: {doubt}"))
+    }
+
+    /// The processes that computed on the devices at first.
+    pub(super) fn known(&self) -> Vec<DeviceProcesses> {
+        self.foreign.known.clone()
     }
 
     /// Reads the devices. `pids` finds the server's processes anew.
@@ -134,7 +145,7 @@ impl Gpus {
         let kept = |row: Row| row.into_iter().filter(|(name, _)| is_known || !OF_THE_ENGINE.contains(name)).collect();
         let rows = readings.iter().map(|reading| kept(reading.row())).collect();
         // Of a device that may be another engine's nobody can say who is foreign there.
-        let foreign = if is_known { self.foreign.find(&self.ids, computes, pids) } else { Vec::new() };
+        let foreign = if is_known { self.foreign.find(computes, pids) } else { Vec::new() };
         Ok(Rows { rows, foreign })
     }
 }
@@ -224,7 +235,7 @@ mod tests {
         let all = [id(0), id(1), id(2)];
         let used = [vec![7], vec![8, 9], vec![9]];
         let look = |visible: &[GpuId], used_count, is_given, pids: &[i32]| {
-            let devices = Devices { visible: None, used: used_count, is_given };
+            let devices = Devices { visible: None, used: used_count, is_given, known: Vec::new() };
             let (ids, doubt) = chosen(&all, &used, visible, (&devices, pids));
             (ids.iter().map(|id| id.index).collect::<Vec<_>>(), doubt.is_none())
         };
@@ -233,7 +244,7 @@ mod tests {
         assert_eq!(look(&all, 3, false, &[1]), (vec![0, 1, 2], true), "it uses all there are");
         assert_eq!(look(&all, 2, false, &[1]), (vec![0, 1], false), "they may be others' as well");
         assert_eq!(look(&all, u64::MAX, false, &[]), (vec![0, 1, 2], false));
-        let devices = Devices { visible: None, used: u64::MAX, is_given: false };
+        let devices = Devices { visible: None, used: u64::MAX, is_given: false, known: Vec::new() };
         assert_eq!(chosen(&all[..1], &used[..1], &all[..1], (&devices, &[])).1, None, "there is no other");
     }
 }

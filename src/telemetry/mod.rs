@@ -61,6 +61,7 @@ pub use crate::trial::SERVER_METRICS as NAMES;
 pub use series::Table;
 pub use summary::summarize;
 
+use crate::facts::GpuId;
 use crate::server::Processes;
 use reader::{Reader, Reading};
 use scrape::{Answer, Scraper};
@@ -94,7 +95,13 @@ pub struct Devices {
     pub used: u64,
     /// Whether slots or the variable give them to the server alone.
     pub is_given: bool,
+    /// The processes that an earlier observation of the same server has found first; without one those that this finds first
+    /// are no disturbance unless they are at work.
+    pub known: Vec<DeviceProcesses>,
 }
+
+/// A device and the ids of the processes that compute on it.
+pub type DeviceProcesses = (GpuId, Vec<u32>);
 
 impl Scope {
     /// A server of which only the address is known. If that is one of this machine, its processors, memory and visible
@@ -106,7 +113,7 @@ impl Scope {
         let local = ["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local));
         let gpus = local.then(|| {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-            Devices { visible, used: u64::MAX, is_given: false }
+            Devices { visible, used: u64::MAX, is_given: false, known: Vec::new() }
         });
         Self { base_url: Some(base_url), processes: None, host: local, gpus, interval: INTERVAL }
     }
@@ -129,6 +136,8 @@ pub struct Telemetry {
     pub missed: u64,
     /// Why a source is absent.
     pub notes: Vec<String>,
+    /// The processes that computed on the devices at first.
+    pub known: Vec<DeviceProcesses>,
     /// When processes of others were seen on the engine's devices.
     pub foreign: Vec<(Instant, ForeignProcess)>,
 }
@@ -169,6 +178,7 @@ impl Telemetry {
             gpus: Vec::new(),
             missed: 0,
             notes: Vec::new(),
+            known: Vec::new(),
             foreign: Vec::new(),
         }
     }
@@ -213,6 +223,9 @@ impl Telemetry {
         self.gpus.resize(self.gpus.len().max(reading.gpus.len()), Table::default());
         for (table, row) in self.gpus.iter_mut().zip(&reading.gpus) {
             table.push(reading.at, row);
+        }
+        if self.known.is_empty() {
+            self.known.clone_from(&reading.known);
         }
         self.foreign.extend(reading.foreign.iter().map(|process| (reading.at, process.clone())));
         for note in &reading.notes {

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::gpu::{Gpus, Rows};
 use super::host::{self, Tree};
 use super::series::Row;
-use super::{Devices, ForeignProcess, Scope};
+use super::{DeviceProcesses, Devices, ForeignProcess, Scope};
 use crate::facts::GpuError;
 
 /// The longest that anybody waits for a reading.
@@ -22,6 +22,8 @@ pub(super) struct Reading {
     pub(super) host: Option<Row>,
     pub(super) gpus: Vec<Row>,
     pub(super) foreign: Vec<ForeignProcess>,
+    /// With the first reading of the devices.
+    pub(super) known: Vec<DeviceProcesses>,
     /// Why values of the GPUs are absent.
     pub(super) notes: Vec<String>,
 }
@@ -98,7 +100,7 @@ impl Source {
     }
 
     fn read(&mut self, last: bool) -> Reading {
-        let mut notes = Vec::new();
+        let (mut notes, mut known) = (Vec::new(), Vec::new());
         if let Some(devices) = self.unopened.take() {
             let pids = self.tree.as_mut().map(Tree::pids).unwrap_or_default();
             match Gpus::open(&devices, pids) {
@@ -106,6 +108,7 @@ impl Source {
                 Err(error) => notes.push(format!("the GPUs are not read: {error}")),
             }
             notes.extend(self.gpus.as_ref().and_then(Gpus::doubt));
+            known = self.gpus.as_ref().map(Gpus::known).unwrap_or_default();
         }
         let at = Instant::now();
         let Self { tree, gpus, .. } = self;
@@ -122,6 +125,7 @@ impl Source {
             at,
             gpus: rows,
             foreign,
+            known,
             notes,
             host: self.host.then(host::read),
             process: self.tree.as_mut().map(|tree| tree.read(last)),

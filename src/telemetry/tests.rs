@@ -106,7 +106,7 @@ async fn a_machine_without_gpus_and_a_server_without_a_page_leave_one_note() {
         }
     });
     let watch = Watch::start(Scope {
-        gpus: Some(Devices { visible: None, used: 1, is_given: false }),
+        gpus: Some(Devices { visible: None, used: 1, is_given: false, known: Vec::new() }),
         ..scope(Some(url), 3_600_000)
     });
     until("the question", || asked.load(Ordering::SeqCst) >= 1).await;

@@ -16,7 +16,7 @@ impl Tuner<'_> {
         let is_here = place.devices.is_some() || !computes_elsewhere(&self.job.engine.command);
         let whole = self.job.with_arguments(config, self.installed.version);
         let used = if is_here { devices_needed(&whole) } else { u64::MAX };
-        Some(Devices { is_given: is_here && visible.is_some(), visible, used })
+        Some(Devices { is_given: is_here && visible.is_some(), visible, used, known: Vec::new() })
     }
 
     /// The engine's `CUDA_VISIBLE_DEVICES`, if it computes on GPUs.

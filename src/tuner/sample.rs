@@ -14,7 +14,7 @@ use crate::job::{follow, repeated};
 use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
 use crate::server::Server;
-use crate::telemetry::{self, Scope, Story};
+use crate::telemetry::{self, DeviceProcesses, Devices, Scope, Story};
 use crate::trial::{FailureKind, Measurement, Outcome, Replies};
 
 /// How often a load is driven on one server until the sample is sound.
@@ -48,8 +48,9 @@ impl Tuner<'_> {
         let workload = &*self.job.workload.built;
         let mut plan = self.job.load.plan(self.job.seed);
         let mut asked = follow(&mut plan, workload, 0);
+        let mut known = Vec::new();
         for again in 1.. {
-            let sample = self.sample_once(server, (model, config), &plan, (place, vitals)).await?;
+            let sample = self.sample_once(server, (model, config), &plan, (place, vitals), &mut known).await?;
             let disturbed = sample.outcome.measurement().map(|measurement| measurement.disturbed.join("; "));
             let disturbed = disturbed.filter(|reasons| !reasons.is_empty());
             let void = void(&sample.outcome);
@@ -83,10 +84,11 @@ impl Tuner<'_> {
         (model, config): (&str, &Config),
         plan: &Plan,
         (place, vitals): (&Place, &Vitals),
+        known: &mut Vec<DeviceProcesses>,
     ) -> Result<Sample, TuneError> {
         let (halt, halted) = watch::channel(false);
         let base_url = server.base_url();
-        let telemetry = telemetry::Watch::start(self.watched(server, config, place));
+        let telemetry = telemetry::Watch::start(self.watched(server, config, (place, known)));
         let seen = Arc::new(Mutex::new(Seen::default()));
         let run = tokio::select! {
             biased;
@@ -107,6 +109,7 @@ impl Tuner<'_> {
             ) => run?,
         };
         let telemetry = telemetry.stop().await;
+        known.clone_from(&telemetry.known);
         let Seen { recorder, stop } = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
         let load = &self.job.load;
         let options = Options {
@@ -208,12 +211,13 @@ impl Tuner<'_> {
     }
 
     /// What to watch while the load is driven.
-    fn watched(&self, server: &Server, config: &Config, place: &Place) -> Scope {
+    fn watched(&self, server: &Server, config: &Config, (place, known): (&Place, &[DeviceProcesses])) -> Scope {
+        let devices = self.devices(place, config);
         Scope {
             base_url: Some(server.plain_url()),
             processes: Some(server.processes()),
             host: true,
-            gpus: self.devices(place, config),
+            gpus: devices.map(|devices| Devices { known: known.to_vec(), ..devices }),
             interval: telemetry::INTERVAL,
         }
     }

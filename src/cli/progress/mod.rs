@@ -246,6 +246,7 @@ impl Progress {
             Outcome::Measured(_) => {
                 let value = scored.score.value().map_or_else(|| "no value".to_owned(), number);
                 let verdict = match (scored.score.is_feasible(), improves) {
+                    _ if scored.score.value().is_none() => "",
                     (_, true) => ", the best so far",
                     (true, false) => "",
                     (false, _) => ", over a limit",

@@ -27,6 +27,7 @@ fn example() -> Measurement {
         window: Some(Window { from_s: 1.0, to_s: 5.0, steady: true, reason: "found".to_owned() }),
         client: Some(ClientReport { cpu_s: 1.5, p99_lag_ms: Some(0.5), valid: true, ..ClientReport::default() }),
         server: BTreeMap::from([("anything".to_owned(), 0.5)]),
+        disturbed: vec!["process 7 has come to GPU 0".to_owned()],
         approximate: true,
     }
 }
