@@ -200,6 +200,19 @@ impl fmt::Display for Shortage {
     }
 }
 
+/// Whether somebody holds more of a device than comes and goes.
+#[must_use]
+pub fn is_held(device: &DeviceMemory) -> bool {
+    device.free.saturating_add(tolerance(device.total)) < device.usable
+}
+
+/// Who holds memory of a device, in words.
+#[must_use]
+pub fn holders_text(device: &DeviceMemory) -> String {
+    let (owners, unseen) = owners(device.holders.iter(), Owner::of);
+    listed(&owners, &unseen)
+}
+
 /// The devices with less free memory than this share of each. Of a device that others hardly use the share is left to the rules.
 #[must_use]
 pub fn shortages(devices: &[DeviceMemory], share: f64) -> Vec<Shortage> {
@@ -211,8 +224,7 @@ pub fn shortages(devices: &[DeviceMemory], share: f64) -> Vec<Shortage> {
             reason = "bytes"
         )]
         let needed = (device.usable as f64 * share) as u64;
-        let is_shared = device.free.saturating_add(tolerance(device.total)) < device.usable;
-        (is_shared && needed > device.free).then(|| {
+        (is_held(device) && needed > device.free).then(|| {
             let (owners, unseen) = owners(device.holders.iter(), Owner::of);
             Shortage { device: named(device), free: device.free, needed, owners, unseen }
         })

@@ -37,7 +37,7 @@ use tokio::process::{Child, Command};
 use crate::engine::Exit;
 use crate::facts::{OomKills, Processors};
 use family::Family;
-pub use gate::{Baseline, Held, Shortage, StillHeld, shortages};
+pub use gate::{Baseline, Held, Shortage, StillHeld, holders_text, is_held, shortages};
 use keeper::Keeper;
 use log::Log;
 pub use log::read_log;

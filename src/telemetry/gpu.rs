@@ -84,6 +84,8 @@ pub(super) struct Rows {
     pub(super) rows: Vec<Row>,
     /// Processes of others that compute on the engine's devices.
     pub(super) foreign: Vec<super::ForeignProcess>,
+    /// Why values are absent.
+    pub(super) notes: Vec<String>,
 }
 
 impl Gpus {
@@ -146,7 +148,11 @@ impl Gpus {
         let rows = readings.iter().map(|reading| kept(reading.row())).collect();
         // Of a device that may be another engine's nobody can say who is foreign there.
         let foreign = if is_known { self.foreign.find(computes, pids) } else { Vec::new() };
-        Ok(Rows { rows, foreign })
+        let silent = |(_, reading): &(&GpuId, &Reading)| reading.energy_mj.is_none() && reading.power_mw.is_none();
+        let silent: Vec<_> = self.ids.iter().zip(&readings).filter(silent).map(|(id, _)| id.to_string()).collect();
+        let note = || format!("energy is absent: {} report neither energy nor power of their own", silent.join(", "));
+        let notes = if is_known && !silent.is_empty() { vec![note()] } else { Vec::new() };
+        Ok(Rows { rows, foreign, notes })
     }
 }
 
@@ -162,7 +168,12 @@ fn reading(nvml: &nvml_wrapper::Nvml, id: &GpuId) -> Reading {
         memory_mhz: device.clock_info(Clock::Memory).ok(),
         reasons: device.current_throttle_reasons().ok().map(|reasons| reasons.bits()),
     };
-    with_device(nvml, id, read).unwrap_or_default()
+    let reading = with_device(nvml, id, read).unwrap_or_default();
+    match id.instance {
+        None => reading,
+        // Those of its device are of all its instances.
+        Some(_) => Reading { utilization: None, power_mw: None, energy_mj: None, ..reading },
+    }
 }
 
 /// The devices to watch, and the reason for which they may not be the engine's. `used` holds the process ids that compute on each

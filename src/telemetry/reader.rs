@@ -113,7 +113,7 @@ impl Source {
         let at = Instant::now();
         let Self { tree, gpus, .. } = self;
         let mut searched = || tree.as_mut().map(Tree::searched_pids).unwrap_or_default();
-        let Rows { rows, foreign } = match gpus.as_mut().map(|gpus| gpus.read(&mut searched)) {
+        let Rows { rows, foreign, notes: absent } = match gpus.as_mut().map(|gpus| gpus.read(&mut searched)) {
             Some(Ok(rows)) => rows,
             None => Rows::default(),
             Some(Err(error)) => {
@@ -121,6 +121,7 @@ impl Source {
                 Rows::default()
             }
         };
+        notes.extend(absent);
         Reading {
             at,
             gpus: rows,

@@ -1,11 +1,15 @@
-//! The GPUs of this machine that a launch computes on.
+//! The GPUs of this machine that a launch computes on, and what others hold of them.
 
-use super::Tuner;
+use std::time::{Duration, Instant};
+
+use super::prepare::{is_ours, read_gpus};
 use super::slots::Place;
 use super::vitals::computes_elsewhere;
+use super::{Event, Tuner};
 use crate::config::Config;
-use crate::facts::Device;
+use crate::facts::{Device, DeviceMemory, Gpu};
 use crate::rule::devices_needed;
+use crate::server::{holders_text, is_held};
 use crate::telemetry::Devices;
 
 impl Tuner<'_> {
@@ -26,4 +30,41 @@ impl Tuner<'_> {
         let given = || engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
         on_gpu.then(|| place.devices.clone().or_else(given))
     }
+
+    /// Reads anew what others hold of the devices, and tells it; `None` if nobody holds any. Memory of processes that have just
+    /// been ended is waited for: nobody holds it, and it is in use.
+    pub(super) async fn device_without_leftovers(&self) -> Option<Device> {
+        let Device::Cuda(gpu) = self.installed.device else { return None };
+        let begin = Instant::now();
+        let (device, memories) = loop {
+            let report = read_gpus(self.job).await.ok().filter(|_| !gpu.units.is_empty())?;
+            let memories: Vec<_> = report.readings.iter().filter_map(|reading| reading.memory.clone()).collect();
+            let is_settled = !memories.iter().any(|memory| unexplained(memory) > LEFTOVER);
+            if is_settled || begin.elapsed() >= RELEASE_LIMIT {
+                let now = report.gpu(is_ours);
+                let now = if self.slots.describe().is_some() { now.interchangeable() } else { now };
+                break (Device::Cuda(Gpu { count: gpu.count, ..now }), memories);
+            }
+            tokio::time::sleep(POLL).await;
+        };
+        for memory in memories.iter().filter(|memory| is_held(memory)) {
+            let (held, usable) = (memory.usable.saturating_sub(memory.free) >> 20, memory.usable >> 20);
+            let text = format!("{}: {held} of {usable} MiB are held by {}", memory.id, holders_text(memory));
+            (self.observer)(Event::Noticed { text });
+        }
+        Some(device)
+    }
+}
+
+/// How long memory of ended processes may stay in use.
+const RELEASE_LIMIT: Duration = Duration::from_secs(20);
+
+const POLL: Duration = Duration::from_millis(500);
+
+/// Bytes: contexts of living processes take some memory that is not counted as theirs.
+const LEFTOVER: u64 = 2 << 30;
+
+/// Bytes in use that no process has.
+fn unexplained(memory: &DeviceMemory) -> u64 {
+    memory.used.saturating_sub(memory.holders.iter().filter_map(|holder| holder.used).sum())
 }

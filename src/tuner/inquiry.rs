@@ -79,7 +79,9 @@ pub fn preflight_setup(job: &Job, installed: &Installed, database: &Path) -> Res
     };
     let warm_up = question(job, installed, &job.parameters().fixed).map_err(|error| error.to_string())?;
     let marker = Marker::helper(database, &job.name, "preflight");
-    Ok(Some(Setup { python, env: engine.env.clone(), marker, warm_up, limits: Limits::default() }))
+    let mut env = engine.env.clone();
+    env.extend(job.device_order(installed.device));
+    Ok(Some(Setup { python, env, marker, warm_up, limits: Limits::default() }))
 }
 
 /// A launch's words behind `vllm serve`.

@@ -156,8 +156,17 @@ impl Tuner<'_> {
     }
 
     /// `asked` is the user's own word: any other stop comes from the end of the time.
-    async fn tune(&self, asked: &watch::Receiver<Stop>) -> Result<Summary, TuneError> {
+    async fn tune(&mut self, asked: &watch::Receiver<Stop>) -> Result<Summary, TuneError> {
         let (study, _lock) = self.open_study().await?;
+        // What an earlier run has left behind is ended now, and gives its memory back.
+        let device = unless_asked(self.stop.clone(), async { Ok(self.device_without_leftovers().await) }).await?;
+        if let Some(device) = device.flatten() {
+            self.installed.device = device;
+        }
+        self.follow_course(study, asked).await
+    }
+
+    async fn follow_course(&self, study: Study, asked: &watch::Receiver<Stop>) -> Result<Summary, TuneError> {
         self.inquiry.write().await.start();
         let doubted = OnceLock::new();
         let mut course = Course::open(self, &study, &doubted).await?;

@@ -73,11 +73,15 @@ pub async fn detect(job: &Job) -> Installed {
 
 impl Installed {
     fn take(&mut self, report: &GpuReport) {
-        let is_ours = |pid| i32::try_from(pid).ok().and_then(Owner::of).is_some_and(|owner| owner.ours);
         self.device = Device::Cuda(report.gpu(is_ours));
         self.gpu_name = report.first_name().map(str::to_owned);
         self.gpu_notices = report.notices();
     }
+}
+
+/// Whether the driver's process is one of a launch. In a container the ids are others'.
+pub(super) fn is_ours(pid: u32) -> bool {
+    i32::try_from(pid).ok().and_then(Owner::of).is_some_and(|owner| owner.ours)
 }
 
 /// The devices of a study's engine: those of its slots, or those that its environment leaves visible.
@@ -88,7 +92,7 @@ pub(super) fn selected_gpus(job: &Job) -> GpuSelection {
     }
 }
 
-async fn read_gpus(job: &Job) -> Result<GpuReport, GpuError> {
+pub(super) async fn read_gpus(job: &Job) -> Result<GpuReport, GpuError> {
     let selection = selected_gpus(job);
     // A driver may take seconds for each device, or for ever.
     let read = tokio::task::spawn_blocking(move || GpuReport::read(&selection)).await;

@@ -334,3 +334,95 @@ fn a_launch_waits_for_memory_that_somebody_else_has_taken_and_names_him() {
     assert_eq!(child.wait().unwrap().code(), Some(0), "{}", events(&machine));
     assert_eq!(machine.workplace.trials().len(), 3);
 }
+
+fn slice(place: u32, lines: &[&str]) -> String {
+    let gi = place + 6;
+    let name = "NVIDIA H100 80GB HBM3 MIG 3g.40gb";
+    format!("instance {gi} 0\nname {name}\nuuid MIG-{place}bbb-22\ntotal 40320\nreserved 10\n{}\n", lines.join("\n"))
+}
+
+#[test]
+fn a_study_on_a_part_of_a_machine_goes_on_whatever_the_other_devices_do() {
+    let lost = h100(2, &["error all 15"]);
+    let divided =
+        [h100(3, &["mig 1", "error memory_v2 4", "error memory 4"]), slice(1, &[FOLLOWS]), slice(2, &[])].concat();
+    let machine = || [h100(0, &["used 79000"]), h100(1, &[FOLLOWS]), lost.clone(), divided.clone()].concat();
+    let run = |visible: &str, budget: &str| {
+        let machine = Machine::new(&study("echo $CUDA_VISIBLE_DEVICES >> seen", "", budget), &machine());
+        let tune = machine.run_with(&[("CUDA_VISIBLE_DEVICES", visible)], &["tune", "study.toml"]);
+        assert_eq!(tune.code, Some(0), "{visible}: {}", tune.stderr);
+        (tune.stderr, machine)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (told, machine) = run("1", "trials = 2\nconfirm = 0");
+            assert!(!told.contains("GPU 2") && !told.contains("are held by"), "{told}");
+            let shown = machine.run(&["show", "0"]).stdout;
+            assert!(shown.contains("memory at most 68.36 GiB"), "{shown}");
+        });
+        scope.spawn(|| {
+            let (told, machine) = run("1,2", "trials = 1\nconfirm = 0");
+            assert!(told.contains("GPU 2 cannot be read: device fell off the bus"), "{told}");
+            assert_eq!(machine.workplace.trials()[0]["state"], "measured");
+        });
+        scope.spawn(|| {
+            let (told, machine) = run("MIG-1b", "trials = 2\nconfirm = 0");
+            assert!(!told.contains("cannot be read"), "{told}");
+            let shown = machine.run(&["show", "0"]).stdout;
+            let reason = "energy is absent: MIG-1bbb-22 of GPU 3 report neither energy nor power of their own";
+            assert!(shown.contains(reason) && shown.contains("3g.40gb"), "{shown}");
+            assert!(!shown.contains("in all "), "{shown}");
+        });
+        scope.spawn(|| {
+            // Slots are instances as well, and the unreadable device is none.
+            let text = format!(
+                "{}\n[slots]\ndevices = [\"MIG-1bbb-22\", \"MIG-2bbb-22\"]\nmax_interference = 1.0\n",
+                study("echo $CUDA_VISIBLE_DEVICES >> seen", "", "trials = 4\nconfirm = 0")
+            );
+            let here = Machine::new(&text, &machine());
+            let tune = here.run(&["tune", "study.toml"]);
+            assert_eq!(tune.code, Some(0), "{}", tune.stderr);
+            let seen = std::fs::read_to_string(here.workplace.path("seen")).unwrap();
+            assert!(seen.contains("MIG-1bbb-22\n") && seen.contains("MIG-2bbb-22\n"), "{seen}");
+            let told = Machine::new(&study("true", "", "trials = 1"), &machine());
+            let told = told.run(&["tune", "study.toml", "--parallel", "2", "--dry-run"]);
+            assert_eq!(told.code, Some(0), "{}", told.stderr);
+        });
+    });
+}
+
+#[test]
+fn in_a_container_a_process_that_appears_is_known_to_be_another() {
+    let lines = [FOLLOWS, "offset 1000000", "visitor {dir}/visitor 100001", "foreign 100002 300", "active 100002 90"];
+    let machine = Machine::new(&slow_study("trials = 1\nconfirm = 0"), &h100(0, &lines));
+    let mut child = machine.start(&["tune", "study.toml", "--log-format", "json"]);
+    shows(&machine, "measuring");
+    machine.workplace.write("visitor", "");
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", events(&machine));
+    let trial = &machine.workplace.trials()[0];
+    let disturbed = trial["metrics"]["disturbed"].as_array().unwrap();
+    assert!(disturbed.len() == 1 && disturbed[0] == "process 1100001, 512 MiB has come to GPU 0", "{disturbed:?}");
+}
+
+#[test]
+fn memory_that_an_engine_leaves_for_a_while_is_waited_for_on_its_own_device() {
+    // The driver keeps what the engine had until the file is gone.
+    let run = |devices: String, lag: Duration| {
+        let machine = Machine::new(&study("touch lag", "", "trials = 1\nconfirm = 0"), &devices);
+        let mut child = machine.start(&["tune", "study.toml", "--log-format", "json"]);
+        shows(&machine, "stopping");
+        let begin = Instant::now();
+        wait_until(Duration::from_secs(60), "the lag", || begin.elapsed() >= lag);
+        std::fs::remove_file(machine.workplace.path("lag")).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{}", events(&machine));
+        assert!(!events(&machine).contains("\"held\""), "{}", events(&machine));
+        begin.elapsed()
+    };
+    let own = h100(0, &["extra {dir}/lag 50000"]);
+    assert!(run(own, Duration::from_secs(2)) >= Duration::from_secs(2));
+    let other = [h100(0, &[FOLLOWS]), h100(1, &["extra {dir}/lag 50000"])].concat();
+    let machine = Machine::new(&study("touch lag", "", "trials = 2\nconfirm = 0"), &other);
+    let begin = Instant::now();
+    assert_eq!(machine.run(&["tune", "study.toml"]).code, Some(0));
+    assert!(begin.elapsed() < Duration::from_secs(15), "another device does not count: {:?}", begin.elapsed());
+}
