@@ -157,7 +157,8 @@ impl EngineJob {
     pub fn arguments(&self, version: EngineVersion) -> Config {
         let table = FlagTable::for_version(version);
         let flags = self.args.chunk_by(|_, next| !next.starts_with("--"));
-        flags.filter_map(|flag| table.parse(flag).ok()).fold(Config::new(), |all, flag| all.merged(&flag))
+        let known = flags.filter(|words| words.first().is_some_and(|word| table.knows(word)));
+        known.filter_map(|flag| table.parse(flag).ok()).fold(Config::new(), |all, flag| all.merged(&flag))
     }
 
     /// The API key that the server will ask for.
