@@ -272,6 +272,10 @@ pub(super) async fn nothing_feasible(store: &Store, study: &Study) -> Result<Fai
         let hint = format!("`setpoint show {}` gives the reason", first.trial.number);
         return Ok(Failure::new(NOTHING_FEASIBLE, message).with_hint(hint));
     }
-    let message = format!("no trial of study {:?} was measured within its limits", study.name);
+    let message = if measured.is_empty() {
+        format!("no trial of study {:?} has been measured", study.name)
+    } else {
+        format!("none of {} measured trials of study {:?} kept the limits", measured.len(), study.name)
+    };
     Ok(Failure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows what happened to each"))
 }

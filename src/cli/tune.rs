@@ -58,6 +58,10 @@ pub(super) struct Tune {
 /// How many commands a dry run shows.
 const DRY_RUN_COMMANDS: usize = 5;
 
+/// What to do if not even the defaults were measured in time.
+const MORE_TIME: &str = "give a budget.time or --time that is longer than a start and its load, as `setpoint check STUDY.toml` \
+                         estimates them; the same command goes on with the same trial";
+
 /// What to do where the rules leave nothing.
 const SEE_CHECK: &str =
     "`setpoint check STUDY.toml` shows what each rule removes; widen the ranges, or fix other flags, that it names";
@@ -154,6 +158,8 @@ impl Tune {
             return Err(Failure::new(NOTHING_FEASIBLE, ending.to_string()).with_hint(SEE_CHECK));
         }
         let conclusion = conclude(global, &store, &summary.study).await;
+        let counts = store.counts(summary.study.id).await?;
+        let is_untried = counts.measured + counts.failed == 0;
         store.close().await;
         match summary.ending {
             // What was found so far has been printed; the exit code says that it is not all.
@@ -163,6 +169,11 @@ impl Tune {
                 .with_hint("`setpoint trials` shows each failure, `setpoint show N` the log's place")),
             ending @ Ending::NothingValid { .. } => {
                 conclusion.map_err(|failure| failure.with_hint(format!("{ending}; widen the space or fix other flags")))
+            }
+            Ending::TimeSpent if time.is_some() && is_untried => {
+                let (name, time) = (&summary.study.name, time.unwrap_or_default());
+                let message = format!("the time of {time:?} ended before any launch of study {name:?} was measured");
+                Err(Failure::new(NOTHING_FEASIBLE, message).with_hint(MORE_TIME))
             }
             _ => conclusion,
         }

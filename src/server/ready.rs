@@ -102,21 +102,20 @@ impl Server {
             self.alive(log, on_line, tokio::time::sleep(POLL)).await?;
         }
         self.check_listener().map_err(StartError::WrongServer)?;
-        self.alive(log, on_line, check_model(&client, &base_url, names)).await??;
-        let model = names.first().map_or("", String::as_str);
+        let model = self.alive(log, on_line, check_model(&client, &base_url, names)).await??;
         let version = format!("{base_url}/version");
         let version = self.alive(log, on_line, get_json(&client, &version)).await?.map_err(StartError::WrongServer)?;
         let version = version.and_then(|json| json.get("version")?.as_str().map(release_text));
 
         let asked = Instant::now();
         let left = deadline.saturating_duration_since(asked);
-        let token = first_token(&client, &base_url, model, deadline);
+        let token = first_token(&client, &base_url, &model, deadline);
         match self.alive(log, on_line, tokio::time::timeout(left, token)).await? {
             Ok(answer) => answer?,
             Err(_) if left < FAIR => return Err(StartError::Timeout(timeout)),
             Err(_) => return Err(StartError::Mute(mute(asked.elapsed()))),
         }
-        Ok(Ready { startup: self.started.elapsed(), model: model.to_owned(), version })
+        Ok(Ready { startup: self.started.elapsed(), model, version })
     }
 
     /// What comes of `work` while the engine lives and its log is read.
@@ -204,8 +203,8 @@ async fn is_healthy(client: &reqwest::Client, base_url: &str) -> bool {
     answer.is_ok_and(|response| response.status().is_success())
 }
 
-/// Checks that the server serves the model, under one of these names.
-async fn check_model(client: &reqwest::Client, base_url: &str, names: &[String]) -> Result<(), StartError> {
+/// Returns the first of these names under which the server serves the model.
+async fn check_model(client: &reqwest::Client, base_url: &str, names: &[String]) -> Result<String, StartError> {
     let url = format!("{base_url}/v1/models");
     let Ok(response) = client.get(&url).send().await else {
         return Err(StartError::WrongServer(format!("{url} does not answer")));
@@ -220,8 +219,8 @@ async fn check_model(client: &reqwest::Client, base_url: &str, names: &[String])
     let models = json_of(response).await.map_err(StartError::WrongServer)?.unwrap_or_default();
     let ids: Vec<_> =
         models["data"].as_array().into_iter().flatten().filter_map(|entry| entry["id"].as_str()).collect();
-    if names.iter().any(|name| ids.contains(&name.as_str())) {
-        return Ok(());
+    if let Some(name) = names.iter().find(|name| ids.contains(&name.as_str())) {
+        return Ok(name.clone());
     }
     Err(StartError::WrongServer(format!("the server serves {ids:?} and not {:?}", names.join(" or "))))
 }

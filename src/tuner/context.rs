@@ -10,6 +10,7 @@ use crate::facts::{
     ContextChange, Device, DeviceContext, EngineVersion, Host, NVML_LIMIT, TrialContext, ask_async, read_gpu_context,
     readable_release,
 };
+use crate::engine::root_line;
 use crate::job::Job;
 use crate::store::{Store, StoreError, Study};
 use crate::trial::Trial;
@@ -147,7 +148,10 @@ impl Tuner<'_> {
             let _ = self.context.present.set(now);
             return Ok(());
         }
-        if self.context.accepts_change {
+        // The release that the server will report may be another one yet.
+        let is_release_known =
+            !matches!(self.installed.release_from, ReleaseSource::Assumed | ReleaseSource::EarlierTrials);
+        if self.context.accepts_change && is_release_known {
             notice(
                 "--accept-change: this is the context of the study's trials, so there is nothing to accept".to_owned(),
             );
@@ -182,9 +186,10 @@ impl Tuner<'_> {
         )))
     }
 
-    /// Tells the user something that would otherwise be repeated with each launch.
+    /// Tells the user something that would otherwise be repeated with each launch. Durations in it do not make it another text.
     pub(super) fn notice_once(&self, text: String) {
-        let is_new = self.context.noticed.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone());
+        let class = root_line(&text);
+        let is_new = self.context.noticed.lock().unwrap_or_else(PoisonError::into_inner).insert(class);
         if is_new {
             (self.observer)(Event::Noticed { text });
         }

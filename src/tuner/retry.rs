@@ -147,8 +147,8 @@ impl Tuner<'_> {
     }
 
     /// Returns the next step of a person after a failure of the environment.
-    pub(super) fn remedy(&self, kind: FailureKind) -> String {
-        let what = match kind {
+    pub(super) fn remedy(&self, failure: &Failure) -> String {
+        let what = match failure.kind {
             FailureKind::DeviceBusy => "see with `nvidia-smi` which processes hold the device, and end them".to_owned(),
             FailureKind::DeviceLost => {
                 "see with `nvidia-smi` and `dmesg` (Xid lines) whether the device, its driver and its fabric \
@@ -169,6 +169,14 @@ impl Tuner<'_> {
             },
             FailureKind::Killed => {
                 "find out who ends it: `journalctl -k`, a limit of the scheduler or container, another user".to_owned()
+            }
+            FailureKind::WrongServer => "see with `ss -ltnp` and in the log what answers on the port and under which name: \
+                                         a wrapper or a configuration of the engine may set --served-model-name or --port"
+                .to_owned(),
+            FailureKind::RequestErrors if failure.message.contains("another API key") => {
+                "see in the log which API key the engine was started with: a wrapper or a configuration of the engine may \
+                 set it"
+                    .to_owned()
             }
             _ => "see the log for what has changed on this machine".to_owned(),
         };

@@ -294,6 +294,8 @@ impl<'r> Course<'r> {
             self.pool.take_with(proposal.number, &self.wanted_slots(proposal.number), needed, alone)
         };
         let Some(place) = place else {
+            // Its number is taken, and a later one may be stored before it is launched.
+            self.tuner.reserve(self.study, &proposal).await?;
             self.waiting.push_front(proposal);
             return Ok(Next::Wait);
         };

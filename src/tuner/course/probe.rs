@@ -329,7 +329,7 @@ impl Course<'_> {
         };
         self.waiting.make_contiguous().sort_by_key(|waiting| waiting.number);
         self.waiting.extend(proposal);
-        let hint = self.tuner.remedy(last.failure.kind);
+        let hint = self.tuner.remedy(&last.failure);
         let pause = Box::new(Pause { failures, since: probe.alarm.since, last, evidence, hint });
         self.pool.set_aside(&probe.slots, true);
         if self.pool.usable() > 0 {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Course, Next, PROBE, Proposal};
+use crate::config::Config;
 use crate::job::{Question, past};
 use crate::objective::Objective;
 use crate::sampler::{BASELINE, Known, Past, Suggestion};
@@ -17,7 +18,7 @@ use crate::tuner::{CONFIRMATION, Ending, Event, Plan, TuneError};
 pub(in crate::tuner) const EARLIER: &str = "earlier context";
 
 /// The rows of a study that a run begins with: every proposal, what each was expected to gain, and those without an outcome.
-/// Numbers have no gaps, and trials of an earlier run that have no outcome come again under theirs.
+/// Trials of an earlier run that have no outcome come again under their numbers. A number that was never stored is skipped.
 pub(super) fn read(
     proposed: Vec<Proposed>,
     outcomes: Vec<Scored>,
@@ -28,6 +29,11 @@ pub(super) fn read(
     let (mut history, mut gains, mut open) = (Vec::new(), Vec::new(), VecDeque::new());
     for row in proposed {
         let Proposed { number, proposed_by, why, expected_gain, config, state, is_earlier } = row;
+        // Outcomes are found by their numbers: the history has a place for each.
+        while history.len() < number as usize {
+            history.push(Past::new(EARLIER, Config::new(), Known::Lost));
+            gains.push(None);
+        }
         if is_earlier {
             history.push(Past::new(EARLIER, config, Known::Lost));
             gains.push(None);
@@ -143,7 +149,8 @@ impl Course<'_> {
         if let Some(ending) = converged {
             return Ok(end(ending));
         }
-        if !self.clock.has(self.clock.launch()) {
+        // A further trial may become the best, and then has to be confirmed as well.
+        if !self.clock.has(self.clock.launch() + self.reserve()) {
             return Ok(end(Ending::TimeSpent));
         }
         // What the confirmation does not need goes back to the search.
@@ -179,7 +186,8 @@ impl Course<'_> {
             || self.history.iter().any(|past| past.measured().is_some() && Some(past.config.key()) != defaults)
     }
 
-    /// The time that the confirmation still needs; none before there is anything to confirm.
+    /// The time that the confirmation still needs; none before there is anything to confirm. If all of it is done, it is the
+    /// time to confirm another best configuration, which a further trial may find.
     pub(super) fn reserve(&self) -> Duration {
         if self.clock.limit().is_none() || !self.has_challenger() {
             return Duration::ZERO;
@@ -193,8 +201,10 @@ impl Course<'_> {
             let confirms = |past: &&Past| past.proposed_by == CONFIRMATION && past.config.key() == key;
             self.history.iter().filter(confirms).count()
         };
-        let owed = keys.iter().filter(|key| launched(key) < rounds as usize).map(String::as_str);
-        self.clock.reserve(owed, rounds)
+        let owed: Vec<_> =
+            keys.iter().filter(|key| launched(key) < rounds as usize).map(String::as_str).collect();
+        let another = owed.is_empty().then_some("");
+        self.clock.reserve(owed.into_iter().chain(another), rounds)
     }
 
     /// Whether a trial that waits fits into the time that is left, and leaves enough for the confirmation.
