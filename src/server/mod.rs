@@ -20,6 +20,7 @@ mod processes;
 mod ready;
 mod reap;
 mod short;
+mod sock_diag;
 mod stop;
 mod tail;
 mod tunnel;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 
-use procfs::net::TcpState;
+use procfs::net::{TcpNetEntry, TcpState};
 use rand::RngExt;
 
 use super::HOST;
+use super::sock_diag::{ListeningSocket, listening_sockets};
 
 /// Below the range from which Linux takes ports for outgoing connections, so that none is taken by chance between
 /// the check here and the engine's own bind.
@@ -88,14 +89,20 @@ impl Drop for Ports {
 
 /// Inodes of the sockets that get connections to this port of [`HOST`].
 pub(super) fn listeners(port: u16) -> Vec<u64> {
-    let four = procfs::net::tcp().unwrap_or_default();
-    let six = procfs::net::tcp6().unwrap_or_default();
-    let listens = |entry: &procfs::net::TcpNetEntry| {
-        let address = entry.local_address.ip().to_canonical();
-        let reached = address.is_unspecified() || address.to_string() == HOST;
-        entry.state == TcpState::Listen && entry.local_address.port() == port && reached
+    let sockets = listening_sockets(port).unwrap_or_else(|_| listening_entries(port));
+    let reached = |socket: &ListeningSocket| {
+        let address = socket.address.to_canonical();
+        address.is_unspecified() || address.to_string() == HOST
     };
-    four.iter().chain(&six).filter(|entry| listens(entry)).map(|entry| entry.inode).collect()
+    sockets.into_iter().filter(reached).map(|socket| socket.inode).collect()
+}
+
+/// The same as [`listening_sockets`], from the tables of a kernel or sandbox without netlink.
+fn listening_entries(port: u16) -> Vec<ListeningSocket> {
+    let tables = [procfs::net::tcp(), procfs::net::tcp6()].map(Result::unwrap_or_default);
+    let listens = |entry: &&TcpNetEntry| entry.state == TcpState::Listen && entry.local_address.port() == port;
+    let socket = |entry: &TcpNetEntry| ListeningSocket { address: entry.local_address.ip(), inode: entry.inode };
+    tables.iter().flatten().filter(listens).map(socket).collect()
 }
 
 #[cfg(test)]
@@ -109,6 +116,8 @@ mod tests {
         let listener = TcpListener::bind((HOST, 0))?;
         let inodes = listeners(listener.local_addr()?.port());
         assert_eq!(inodes.len(), 1);
+        let table = listening_entries(listener.local_addr()?.port());
+        assert_eq!(listening_sockets(listener.local_addr()?.port()), Ok(table));
         assert!(holds_socket(&[Process::myself()?], inodes[0]));
         assert!(!holds_socket(&[], inodes[0]));
         Ok(())

@@ -6,11 +6,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::prepare::selected_gpus;
 use super::vitals::computes_elsewhere;
 use super::{Event, Installed, TuneError, Tuner};
+use crate::engine::root_line;
 use crate::facts::{
     ContextChange, Device, DeviceContext, EngineVersion, Host, NVML_LIMIT, TrialContext, ask_async, read_gpu_context,
     readable_release,
 };
-use crate::engine::root_line;
 use crate::job::Job;
 use crate::store::{Store, StoreError, Study};
 use crate::trial::Trial;

@@ -12,7 +12,7 @@ fn flat(ended: &Ended) -> String {
 
 /// A real engine for the program, a simulated one for the machine: its processes are on the device as `follows` in the machine's
 /// file says. `before` is shell that runs before it.
-fn study(before: &str, engine: &str, budget: &str) -> String {
+pub(crate) fn study(before: &str, engine: &str, budget: &str) -> String {
     let program = env!("CARGO_BIN_EXE_setpoint");
     let command = format!(
         r#"command = ["sh", "-c", '''echo $$ >> pids; {before}; exec {program} sim serve "$@" --sim-time-scale 200 --sim-startup-s 0.02 --sim-noise 0''', "engine"]
@@ -26,7 +26,7 @@ preflight = false
     text.replace(args, "")
 }
 
-const FOLLOWS: &str = "follows {dir}/pids 70000";
+pub(crate) const FOLLOWS: &str = "follows {dir}/pids 70000";
 
 #[test]
 fn doctor_names_each_device_and_an_error_of_one_stays_with_it() {
@@ -335,7 +335,7 @@ fn a_launch_waits_for_memory_that_somebody_else_has_taken_and_names_him() {
     assert_eq!(machine.workplace.trials().len(), 3);
 }
 
-fn slice(place: u32, lines: &[&str]) -> String {
+pub(crate) fn slice(place: u32, lines: &[&str]) -> String {
     let gi = place + 6;
     let name = "NVIDIA H100 80GB HBM3 MIG 3g.40gb";
     format!("instance {gi} 0\nname {name}\nuuid MIG-{place}bbb-22\ntotal 40320\nreserved 10\n{}\n", lines.join("\n"))

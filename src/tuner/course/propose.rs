@@ -201,8 +201,7 @@ impl Course<'_> {
             let confirms = |past: &&Past| past.proposed_by == CONFIRMATION && past.config.key() == key;
             self.history.iter().filter(confirms).count()
         };
-        let owed: Vec<_> =
-            keys.iter().filter(|key| launched(key) < rounds as usize).map(String::as_str).collect();
+        let owed: Vec<_> = keys.iter().filter(|key| launched(key) < rounds as usize).map(String::as_str).collect();
         let another = owed.is_empty().then_some("");
         self.clock.reserve(owed.into_iter().chain(another), rounds)
     }

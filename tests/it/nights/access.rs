@@ -1,0 +1,68 @@
+//! Nights with API keys and names: right ones, and ones that the server does not take.
+
+use super::{BUDGET, Night, PAID, blames_nobody, ends, engine, nothing_is_lost, paid, told};
+use crate::support::{Workplace, study_with};
+
+const KEY: &str = "hush-hush-4711";
+
+/// Gives the engine another key than the study. A `$` within the name keeps the study from being read as stating a key itself.
+const ANOTHER_KEY: &str = "k=VLLM_API; export \"$k\"_KEY=another";
+
+const OTHER_NAME: &str = "fault other-model:name=somebody";
+
+pub(super) fn nights() -> Vec<Night> {
+    let pauses = [
+        ("a key that is refused", ANOTHER_KEY.to_owned(), "no configuration has worked yet"),
+        ("a key that is changed at night", format!("[ $n -le 2 ] || {{ {ANOTHER_KEY}; }}"), "this was the probe"),
+        ("a wrong name", OTHER_NAME.to_owned(), "no configuration has worked yet"),
+        ("a name that is changed at night", format!("[ $n -le 2 ] || {OTHER_NAME}"), "this was the probe"),
+    ];
+    let pauses = pauses.map(|(name, trouble, says)| Night::new(name, move |name| pauses_soon(name, &trouble, says)));
+    let whole = [
+        ("a right key", "true", &[][..]),
+        ("two names", "true", &["one", "two"]),
+        ("two names of which the server knows the second", "set -- \"$@\" --served-model-name two", &["one", "two"]),
+    ];
+    let whole = whole.map(|(name, trouble, names)| Night::new(name, move |name| is_measured(name, trouble, names)));
+    pauses.into_iter().chain(whole).collect()
+}
+
+fn place(trouble: &str, names: &[&str]) -> Workplace {
+    let engine = format!("{}\nenv = {{ VLLM_API_KEY = \"{KEY}\" }}", engine(trouble));
+    let words = names.iter().fold(String::new(), |words, name| format!("{words}, \"{name}\""));
+    let words = if names.is_empty() { words } else { format!(", \"--served-model-name\"{words}") };
+    let noise = r#""--sim-noise", "0""#;
+    Workplace::with_study(&study_with(&engine, BUDGET).replace(noise, &format!("{noise}{words}")))
+}
+
+fn is_measured(name: &str, trouble: &str, names: &[&str]) {
+    let workplace = place(trouble, names);
+    let run = workplace.run(&["tune", "study.toml"]);
+    let trials = ends(name, &workplace, &run, 0, "");
+    blames_nobody(name, &trials);
+    assert_eq!(paid(&trials), PAID, "{name}: {:?}", told(&trials));
+    nothing_is_lost(name, &workplace, &[], &trials);
+    assert!(!run.stderr.contains(KEY) && !run.stdout.contains(KEY), "{name}: {}", run.stderr);
+}
+
+/// Some launches are enough to find out, and each of them comes again once the server is as the study has it.
+fn pauses_soon(name: &str, trouble: &str, says: &str) {
+    let workplace = place(trouble, &[]);
+    let paused = workplace.run(&["tune", "study.toml"]);
+    let before = ends(name, &workplace, &paused, 5, says);
+    let (reason, hint) = if trouble.contains(ANOTHER_KEY) {
+        ("the server wants another API key; give it as VLLM_API_KEY", "hint: see in the log which API key")
+    } else {
+        ("the server serves [\"somebody\"] and not ", "hint: see with `ss -ltnp` and in the log what answers")
+    };
+    assert!(paused.stderr.contains(reason) && paused.stderr.contains(hint), "{name}: {}", paused.stderr);
+    assert!(!paused.stderr.contains(KEY), "{name}: {}", paused.stderr);
+    blames_nobody(name, &before);
+    let launches = std::fs::read_to_string(workplace.path("launches")).unwrap().lines().count();
+    assert!(launches <= before.len() + 4, "{name}: {launches} launches\n{}", paused.stderr);
+    workplace.write("mended", "");
+    let after = ends(name, &workplace, &workplace.run(&["tune", "study.toml"]), 0, "");
+    blames_nobody(name, &after);
+    assert_eq!(paid(&after), PAID, "{name}: {:?}", told(&after));
+    nothing_is_lost(name, &workplace, &before, &after);
+}

@@ -1,0 +1,71 @@
+//! Nights with two slots, of which one loses its device, or both.
+
+use serde_json::Value as Json;
+
+use super::{Night, blames_nobody, ends, engine, nothing_is_lost, paid, told};
+use crate::support::{Workplace, study_with};
+
+const TRIALS: usize = 9;
+
+/// The slot of device 1 fails from its third trial on.
+const ONE: &str = "[ \"$CUDA_VISIBLE_DEVICES\" != 1 ] || [ $0 -lt 3 ] || fault";
+
+pub(super) fn nights() -> Vec<Night> {
+    let lost = [
+        ("a device lost on one slot", format!("{ONE} exit@weights:cause=device-lost"), "device_lost"),
+        ("a device lost on one slot under load", format!("{ONE} die:request=9,cause=device-lost"), "device_lost"),
+        ("words unknown on one slot", ONE.replace("fault", "say \"frobnicator $n$$ gave up\""), "frobnicator"),
+        (
+            "a device lost on the slot of the defaults",
+            "[ \"$CUDA_VISIBLE_DEVICES\" != 0 ] || fault exit@weights:cause=device-lost".to_owned(),
+            "device_lost",
+        ),
+    ];
+    let lost = lost.map(|(name, trouble, says)| Night::new(name, move |name| the_other_goes_on(name, &trouble, says)));
+    let all = [
+        (
+            "the devices of all slots lost at once",
+            "[ $0 -lt 5 ] || fault exit@weights:cause=device-lost",
+            "device_lost",
+        ),
+        (
+            "the devices of all slots lost one after the other",
+            "{ [ \"$CUDA_VISIBLE_DEVICES\" = 1 ] && [ $0 -ge 3 ]; } && fault exit@weights:cause=device-lost; \
+             [ $0 -lt 7 ] || fault exit@weights:cause=no-device",
+            "device_lost",
+        ),
+    ];
+    let all = all.map(|(name, trouble, says)| Night::new(name, move |name| all_are_lost(name, trouble, says)));
+    lost.into_iter().chain(all).collect()
+}
+
+fn place(trouble: &str) -> Workplace {
+    let text = study_with(&engine(trouble), &format!("trials = {TRIALS}\nconfirm = 1"));
+    Workplace::with_study(&format!("{text}\n[slots]\nmax_interference = 1.0\ndevices = [\"0\", \"1\"]\n"))
+}
+
+fn is_complete(name: &str, workplace: &Workplace, before: &[Json], after: &[Json]) {
+    blames_nobody(name, after);
+    assert_eq!(paid(after), TRIALS, "{name}: {:?}", told(&after));
+    nothing_is_lost(name, workplace, before, after);
+}
+
+fn the_other_goes_on(name: &str, trouble: &str, says: &str) {
+    let workplace = place(trouble);
+    let run = workplace.run(&["tune", "study.toml"]);
+    let trials = ends(name, &workplace, &run, 0, says);
+    let aside = run.stderr.matches("nothing more is launched on slot ").count();
+    assert_eq!(aside, 1, "{name}: {}", run.stderr);
+    is_complete(name, &workplace, &[], &trials);
+}
+
+fn all_are_lost(name: &str, trouble: &str, says: &str) {
+    let workplace = place(trouble);
+    let paused = workplace.run(&["tune", "study.toml"]);
+    let before = ends(name, &workplace, &paused, 5, says);
+    assert!(paused.stderr.contains("error: the study is paused: "), "{name}: {}", paused.stderr);
+    blames_nobody(name, &before);
+    workplace.write("mended", "");
+    let after = ends(name, &workplace, &workplace.run(&["tune", "study.toml"]), 0, "");
+    is_complete(name, &workplace, &before, &after);
+}
