@@ -157,27 +157,48 @@ impl Tune {
             store.close().await;
             return Err(Failure::new(NOTHING_FEASIBLE, ending.to_string()).with_hint(SEE_CHECK));
         }
-        let conclusion = conclude(global, &store, &summary.study).await;
-        let counts = store.counts(summary.study.id).await?;
-        let is_untried = counts.measured + counts.failed == 0;
+        let conclusion = match (&summary.ending, time) {
+            (Ending::TimeSpent, Some(time)) => untried(&store, &summary.study, time).await?.map_or(Ok(()), Err),
+            _ => Ok(()),
+        };
+        let conclusion = match conclusion {
+            Ok(()) => conclude(global, &store, &summary.study).await,
+            untried => untried,
+        };
         store.close().await;
-        match summary.ending {
-            // What was found so far has been printed; the exit code says that it is not all.
-            Ending::Interrupted => Err(Failure::new(INTERRUPTED, Ending::Interrupted.to_string())),
-            Ending::Paused(pause) => Err(Failure::new(ENGINE_NEVER_HEALTHY, pause.to_string()).with_hint(pause.hint)),
-            ending @ Ending::EngineBroken { .. } => Err(Failure::new(ENGINE_NEVER_HEALTHY, ending.to_string())
-                .with_hint("`setpoint trials` shows each failure, `setpoint show N` the log's place")),
-            ending @ Ending::NothingValid { .. } => {
-                conclusion.map_err(|failure| failure.with_hint(format!("{ending}; widen the space or fix other flags")))
-            }
-            Ending::TimeSpent if time.is_some() && is_untried => {
-                let (name, time) = (&summary.study.name, time.unwrap_or_default());
-                let message = format!("the time of {time:?} ended before any launch of study {name:?} was measured");
-                Err(Failure::new(NOTHING_FEASIBLE, message).with_hint(MORE_TIME))
-            }
-            _ => conclusion,
-        }
+        finish(summary.ending, conclusion)
     }
+}
+
+/// The end of a run as the program reports it.
+fn finish(ending: Ending, conclusion: Result<(), Failure>) -> Result<(), Failure> {
+    match ending {
+        // What was found so far has been printed; the exit code says that it is not all.
+        Ending::Interrupted => Err(Failure::new(INTERRUPTED, Ending::Interrupted.to_string())),
+        Ending::Paused(pause) => Err(Failure::new(ENGINE_NEVER_HEALTHY, pause.to_string()).with_hint(pause.hint)),
+        ending @ Ending::EngineBroken { .. } => Err(Failure::new(ENGINE_NEVER_HEALTHY, ending.to_string())
+            .with_hint("`setpoint trials` shows each failure, `setpoint show N` the log's place")),
+        ending @ Ending::NothingValid { .. } => {
+            conclusion.map_err(|failure| failure.with_hint(format!("{ending}; widen the space or fix other flags")))
+        }
+        _ => conclusion,
+    }
+}
+
+/// The failure of a run whose time has ended before any launch of the study had an outcome; `None` if one has.
+async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<Failure>, Failure> {
+    let counts = store.counts(study.id).await?;
+    if counts.measured + counts.failed > 0 {
+        return Ok(None);
+    }
+    let message = format!("the time of {time:?} ended before any launch of study {:?} was measured", study.name);
+    let incidents = store.incidents(study, None).await?;
+    Ok(Some(match (describe_incidents(&incidents), incidents.last()) {
+        (Some(text), Some(last)) => Failure::new(ENGINE_NEVER_HEALTHY, format!("{message}; {text}")).with_hint(
+            format!("`setpoint show {}` shows them; once the reason is gone, run the same command again", last.number),
+        ),
+        _ => Failure::new(NOTHING_FEASIBLE, message).with_hint(MORE_TIME),
+    }))
 }
 
 /// Prints the best configuration, its gain, and how to export it.

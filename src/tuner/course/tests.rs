@@ -308,6 +308,35 @@ async fn what_waited_for_slots_does_not_begin_after_the_time() {
 }
 
 #[tokio::test]
+async fn a_trial_that_waits_for_slots_is_stored_under_its_number_and_a_missing_number_is_never_given_again() {
+    let bench = Bench::new("trials = 100", 4, 400).await;
+    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
+    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let mut running = BTreeMap::new();
+    while course.at_a_time.is_none() || course.waiting.is_empty() {
+        match course.next().await.unwrap() {
+            Next::Launch(proposal, place) => drop(running.insert(proposal.number, (proposal, place))),
+            Next::Wait if course.waiting.is_empty() => {
+                let (_, launch) = running.pop_first().unwrap();
+                let result = pretended(&launch.0, &launch.1, Chances::default());
+                assert_eq!(settle(&mut course, launch, result).await, None);
+            }
+            Next::Wait | Next::Propose => {}
+            Next::End(ending) => panic!("{ending}"),
+        }
+    }
+    let stored = bench.decided().await.len();
+    assert_eq!(stored, course.history.len(), "the run may end before it is launched");
+
+    // An earlier version has left a gap.
+    let number = u32::try_from(stored).unwrap() + 3;
+    tuner.reserve(&bench.study, &Proposal { number, ..course.waiting[0].clone() }).await.unwrap();
+    let course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    assert_eq!(course.history.len(), stored + 4);
+    assert_eq!(course.waiting.back().map(|waiting| waiting.number), Some(number));
+}
+
+#[tokio::test]
 async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finish_the_study() {
     let bench = Bench::new("trials = 30, confirm = 0", 8, 400).await;
     let (tuner, doubted) = (bench.tuner().await, OnceLock::new());

@@ -77,7 +77,7 @@ fn time_that_ends_in_a_load(name: &str) {
 /// The next evening: as many trials as are enough, however quick the machine is.
 fn goes_on(name: &str, workplace: &Workplace, before: &[Json]) {
     workplace.write("mended", "");
-    let run = within(name, workplace, Duration::from_secs(60), &["--trials", "5", "--time", "60s"]);
+    let run = within(name, workplace, Duration::from_mins(1), &["--trials", "5", "--time", "60s"]);
     let after = ends(name, workplace, &run, 0, "done: the budget of trials is spent");
     blames_nobody(name, &after);
     assert!(proposed(&after, "confirmation").count() >= 2, "{name}: {:?}", told(&after));
@@ -91,7 +91,7 @@ fn time_that_is_too_short(name: &str) {
     assert_eq!(ends(name, &workplace, &run, 4, says), [] as [Json; 0], "{name}");
     assert_eq!(running(&workplace), 1, "{name}");
     workplace.write("mended", "");
-    let run = within(name, &workplace, Duration::from_secs(60), &["--time", "60s", "--trials", "3"]);
+    let run = within(name, &workplace, Duration::from_mins(1), &["--time", "60s", "--trials", "3"]);
     let trials = ends(name, &workplace, &run, 0, "done: the budget of trials is spent");
     blames_nobody(name, &trials);
     nothing_is_lost(name, &workplace, &[], &trials);
@@ -99,7 +99,7 @@ fn time_that_is_too_short(name: &str) {
 
 fn trials_before_the_time(name: &str) {
     let workplace = place("true", "trials = 5\nconfirm = 1\ntime = \"60s\"");
-    let run = within(name, &workplace, Duration::from_secs(60), &[]);
+    let run = within(name, &workplace, Duration::from_mins(1), &[]);
     let trials = ends(name, &workplace, &run, 0, "plan: 5 launches in all or 60 s");
     assert!(run.stderr.contains("done: the budget of trials is spent"), "{name}: {}", run.stderr);
     assert_eq!((trials.len(), proposed(&trials, "confirmation").count()), (5, 2), "{name}: {:?}", told(&trials));

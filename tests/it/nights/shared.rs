@@ -38,7 +38,7 @@ fn place(trouble: &str, budget: &str, devices: &str) -> Machine {
 fn follow(name: &str, machine: &Machine, course: impl FnOnce(&dyn Fn(&str), &std::process::Child)) -> Ended {
     let mut tuner = machine.start(&["tune", "study.toml", "--log-format", "json"]);
     let told = || std::fs::read_to_string(machine.workplace.path("stderr.txt")).unwrap();
-    let shows = |text: &str| wait_until(Duration::from_secs(60), &format!("{name}: {text}"), || told().contains(text));
+    let shows = |text: &str| wait_until(Duration::from_mins(1), &format!("{name}: {text}"), || told().contains(text));
     course(&shows, &tuner);
     let code = tuner.wait().unwrap().code();
     Ended { code, stdout: String::new(), stderr: told() }
