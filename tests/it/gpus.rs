@@ -344,11 +344,17 @@ fn slice(place: u32, lines: &[&str]) -> String {
 #[test]
 fn a_study_on_a_part_of_a_machine_goes_on_whatever_the_other_devices_do() {
     let lost = h100(2, &["error all 15"]);
-    let divided =
-        [h100(3, &["mig 1", "error memory_v2 4", "error memory 4"]), slice(1, &[FOLLOWS]), slice(2, &[])].concat();
-    let machine = || [h100(0, &["used 79000"]), h100(1, &[FOLLOWS]), lost.clone(), divided.clone()].concat();
+    // The engine's processes are on the device that it sees.
+    let machine = |visible: &str| {
+        let on = |name: &str| if visible.starts_with(name) { FOLLOWS } else { "" };
+        let parent = h100(3, &["mig 1", "error memory_v2 4", "error memory 4"]);
+        let whole = h100(1, &[on("1")]);
+        [h100(0, &["used 79000"]), whole, lost.clone(), parent, slice(1, &[on("MIG")]), slice(2, &[])].concat()
+    };
     let run = |visible: &str, budget: &str| {
-        let machine = Machine::new(&study("echo $CUDA_VISIBLE_DEVICES >> seen", "", budget), &machine());
+        // Slow enough for a reading during the load.
+        let text = study("echo $CUDA_VISIBLE_DEVICES >> seen", "", budget).replace("scale 200", "scale 5");
+        let machine = Machine::new(&text, &machine(visible));
         let tune = machine.run_with(&[("CUDA_VISIBLE_DEVICES", visible)], &["tune", "study.toml"]);
         assert_eq!(tune.code, Some(0), "{visible}: {}", tune.stderr);
         (tune.stderr, machine)
@@ -379,12 +385,12 @@ fn a_study_on_a_part_of_a_machine_goes_on_whatever_the_other_devices_do() {
                 "{}\n[slots]\ndevices = [\"MIG-1bbb-22\", \"MIG-2bbb-22\"]\nmax_interference = 1.0\n",
                 study("echo $CUDA_VISIBLE_DEVICES >> seen", "", "trials = 4\nconfirm = 0")
             );
-            let here = Machine::new(&text, &machine());
+            let here = Machine::new(&text, &machine("MIG"));
             let tune = here.run(&["tune", "study.toml"]);
             assert_eq!(tune.code, Some(0), "{}", tune.stderr);
             let seen = std::fs::read_to_string(here.workplace.path("seen")).unwrap();
             assert!(seen.contains("MIG-1bbb-22\n") && seen.contains("MIG-2bbb-22\n"), "{seen}");
-            let told = Machine::new(&study("true", "", "trials = 1"), &machine());
+            let told = Machine::new(&study("true", "", "trials = 1"), &machine("MIG"));
             let told = told.run(&["tune", "study.toml", "--parallel", "2", "--dry-run"]);
             assert_eq!(told.code, Some(0), "{}", told.stderr);
         });
