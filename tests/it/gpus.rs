@@ -351,28 +351,27 @@ fn a_study_on_a_part_of_a_machine_goes_on_whatever_the_other_devices_do() {
         let whole = h100(1, &[on("1")]);
         [h100(0, &["used 79000"]), whole, lost.clone(), parent, slice(1, &[on("MIG")]), slice(2, &[])].concat()
     };
-    let run = |visible: &str, budget: &str| {
-        // Slow enough for a reading during the load.
-        let text = study("echo $CUDA_VISIBLE_DEVICES >> seen", "", budget).replace("scale 200", "scale 5");
-        let machine = Machine::new(&text, &machine(visible));
+    let run = |visible: &str, study: &str| {
+        let machine = Machine::new(study, &machine(visible));
         let tune = machine.run_with(&[("CUDA_VISIBLE_DEVICES", visible)], &["tune", "study.toml"]);
         assert_eq!(tune.code, Some(0), "{visible}: {}", tune.stderr);
         (tune.stderr, machine)
     };
+    let fast = |trials: u32| study("true", "", &format!("trials = {trials}\nconfirm = 0"));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (told, machine) = run("1", "trials = 2\nconfirm = 0");
+            let (told, machine) = run("1", &slow_study("trials = 1\nconfirm = 0"));
             assert!(!told.contains("GPU 2") && !told.contains("are held by"), "{told}");
             let shown = machine.run(&["show", "0"]).stdout;
-            assert!(shown.contains("memory at most 68.36 GiB"), "{shown}");
+            assert!(shown.contains("memory at most 68.36 GiB") && shown.contains("persistence: "), "{shown}");
         });
         scope.spawn(|| {
-            let (told, machine) = run("1,2", "trials = 1\nconfirm = 0");
+            let (told, machine) = run("1,2", &fast(1));
             assert!(told.contains("GPU 2 cannot be read: device fell off the bus"), "{told}");
             assert_eq!(machine.workplace.trials()[0]["state"], "measured");
         });
         scope.spawn(|| {
-            let (told, machine) = run("MIG-1b", "trials = 2\nconfirm = 0");
+            let (told, machine) = run("MIG-1b", &fast(2));
             assert!(!told.contains("cannot be read"), "{told}");
             let shown = machine.run(&["show", "0"]).stdout;
             let reason = "energy is absent: MIG-1bbb-22 of GPU 3 report neither energy nor power of their own";
