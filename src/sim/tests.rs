@@ -377,7 +377,7 @@ async fn endpoints_that_change_the_engine_are_served_in_development_mode_only() 
         let env: Vec<_> = value.map(|value| ("VLLM_SERVER_DEV_MODE", value)).into_iter().collect();
         let server = launch_in("", &env);
         server.wait().await;
-        for path in ["/reset_prefix_cache", "/pause", "/resume"] {
+        for path in ["/reset_prefix_cache", "/pause?mode=keep", "/resume"] {
             assert_eq!(server.post(path, json!({})).await.0, status, "{path} {value:?}");
         }
         server.end().await;
