@@ -35,6 +35,13 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(|error| self.error(error))?;
+            // A start that the environment has broken says nothing of the memory either.
+            sqlx::query("DELETE FROM starts WHERE study_id = ? AND number = ?")
+                .bind(study)
+                .bind(incident.number)
+                .execute(&mut *transaction)
+                .await
+                .map_err(|error| self.error(error))?;
         }
         transaction.commit().await.map_err(|error| self.error(error))
     }

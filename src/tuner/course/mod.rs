@@ -260,7 +260,9 @@ impl<'r> Course<'r> {
             search = search.distrusting(&aside);
         }
         let needed = self.pool.needed(search.devices_needed(&proposal.config));
-        if !proposal.checked {
+        // No rule and no engine knows better than a measurement.
+        let has_worked = |past: &Past| past.config == proposal.config && past.measured().is_some();
+        if !proposal.checked && !self.history.iter().any(has_worked) {
             let Proposal { number, config, .. } = &proposal;
             self.checking(*number as usize);
             let work = self.tuner.rejection(self.study, *number, config, &search);

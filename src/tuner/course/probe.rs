@@ -10,7 +10,7 @@ use crate::trial::{Outcome, Trial};
 use crate::tuner::retry::{PauseEvidence, Unresolved};
 use crate::tuner::slots::CROWD;
 use crate::tuner::trial::{LaunchEnd, Launched};
-use crate::tuner::{Ending, Event, Pause, TuneError, is_rule_test};
+use crate::tuner::{Ending, Event, Pause, TuneError, is_rule_test, learned};
 
 /// The name under which a configuration is launched to tell a broken environment from broken configurations.
 pub const PROBE: &str = "probe";
@@ -356,6 +356,7 @@ impl Course<'_> {
             trials.push(trial);
         }
         self.tuner.store.withdraw(self.study.id, &incidents).await?;
+        self.known = learned(self.tuner.job, &self.tuner.installed, self.tuner.store).await?;
         self.failed_starts = FailedStarts::default();
         for trial in trials {
             let Trial { number, proposed_by, why, expected_gain, config, .. } = trial;

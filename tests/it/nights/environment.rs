@@ -8,7 +8,7 @@ const LOST_AT_THE_STOP: &str = r#"case $n in 1|2) ;; 3) trap 'kill $engine; wait
 PROGRAM sim serve "$@" & engine=$!; wait $engine; exit;; *) fault exit@weights:cause=device-lost;; esac"#;
 
 /// Nights that break: name, trouble, and a text of the message.
-const BREAKS: [(&str, &str, &str); 25] = [
+const BREAKS: [(&str, &str, &str); 26] = [
     ("device lost while arguments are read", "[ $n -le 3 ] || fault exit@config:cause=device-lost", "device_lost"),
     ("device lost while weights are loaded", "[ $n -le 3 ] || fault exit@weights:cause=device-lost", "device_lost"),
     ("device lost in the trial run", "[ $n -le 2 ] || fault exit@profile:cause=device-lost", "device_lost"),
@@ -33,11 +33,12 @@ const BREAKS: [(&str, &str, &str); 25] = [
     ("words unknown in the confirmation", "[ $n -le 3 ] || say \"frobnicator $n$$ gave up\"", "frobnicator"),
     ("nothing said at all", "[ $n -le 2 ] || exit 3", "exit code 3"),
     ("killed by somebody again and again", "[ $n -le 2 ] || kill -9 $$", "killed"),
+    ("memory taken by somebody", "[ $n -le 2 ] || fault exit@kv:cause=no-kv", "no_kv_memory"),
     ("every load crashes", "[ $n -le 2 ] || fault die:request=9", "crash"),
 ];
 
 /// Nights that go on.
-const GOES_ON: [(&str, &str, &str); 8] = [
+const GOES_ON: [(&str, &str, &str); 9] = [
     (
         "configurations fail in words unknown",
         "case \"$*\" in *max-num-seqs*) say \"frobnicator $n$$ gave up\";; esac",
@@ -65,6 +66,7 @@ const GOES_ON: [(&str, &str, &str); 8] = [
         "out_of_memory",
     ),
     ("one launch fails in words unknown", "[ $n -ne 3 ] || say \"frobnicator gave up\"", "frobnicator"),
+    ("one launch finds no memory", "[ $n -ne 3 ] || fault exit@kv:cause=no-kv", "no_kv_memory"),
     ("one load crashes", "[ $n -ne 3 ] || fault die:request=9", "crash"),
 ];
 
