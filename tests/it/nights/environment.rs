@@ -8,7 +8,7 @@ const LOST_AT_THE_STOP: &str = r#"case $n in 1|2) ;; 3) trap 'kill $engine; wait
 PROGRAM sim serve "$@" & engine=$!; wait $engine; exit;; *) fault exit@weights:cause=device-lost;; esac"#;
 
 /// Nights that break: name, trouble, and a text of the message.
-const BREAKS: [(&str, &str, &str); 26] = [
+const BREAKS: [(&str, &str, &str); 21] = [
     ("device lost while arguments are read", "[ $n -le 3 ] || fault exit@config:cause=device-lost", "device_lost"),
     ("device lost while weights are loaded", "[ $n -le 3 ] || fault exit@weights:cause=device-lost", "device_lost"),
     ("device lost in the trial run", "[ $n -le 2 ] || fault exit@profile:cause=device-lost", "device_lost"),
@@ -21,16 +21,11 @@ const BREAKS: [(&str, &str, &str); 26] = [
     ("device lost at once", "fault exit@weights:cause=device-lost", "no configuration has worked yet"),
     ("device lost in the confirmation", "[ $n -le 3 ] || fault exit@weights:cause=device-lost", "device_lost"),
     ("device lost in the last launch", "[ $n -le 4 ] || fault exit@weights:cause=device-lost", "device_lost"),
-    ("no device any more", "[ $n -le 2 ] || fault exit@weights:cause=no-device", "device_lost"),
     ("driver upgraded at night", "[ $n -le 2 ] || fault exit@config:cause=driver-mismatch", "device_lost"),
-    ("link between devices lost", "[ $n -le 2 ] || fault exit@weights:cause=link-lost", "device_lost"),
     ("file system gone", "[ $n -le 2 ] || fault exit@weights:cause=stale-file", "device_lost"),
-    ("disk full", "[ $n -le 2 ] || fault exit@weights:cause=disk-full", "disk"),
     ("network down", "[ $n -le 2 ] || fault exit@config:cause=network", "network"),
     ("device taken by somebody", "[ $n -le 2 ] || fault exit@profile:cause=device-busy", "device_busy"),
     ("words unknown at the start", "[ $n -le 2 ] || say \"frobnicator $n$$ at 0x7f$n gave up\"", "frobnicator"),
-    ("words unknown from the first launch on", "say \"frobnicator $n$$ gave up\"", "no configuration has worked yet"),
-    ("words unknown in the confirmation", "[ $n -le 3 ] || say \"frobnicator $n$$ gave up\"", "frobnicator"),
     ("nothing said at all", "[ $n -le 2 ] || exit 3", "exit code 3"),
     ("killed by somebody again and again", "[ $n -le 2 ] || kill -9 $$", "killed"),
     ("memory taken by somebody", "[ $n -le 2 ] || fault exit@kv:cause=no-kv", "no_kv_memory"),

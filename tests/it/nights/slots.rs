@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::{Night, blames_nobody, ends, engine, nothing_is_lost, paid, told};
 use crate::support::{Workplace, study_with};
 
-const TRIALS: usize = 9;
+const TRIALS: usize = 7;
 
 /// The slot of device 1 fails from its third trial on.
 const ONE: &str = "[ \"$CUDA_VISIBLE_DEVICES\" != 1 ] || [ $0 -lt 3 ] || fault";
@@ -31,7 +31,7 @@ pub(super) fn nights() -> Vec<Night> {
         (
             "the devices of all slots lost one after the other",
             "{ [ \"$CUDA_VISIBLE_DEVICES\" = 1 ] && [ $0 -ge 3 ]; } && fault exit@weights:cause=device-lost; \
-             [ $0 -lt 7 ] || fault exit@weights:cause=no-device",
+             [ $0 -lt 6 ] || fault exit@weights:cause=no-device",
             "device_lost",
         ),
     ];
