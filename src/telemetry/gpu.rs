@@ -132,6 +132,17 @@ impl Gpus {
         self.foreign.known.clone()
     }
 
+    /// Reads the highest utilization of the devices, in percent.
+    ///
+    /// # Errors
+    /// When the driver does not answer.
+    pub(super) fn highest_utilization(&self) -> Result<Option<u32>, GpuError> {
+        let ids = self.ids.clone();
+        ask(LIMIT, "reading the utilization", move |nvml| {
+            Ok(ids.iter().filter_map(|id| reading(nvml, id).utilization).max())
+        })
+    }
+
     /// Reads the devices. `pids` finds the server's processes anew.
     ///
     /// # Errors

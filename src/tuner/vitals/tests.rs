@@ -36,7 +36,8 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
         log,
         directories: vec![directory.to_owned()],
         stall,
-        longest_step: Duration::ZERO,
+        longest_step: StepEstimate::new(0, None, None),
+        devices: None,
         elsewhere: false,
     };
     (server, scope)
