@@ -340,7 +340,7 @@ impl Tuner<'_> {
             directories: directories.to_vec(),
             stall: engine.stall_timeout,
             longest_step: self.longest_step(config),
-            devices: self.devices(place, config),
+            devices: self.devices(place, config).filter(|_| !vitals::computes_on_another_host(&engine.command)),
             elsewhere: vitals::computes_elsewhere(&engine.command),
         }
     }

@@ -459,3 +459,22 @@ fn a_step_of_an_idle_processor_is_no_hang_while_the_engines_device_computes() {
         assert!(hung.contains("; its processes have been idle for "), "{hung}");
     });
 }
+
+#[test]
+fn a_start_in_which_only_the_engines_device_computes_is_no_hang() {
+    let run = |utilization: &str| {
+        let text = study("sleep 4", "stall_timeout = \"1s\"", "trials = 1\nconfirm = 0");
+        let devices = [h100(0, &[FOLLOWS, utilization]), h100(1, &["utilization 100"])];
+        let machine = Machine::new(&text, &devices.concat());
+        let tune = machine.run(&["tune", "study.toml"]);
+        let trials = machine.workplace.trials();
+        assert_eq!(trials.len(), 1, "{}", tune.stderr);
+        trials[0]["reason"].as_str().or(trials[0]["state"].as_str()).unwrap().to_owned()
+    };
+    std::thread::scope(|scope| {
+        let [busy, idle] = ["utilization 60", "utilization 5"].map(|utilization| scope.spawn(move || run(utilization)));
+        let idle = idle.join().unwrap();
+        assert!(idle.contains("the start shows no sign of work for ") && idle.contains("no device at work"), "{idle}");
+        assert_eq!(busy.join().unwrap(), "measured");
+    });
+}

@@ -32,6 +32,32 @@ fn a_start_without_a_sign_of_work_is_a_hang() {
     assert!(reason.contains("no sign of work for ") && reason.ends_with("INFO loading the weights"), "{reason}");
 }
 
+#[test]
+fn a_start_that_only_reads_from_another_host_is_no_hang() {
+    // As NFS does, a file in memory adds to what calls have read and to nothing else.
+    let read = "dd if=weights of=/dev/null bs=1M count=1 status=none; sleep 1";
+    let script = format!("for shard in 1 2 3 4; do {read}; done; exec $engine \"$@\"");
+    let workplace = Workplace::with_study(&study(&script));
+    workplace.write("weights", &"0".repeat(1 << 20));
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(workplace.trials()[0]["state"], "measured", "{}", tuned.stderr);
+}
+
+/// A program in the state of a process that waits for its storage: its child shares its memory for four seconds.
+const WAITS: &str = "#include <unistd.h>\nint main(void) { if (!vfork()) { sleep(4); _exit(0); } return 0; }\n";
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the compiler")]
+fn a_start_that_waits_for_its_storage_is_no_hang() {
+    let workplace = Workplace::with_study(&study("./waits; exec $engine \"$@\""));
+    workplace.write("waits.c", WAITS);
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let built = Command::new(compiler).args(["-w", "-o", "waits", "waits.c"]).current_dir(workplace.path("")).status();
+    assert!(built.unwrap().success());
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(workplace.trials()[0]["state"], "measured", "{}", tuned.stderr);
+}
+
 /// A server that is stopped a second after its start, under requests that may take ten minutes.
 fn stands_still(warmup: &str) {
     let script = format!("$engine \"$@\" & {UNTIL_LOADED}; kill -STOP $!; sleep 600");

@@ -2,6 +2,7 @@
 //! which spins at 100 %.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -71,17 +72,36 @@ pub(super) struct Idleness {
     pub(super) devices: Option<Duration>,
 }
 
-/// Activity of a launch whose server is ready. Written by the threads that look at its processes and at its devices.
+/// Activity of a launch. Written by the threads that look at its processes and at its devices.
 #[derive(Debug, Default)]
-pub(super) struct Activity(Mutex<Idleness>);
+pub(super) struct Activity {
+    idleness: Mutex<Idleness>,
+    is_start_still: AtomicBool,
+    has_busy_device: AtomicBool,
+}
 
 impl Activity {
     pub(super) fn set_processes(&self, idle: Duration) {
         self.lock().processes = Some(idle);
     }
 
-    pub(super) fn set_devices(&self, idle: Option<Duration>) {
+    /// Takes for how long the devices have been idle, and whether one computed at the last reading.
+    pub(super) fn set_devices(&self, idle: Option<Duration>, is_busy: bool) {
         self.lock().devices = idle;
+        self.has_busy_device.store(is_busy, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_busy_device(&self) -> bool {
+        self.has_busy_device.load(Ordering::Relaxed)
+    }
+
+    /// Tells whether the launch is starting and its processes and its log do not move.
+    pub(super) fn set_start_still(&self, is_still: bool) {
+        self.is_start_still.store(is_still, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_start_still(&self) -> bool {
+        self.is_start_still.load(Ordering::Relaxed)
     }
 
     pub(super) fn idleness(&self) -> Idleness {
@@ -89,7 +109,7 @@ impl Activity {
     }
 
     fn lock(&self) -> MutexGuard<'_, Idleness> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idleness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

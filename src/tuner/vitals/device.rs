@@ -1,5 +1,5 @@
-//! The second witness of a step that moves no counter: the engine's own GPUs. Asked on a thread of its own, because a driver may
-//! hang, and only while the load is silent.
+//! The second witness of a step that moves no counter, and of a start that shows nothing else: the engine's own GPUs. Asked on a
+//! thread of its own, because a driver may hang, and only while nothing else moves.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -45,12 +45,13 @@ impl DeviceWitness {
     /// Looks until nobody wants to know any more.
     pub(super) fn run(mut self, lives: &Receiver<()>) {
         while lives.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-            if self.pulse.beat().silent < LOOK {
+            if self.pulse.beat().silent < LOOK && !self.activity.is_start_still() {
                 self.stillness = Stillness::new(MOST_GAP);
-                self.activity.set_devices(None);
+                self.activity.set_devices(None, false);
             } else {
-                let idle = self.is_busy().map(|is_busy| self.stillness.look(Instant::now(), is_busy));
-                self.activity.set_devices(idle);
+                let is_busy = self.is_busy();
+                let idle = is_busy.map(|is_busy| self.stillness.look(Instant::now(), is_busy));
+                self.activity.set_devices(idle, is_busy == Some(true));
             }
         }
     }
@@ -59,8 +60,12 @@ impl DeviceWitness {
     fn is_busy(&mut self) -> Option<bool> {
         if let Driver::Unasked(devices) = &self.driver {
             // A driver that hangs is asked again.
-            let opened = DeviceActivity::open(devices, &self.processes.pids()).ok()?;
-            self.driver = opened.map_or(Driver::Absent, Driver::Open);
+            match DeviceActivity::open(devices, &self.processes.pids()).ok()? {
+                Some(opened) => self.driver = Driver::Open(opened),
+                // In a start the processes may come to their devices later.
+                None if self.activity.is_start_still() => {}
+                None => self.driver = Driver::Absent,
+            }
         }
         let Driver::Open(devices) = &self.driver else { return None };
         let utilization = devices.highest_utilization().ok()??;

@@ -165,12 +165,13 @@ pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<Who> {
 pub(super) struct Done(BTreeMap<(i32, u64), (Duration, u64, u64)>);
 
 impl Done {
-    /// Everything so far; `log` is how often the log has moved, `waits` in how many looks a process waited for its storage.
-    pub(super) fn add(&mut self, members: &[Member], log: u64, waits: u64) -> Work {
+    /// Everything so far; `log` is how often the log has moved, `witnessed` in how many looks a process waited for its storage or a device
+    /// computed.
+    pub(super) fn add(&mut self, members: &[Member], log: u64, witnessed: u64) -> Work {
         for member in members {
             self.0.insert((member.who.pid, member.who.start), (member.cpu, member.bytes, member.read));
         }
-        let mut work = Work { log, waits, ..Work::default() };
+        let mut work = Work { log, witnessed, ..Work::default() };
         for (cpu, bytes, read) in self.0.values() {
             work.cpu += *cpu;
             work.bytes += bytes;
@@ -256,7 +257,7 @@ mod tests {
         };
         let mut done = Done::default();
         done.add(&[busy(1, 5), busy(2, 7)], 0, 0);
-        let expected = Work { cpu: Duration::from_secs(13), bytes: 13, read: 130, waits: 2, log: 3 };
+        let expected = Work { cpu: Duration::from_secs(13), bytes: 13, read: 130, witnessed: 2, log: 3 };
         assert_eq!(done.add(&[busy(1, 6)], 3, 2), expected);
     }
 

@@ -80,14 +80,24 @@ pub(super) struct Scope {
 /// `torch.compile` hundreds of compilers begin as such copies, and end soon.
 const RUN_ANOTHER: Duration = Duration::from_millis(50);
 
-/// Programs that have others do the work: in a container, on another host. What is seen of them here is a client.
-const CLIENTS: [&str; 7] = ["docker", "podman", "nerdctl", "srun", "ssh", "kubectl", "mpirun"];
+/// Programs that have others do the work, in a container of this host or on another host. What is seen of them here is a client.
+const CONTAINER_CLIENTS: [&str; 3] = ["docker", "podman", "nerdctl"];
+const REMOTE_CLIENTS: [&str; 4] = ["srun", "ssh", "kubectl", "mpirun"];
 
 /// Whether a command has its engine run where neither its processes nor its disks are seen.
 pub(super) fn computes_elsewhere(command: &[String]) -> bool {
+    calls(command, &CONTAINER_CLIENTS) || computes_on_another_host(command)
+}
+
+/// Whether a command has its engine run where its devices are not seen either.
+pub(super) fn computes_on_another_host(command: &[String]) -> bool {
+    calls(command, &REMOTE_CLIENTS)
+}
+
+fn calls(command: &[String], clients: &[&str]) -> bool {
     let name = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
     // Behind `sudo`, `env` or the like; what follows an option is no program.
-    command.iter().take_while(|word| !word.starts_with('-')).any(|word| CLIENTS.contains(&name(word).as_str()))
+    command.iter().take_while(|word| !word.starts_with('-')).any(|word| clients.contains(&name(word).as_str()))
 }
 
 /// Why a launch cannot go on.
@@ -304,8 +314,8 @@ struct Look {
     settled: bool,
     log: Log,
     done: Done,
-    /// The number of looks at which a process waited for its storage.
-    waits: u64,
+    /// The number of looks at which a process waited for its storage or a device computed.
+    witnessed: u64,
     start: Start,
     /// Activity once the server is ready.
     under_load: Start,
@@ -325,7 +335,7 @@ impl Look {
             settled: false,
             log: Log::new(&scope.log),
             done: Done::default(),
-            waits: 0,
+            witnessed: 0,
             start: Start::new(stall, IDLE_SHARE),
             under_load: Start::new(scope.stall, BUSY_SHARE),
             activity,
@@ -361,16 +371,18 @@ impl Look {
         if search {
             self.find_vital(&members);
         }
-        // Threads are looked at only if nothing else moves: an engine has hundreds.
         let is_still = !self.serving && !self.start.still().is_zero();
-        self.waits += u64::from(members.iter().any(|member| member.waits || is_still && member.has_waiting_thread()));
-        let work = self.done.add(&members, self.log.look(now), self.waits);
+        self.activity.set_start_still(is_still);
+        // Threads are looked at only if nothing else moves: an engine has hundreds.
+        let waits = members.iter().any(|member| member.waits || is_still && member.has_waiting_thread());
+        self.witnessed += u64::from(waits || is_still && self.activity.has_busy_device());
+        let work = self.done.add(&members, self.log.look(now), self.witnessed);
         if !self.serving
             && let Some(still) = self.start.look(now, work)
         {
             let last = self.log.last(now);
             let message = format!(
-                "the start shows no sign of work for {still:.1?}: no processor time, no reading, no log; {last}"
+                "the start shows no sign of work for {still:.1?}: no processor time, no reading, no device at work, no log; {last}"
             );
             return Some(Alarm::End { kind: FailureKind::Hang, message });
         }

@@ -39,8 +39,8 @@ pub(super) struct Work {
     pub(super) bytes: u64,
     /// Bytes that calls have read, from wherever.
     pub(super) read: u64,
-    /// In how many looks one of its processes waited for its storage.
-    pub(super) waits: u64,
+    /// In how many looks one of its processes waited for its storage, or one of its devices computed.
+    pub(super) witnessed: u64,
     /// How often its log was seen to have grown by more than signs of waiting.
     pub(super) log: u64,
 }
@@ -91,7 +91,7 @@ impl Start {
         if passed >= MOST_SPAN.min(self.limit / 4) {
             let moved = work.log > before.log
                 || work.bytes > before.bytes
-                || work.waits > before.waits
+                || work.witnessed > before.witnessed
                 || is_fast(work.read.saturating_sub(before.read), passed)
                 || work.cpu.saturating_sub(before.cpu) > passed.mul_f64(self.share);
             self.still = self.stillness.look(now, moved);
@@ -187,7 +187,7 @@ mod tests {
         let read = |per_s: u64| move |second: u32| Work { read: u64::from(second) * per_s, ..nothing };
         assert_eq!(hangs_after(60, 10_000, read(100_000)), None, "a slow network file system");
         assert_eq!(hangs_after(60, 200, read(60_000)), Some(60), "a shell that polls");
-        assert_eq!(hangs_after(60, 10_000, |second| Work { waits: u64::from(second / 50), ..nothing }), None);
+        assert_eq!(hangs_after(60, 10_000, |second| Work { witnessed: u64::from(second / 50), ..nothing }), None);
         let until = |second: u32| Work { log: u64::from(second.min(30)), ..nothing };
         assert_eq!(hangs_after(60, 200, until), Some(90));
     }

@@ -175,6 +175,8 @@ fn clients_of_engines_that_run_elsewhere_are_known() {
     assert!(!elsewhere("numactl -N 0 vllm serve"));
     assert!(!elsewhere("sh -c 'docker run x'"));
     assert!(!elsewhere("vllm serve --model docker"));
+    let on_another_host = |line: &str| computes_on_another_host(&shlex::split(line).unwrap());
+    assert!(on_another_host("sudo ssh host vllm serve") && !on_another_host("docker run --rm vllm/vllm-openai"));
 }
 
 #[tokio::test]
