@@ -171,7 +171,7 @@ impl Done {
         for member in members {
             self.0.insert((member.who.pid, member.who.start), (member.cpu, member.bytes, member.read));
         }
-        let mut work = Work { log, witnessed, ..Work::default() };
+        let mut work = Work { witnessed, log, ..Work::default() };
         for (cpu, bytes, read) in self.0.values() {
             work.cpu += *cpu;
             work.bytes += bytes;
