@@ -105,7 +105,8 @@ impl Trials {
                 print_json(&trials.iter().map(json).collect())
             }
             ListFormat::Csv => {
-                let csv = report::trials_csv(&trials).map_err(|error| Failure::unexpected(error.to_string()))?;
+                let csv =
+                    report::trials_csv(&trials, is_earlier).map_err(|error| Failure::unexpected(error.to_string()))?;
                 print(&csv)
             }
         }

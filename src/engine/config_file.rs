@@ -38,12 +38,11 @@ pub fn inline_config_file(
     table: FlagTable,
     find: impl Fn(&str) -> Option<PathBuf>,
 ) -> Result<Vec<String>, ConfigFileError> {
-    let is_flag = |word: &String| word == FLAG || word.strip_prefix(FLAG).is_some_and(|rest| rest.starts_with('='));
-    let count = words.iter().filter(|word| is_flag(word)).count();
+    let count = words.iter().filter(|word| is_config_flag(word)).count();
     if count > 1 {
         return Err(ConfigFileError::Several(count));
     }
-    let Some(at) = words.iter().position(is_flag) else { return Ok(words) };
+    let Some(at) = words.iter().position(|word| is_config_flag(word)) else { return Ok(words) };
     let inline = words[at].split_once('=').map(|(_, file)| file);
     let behind = words.get(at + 1).filter(|word| inline.is_none() && !word.starts_with('-'));
     let written = inline.or(behind.map(String::as_str)).filter(|file| !file.is_empty());
@@ -58,6 +57,17 @@ pub fn inline_config_file(
     let taken = if behind.is_some() { 2 } else { 1 };
     all.extend(words[..at].iter().chain(&words[at + taken..]).cloned());
     Ok(all)
+}
+
+fn is_config_flag(word: &str) -> bool {
+    word == FLAG || word.strip_prefix(FLAG).is_some_and(|rest| rest.starts_with('='))
+}
+
+/// Whether a command gives the engine such a file. A wrapper before the engine may have a flag of the same name.
+#[must_use]
+pub fn passes_config_file(command: &[String]) -> bool {
+    let engine = command.iter().rposition(|word| word == "serve" || word.ends_with("api_server"));
+    engine.is_some_and(|at| command[at..].iter().any(|word| is_config_flag(word)))
 }
 
 /// A line and what is wrong with it.
@@ -201,6 +211,16 @@ mod tests {
 
     fn read(text: &str) -> Result<String, Problem> {
         flags(text, table()).map(|words| words.join(" "))
+    }
+
+    #[test]
+    fn a_file_in_a_command_is_the_engines_behind_serve_only() {
+        let passes = |line: &str| passes_config_file(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert!(
+            passes("vllm serve --config a.yaml")
+                && passes("python -m vllm.entrypoints.openai.api_server --config=a.yaml")
+        );
+        assert!(!passes("docker --config dir run image serve") && !passes("vllm serve --config-format auto"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagError;
 
 pub use access::{API_KEY_VARIABLE, take_api_keys};
-pub use config_file::{ConfigFileError, inline_config_file};
+pub use config_file::{ConfigFileError, inline_config_file, passes_config_file};
 pub use diagnose::{Evidence, Exit, diagnose, own_models, root_line};
 pub use environment::{environment, is_variable};
 pub use phases::{StartPhase, Timeline};

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::document::{DocumentError, Section};
 use crate::engine::{
     self, API_KEY_VARIABLE, ENGINES, Engine, PlaceholderError, check_command_word, check_word, inline_config_file,
-    take_api_keys,
+    passes_config_file, take_api_keys,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagTable;
@@ -98,6 +98,11 @@ impl EngineJob {
             let hint = "name a file of this machine: its flags are passed to the engine instead of it".to_owned();
             section.error("args", error.to_string(), Some(hint))
         })?;
+        if passes_config_file(&command) {
+            let hint = "move --config and its file to engine.args, where its flags are read".to_owned();
+            let problem = "--config of the engine is read in engine.args only".to_owned();
+            return Err(section.error("command", problem, Some(hint)));
+        }
         let mut keys = take_api_keys(&mut args);
         keys.extend(take_api_keys(&mut command));
         if let Some(words) = &mut written_command {

@@ -6,12 +6,16 @@ use super::standing::Order;
 use crate::store::{Expected, Ranked, Scored};
 use crate::trial::Measurement;
 
-/// A header and one line a trial; what a trial does not have is empty.
+/// The columns of [`trials_csv`] that say how far a trial can be compared with others.
+const COMPARABLE: [&str; 2] = ["earlier_context", "disturbed"];
+
+/// A header and one line a trial; a value that a trial does not have is empty.
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
-pub fn trials_csv(trials: &[Scored]) -> Result<String, csv::Error> {
-    with_columns(trials.iter().map(|scored| (scored, [])), [])
+pub fn trials_csv(trials: &[Scored], is_earlier: impl Fn(u32) -> bool) -> Result<String, csv::Error> {
+    let marks = |scored: &Scored| [is_earlier(scored.trial.number), scored.is_disturbed()].map(|mark| mark.to_string());
+    with_columns(trials.iter().map(|scored| (scored, marks(scored))), COMPARABLE)
 }
 
 /// The columns of [`RANKED`], which come after those of the configuration's first trial.
@@ -95,16 +99,20 @@ mod tests {
     use crate::trial::{Outcome, Trial};
 
     #[test]
-    fn who_proposed_a_trial_is_its_last_column() {
+    fn who_proposed_a_trial_and_whether_it_can_be_compared_are_its_last_columns() {
         let config = Config::new().with("max-num-seqs", 8_i64);
         let outcome = Outcome::Measured(Measurement::default());
         let trial = Trial { config, ..Trial::example(3, "interference", outcome) };
-        let csv = trials_csv(&[Scored { trial, score: Score::Feasible { value: 7.0 } }]).unwrap();
+        let csv = trials_csv(&[Scored { trial, score: Score::Feasible { value: 7.0 } }], |number| number == 3).unwrap();
         let [header, row] = csv.lines().collect::<Vec<_>>()[..] else { panic!("{csv}") };
-        assert!(header.starts_with("trial,state,") && header.ends_with(",proposed_by"), "{header}");
-        assert!(row.starts_with("3,measured,") && row.ends_with(",interference"), "{row}");
+        assert!(
+            header.starts_with("trial,state,") && header.ends_with(",proposed_by,earlier_context,disturbed"),
+            "{header}"
+        );
+        assert!(row.starts_with("3,measured,") && row.ends_with(",interference,true,false"), "{row}");
         assert_eq!(header.matches(',').count(), row.matches(',').count());
     }
+
     #[test]
     fn a_ranking_has_the_mean_beside_the_single_measurement() {
         let trial = Trial::example(3, "auto", Outcome::Measured(Measurement::default()));

@@ -42,6 +42,8 @@ pub(super) struct FrontEnd {
     pub(super) faults: Arc<Faults>,
     /// See [`super::Options::api_keys`].
     pub(super) api_keys: Vec<String>,
+    /// See [`super::Options::is_dev_mode`].
+    pub(super) is_dev_mode: bool,
 }
 
 /// Refuses requests under `/v1` without a key, as the `AuthenticationMiddleware` of vLLM's `api_server.py` does.
@@ -56,15 +58,21 @@ async fn authenticate(State(front_end): State<Arc<FrontEnd>>, request: Request, 
 
 pub(super) fn router(front_end: FrontEnd) -> Router {
     let front_end = Arc::new(front_end);
+    let dev_mode = if front_end.is_dev_mode {
+        Router::new()
+            .route("/reset_prefix_cache", post(reset_prefix_cache))
+            .route("/pause", post(pause))
+            .route("/resume", post(resume))
+    } else {
+        Router::new()
+    };
     Router::new()
         .route("/health", get(health))
         .route("/ping", get(health).post(health))
         .route("/version", get(version))
         .route("/v1/models", get(models))
         .route("/metrics", get(metrics))
-        .route("/reset_prefix_cache", post(reset_prefix_cache))
-        .route("/pause", post(pause))
-        .route("/resume", post(resume))
+        .merge(dev_mode)
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))

@@ -153,6 +153,7 @@ async fn run(
         next_id: AtomicU64::new(0),
         faults: Arc::clone(&faults),
         api_keys: options.api_keys(),
+        is_dev_mode: options.is_dev_mode(),
     };
     let engine = engine(&options, &log, &served_name, &mut started, inbox)?;
 

@@ -156,6 +156,13 @@ impl Options {
         let keys = self.config.get_str("api-key").or(self.env.get(API_KEY_VARIABLE).map(String::as_str));
         keys.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
+
+    /// Whether the endpoints that change the engine are served: vLLM has them with `VLLM_SERVER_DEV_MODE=1` only (`envs.py`).
+    #[must_use]
+    pub fn is_dev_mode(&self) -> bool {
+        let value = self.env.get("VLLM_SERVER_DEV_MODE");
+        value.and_then(|value| value.trim().parse::<i64>().ok()).is_some_and(|value| value != 0)
+    }
 }
 
 fn preset(name: &str) -> Result<&'static DevicePreset, Refusal> {

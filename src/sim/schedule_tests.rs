@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::Options;
 use super::memory::allocate;
 use super::startup::build;
-use super::tests::{ready, write_model};
+use super::tests::{ready, ready_in_dev_mode, write_model};
 use crate::facts::ModelShape;
 use crate::rule::{Effective, Facts};
 use crate::twin::{Arrival, Drive, Observer, Reply, Seen, Tokens};
@@ -44,7 +44,7 @@ struct Kept {
 async fn real(flags: &str, asks: &[Ask]) -> Kept {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("schedule.jsonl");
-    let server = ready(&format!("{flags} --sim-schedule {}", file.display())).await;
+    let server = ready_in_dev_mode(&format!("{flags} --sim-schedule {}", file.display())).await;
     assert_eq!(server.post("/pause?mode=keep", json!({})).await.0, 200);
     let mut replies = Vec::new();
     for (number, (prompt_len, max_tokens, priority)) in asks.iter().enumerate() {

@@ -53,12 +53,17 @@ pub(super) fn write_model(directory: &Path) {
 }
 
 pub(super) fn launch(flags: &str) -> Server {
+    launch_in(flags, &[])
+}
+
+fn launch_in(flags: &str, env: &[(&str, &str)]) -> Server {
     let model = tempfile::tempdir().unwrap();
     write_model(model.path());
     let mut arguments = vec![model.path().display().to_string()];
     arguments.extend("--served-model-name m --sim-startup-s 0.02 --sim-time-scale 20".split(' ').map(str::to_owned));
     arguments.extend(flags.split_whitespace().map(str::to_owned));
-    let options = Options::parse(&arguments).unwrap();
+    let mut options = Options::parse(&arguments).unwrap();
+    options.env.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -72,6 +77,13 @@ pub(super) fn launch(flags: &str) -> Server {
 
 pub(super) async fn ready(flags: &str) -> Server {
     let server = launch(flags);
+    server.wait().await;
+    server
+}
+
+/// A server that can be paused.
+pub(super) async fn ready_in_dev_mode(flags: &str) -> Server {
+    let server = launch_in(flags, &[("VLLM_SERVER_DEV_MODE", "1")]);
     server.wait().await;
     server
 }
@@ -357,6 +369,19 @@ async fn what_only_slows_the_engine_down_is_a_warning_in_its_log() {
     let log = server.log.text();
     let warning = log.lines().find(|line| line.contains("WARNING")).unwrap_or_default();
     assert!(warning.contains("CPU backend prefers block_size is multiples of 32"), "{log}");
+}
+
+#[tokio::test]
+async fn endpoints_that_change_the_engine_are_served_in_development_mode_only() {
+    for (value, status) in [(None, 404), (Some("0"), 404), (Some("1"), 200)] {
+        let env: Vec<_> = value.map(|value| ("VLLM_SERVER_DEV_MODE", value)).into_iter().collect();
+        let server = launch_in("", &env);
+        server.wait().await;
+        for path in ["/reset_prefix_cache", "/pause?mode=keep", "/resume"] {
+            assert_eq!(server.post(path, json!({})).await.0, status, "{path} {value:?}");
+        }
+        server.end().await;
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use super::slots::Place;
 use super::vitals::computes_elsewhere;
 use super::{Event, Tuner};
 use crate::config::Config;
-use crate::facts::{Device, DeviceMemory, Gpu};
+use crate::facts::{Device, DeviceMemory, Gpu, GpuSelection, MeasurementCondition, ask_async, read_gpu_conditions};
 use crate::rule::devices_needed;
 use crate::server::{holders_text, is_held};
 use crate::telemetry::Devices;
@@ -29,6 +29,20 @@ impl Tuner<'_> {
         let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.kind() != "sim";
         let given = || engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
         on_gpu.then(|| place.devices.clone().or_else(given))
+    }
+
+    /// The settings of the engine's GPUs that may distort measurements. There are none if the engine computes elsewhere or the driver
+    /// does not answer, which the telemetry of the load reports.
+    pub(super) async fn gpu_conditions(&self, place: &Place) -> Vec<MeasurementCondition> {
+        let Some(visible) = self.visible_devices(place) else { return Vec::new() };
+        if place.devices.is_none() && computes_elsewhere(&self.job.engine.command) {
+            return Vec::new();
+        }
+        let selection = GpuSelection::Visible(visible);
+        let read = ask_async(CONDITIONS_LIMIT, "reading the devices' settings", move |nvml| {
+            Ok(read_gpu_conditions(nvml, &selection))
+        });
+        read.await.unwrap_or_default()
     }
 
     /// Reads anew what others hold of the devices, and tells it; `None` if nobody holds any. Memory of processes that have just
@@ -55,6 +69,9 @@ impl Tuner<'_> {
         Some(device)
     }
 }
+
+/// How long a trial waits for the settings of its devices.
+const CONDITIONS_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long memory of ended processes may stay in use.
 const RELEASE_LIMIT: Duration = Duration::from_secs(20);

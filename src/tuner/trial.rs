@@ -268,7 +268,7 @@ impl Tuner<'_> {
         let failure = match ready {
             Ok(ready) => {
                 self.check_reported_release(place.trial, ready.version.as_deref())?;
-                let startup = self.started(server, config, phases, place.trial).await;
+                let startup = self.started(server, config, phases, place).await;
                 return self.measure_ready(server, (ready, config), startup, (place, vitals)).await;
             }
             Err(Ended::Start(error)) => {
@@ -315,16 +315,17 @@ impl Tuner<'_> {
     }
 
     /// How a server that is ready has started, and whether it runs with what was asked for.
-    async fn started(&self, server: &Server, config: &Config, phases: Vec<PhaseTime>, number: u32) -> Startup {
+    async fn started(&self, server: &Server, config: &Config, phases: Vec<PhaseTime>, place: &Place) -> Startup {
         // Without its page the log tells most of it.
         let page = server.page("/metrics").await.unwrap_or_default();
         let seen = resolved(&server.log_text(), &page);
         let asked = self.job.with_arguments(config, self.installed.version);
         let differences = differences(&asked, &seen);
         if !differences.is_empty() {
-            (self.observer)(Event::Differs { number, differences: differences.clone() });
+            (self.observer)(Event::Differs { number: place.trial, differences: differences.clone() });
         }
-        let conditions = tokio::task::spawn_blocking(MeasurementCondition::of_launch).await.unwrap_or_default();
+        let mut conditions = tokio::task::spawn_blocking(MeasurementCondition::of_launch).await.unwrap_or_default();
+        conditions.extend(self.gpu_conditions(place).await);
         Startup { phases, resolved: seen.shown(&asked), differences, conditions }
     }
 

@@ -100,6 +100,10 @@ fn flags_of_a_file_are_read_like_those_of_the_study() {
     told(&["tune", "study.toml"], "engine.args");
     let dry = workplace.run(&["tune", "study.toml", "--dry-run"]).stdout;
     assert!(dry.contains("--served-model-name one two --enable-prefix-caching") && !dry.contains("--config"), "{dry}");
+
+    let command = "command = [\"vllm\", \"serve\", \"--config\", \"serve.yaml\"]";
+    workplace.write("study.toml", &study_with(command, "trials = 2\nconfirm = 0"));
+    told(&["check", "study.toml"], "engine.command: --config of the engine is read in engine.args only");
 }
 
 #[test]

@@ -116,10 +116,17 @@ fn an_accepted_change_measures_the_defaults_and_confirms_in_the_new_context() {
     let accepted = workplace.run(&["tune", "study.toml", "--trials", "8", "--accept-change"]);
     assert_eq!(accepted.code, Some(0), "{}", accepted.stderr);
     let trials = workplace.trials();
-    let confirmed = trials[3..].iter().filter(|trial| trial["proposed_by"] == "confirmation").count();
-    assert_eq!((trials.len(), confirmed), (8, 2), "{trials:?}");
+    let present = &trials[3..];
+    let confirmed: Vec<_> = present.iter().filter(|trial| trial["proposed_by"] == "confirmation").collect();
+    assert_eq!((trials.len(), confirmed.len()), (8, 2), "{trials:?}");
+    assert!(confirmed.iter().any(|trial| trial["config"] == trials[0]["config"]), "the defaults: {trials:?}");
+    for trial in confirmed {
+        let launches = present.iter().filter(|other| other["config"] == trial["config"]).count();
+        assert_eq!(launches, 2, "each is the second launch of its configuration in this context: {trials:?}");
+    }
+    // On a busy machine a confirmation may be so much slower that another configuration is the best.
     let best = workplace.json(&["best", "--format", "json"]);
-    assert_eq!((&best["measurements"], &best["baseline"]["measurements"]), (&2.into(), &2.into()));
+    assert_eq!(best["baseline"]["measurements"], 2);
 }
 
 #[test]

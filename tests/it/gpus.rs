@@ -344,29 +344,34 @@ fn slice(place: u32, lines: &[&str]) -> String {
 #[test]
 fn a_study_on_a_part_of_a_machine_goes_on_whatever_the_other_devices_do() {
     let lost = h100(2, &["error all 15"]);
-    let divided =
-        [h100(3, &["mig 1", "error memory_v2 4", "error memory 4"]), slice(1, &[FOLLOWS]), slice(2, &[])].concat();
-    let machine = || [h100(0, &["used 79000"]), h100(1, &[FOLLOWS]), lost.clone(), divided.clone()].concat();
-    let run = |visible: &str, budget: &str| {
-        let machine = Machine::new(&study("echo $CUDA_VISIBLE_DEVICES >> seen", "", budget), &machine());
+    // The engine's processes are on the device that it sees.
+    let machine = |visible: &str| {
+        let on = |name: &str| if visible.starts_with(name) { FOLLOWS } else { "" };
+        let parent = h100(3, &["mig 1", "error memory_v2 4", "error memory 4"]);
+        let whole = h100(1, &[on("1")]);
+        [h100(0, &["used 79000"]), whole, lost.clone(), parent, slice(1, &[on("MIG")]), slice(2, &[])].concat()
+    };
+    let run = |visible: &str, study: &str| {
+        let machine = Machine::new(study, &machine(visible));
         let tune = machine.run_with(&[("CUDA_VISIBLE_DEVICES", visible)], &["tune", "study.toml"]);
         assert_eq!(tune.code, Some(0), "{visible}: {}", tune.stderr);
         (tune.stderr, machine)
     };
+    let fast = |trials: u32| study("true", "", &format!("trials = {trials}\nconfirm = 0"));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (told, machine) = run("1", "trials = 2\nconfirm = 0");
+            let (told, machine) = run("1", &slow_study("trials = 1\nconfirm = 0"));
             assert!(!told.contains("GPU 2") && !told.contains("are held by"), "{told}");
             let shown = machine.run(&["show", "0"]).stdout;
-            assert!(shown.contains("memory at most 68.36 GiB"), "{shown}");
+            assert!(shown.contains("memory at most 68.36 GiB") && shown.contains("persistence: "), "{shown}");
         });
         scope.spawn(|| {
-            let (told, machine) = run("1,2", "trials = 1\nconfirm = 0");
+            let (told, machine) = run("1,2", &fast(1));
             assert!(told.contains("GPU 2 cannot be read: device fell off the bus"), "{told}");
             assert_eq!(machine.workplace.trials()[0]["state"], "measured");
         });
         scope.spawn(|| {
-            let (told, machine) = run("MIG-1b", "trials = 2\nconfirm = 0");
+            let (told, machine) = run("MIG-1b", &fast(2));
             assert!(!told.contains("cannot be read"), "{told}");
             let shown = machine.run(&["show", "0"]).stdout;
             let reason = "energy is absent: MIG-1bbb-22 of GPU 3 report neither energy nor power of their own";
@@ -379,12 +384,12 @@ fn a_study_on_a_part_of_a_machine_goes_on_whatever_the_other_devices_do() {
                 "{}\n[slots]\ndevices = [\"MIG-1bbb-22\", \"MIG-2bbb-22\"]\nmax_interference = 1.0\n",
                 study("echo $CUDA_VISIBLE_DEVICES >> seen", "", "trials = 4\nconfirm = 0")
             );
-            let here = Machine::new(&text, &machine());
+            let here = Machine::new(&text, &machine("MIG"));
             let tune = here.run(&["tune", "study.toml"]);
             assert_eq!(tune.code, Some(0), "{}", tune.stderr);
             let seen = std::fs::read_to_string(here.workplace.path("seen")).unwrap();
             assert!(seen.contains("MIG-1bbb-22\n") && seen.contains("MIG-2bbb-22\n"), "{seen}");
-            let told = Machine::new(&study("true", "", "trials = 1"), &machine());
+            let told = Machine::new(&study("true", "", "trials = 1"), &machine("MIG"));
             let told = told.run(&["tune", "study.toml", "--parallel", "2", "--dry-run"]);
             assert_eq!(told.code, Some(0), "{}", told.stderr);
         });

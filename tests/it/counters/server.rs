@@ -85,7 +85,11 @@ impl Server {
         let model = workplace.path("").to_string_lossy().into_owned();
         let mut command = command(Path::new(env!("CARGO_BIN_EXE_setpoint")));
         let simulation = ["--sim-device", "cpu", "--sim-startup-s", "0.02", "--sim-time-scale", "1"];
-        command.env("VLLM_CPU_KVCACHE_SPACE", "1").args(["sim", "serve", &model]).args(flags).args(simulation);
+        command
+            .envs([("VLLM_CPU_KVCACHE_SPACE", "1"), ("VLLM_SERVER_DEV_MODE", "1")])
+            .args(["sim", "serve", &model])
+            .args(flags)
+            .args(simulation);
         Self::start("sim", command, model, workplace)
     }
 
