@@ -105,9 +105,7 @@ impl Tune {
                 installed.version
             ));
         }
-        if let Some(slots) = slots.describe() {
-            progress.note(&slots);
-        }
+        slots.describe().iter().for_each(|slots| progress.note(slots));
         if let Some(reason) = &installed.undetected {
             progress.note(&format!("the GPUs are not known, and rules about them are left out: {reason}"));
         }

@@ -81,7 +81,7 @@ pub(super) struct Gpus {
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     /// One for each device, in order; none if the driver does not answer.
-    pub(super) rows: Vec<Row>,
+    pub(super) devices: Vec<Row>,
     /// Processes of others that compute on the engine's devices.
     pub(super) foreign: Vec<super::ForeignProcess>,
     /// Why values are absent.
@@ -163,7 +163,7 @@ impl Gpus {
         let silent: Vec<_> = self.ids.iter().zip(&readings).filter(silent).map(|(id, _)| id.to_string()).collect();
         let note = || format!("energy is absent: {} report neither energy nor power of their own", silent.join(", "));
         let notes = if is_known && !silent.is_empty() { vec![note()] } else { Vec::new() };
-        Ok(Rows { rows, foreign, notes })
+        Ok(Rows { devices: rows, foreign, notes })
     }
 }
 

@@ -137,7 +137,9 @@ mod tests {
         assert_eq!(prefill_speed(&both), Some(500.0));
         let measured = MeasuredPrefill::default();
         assert_eq!(measured.slowest(), None);
-        [500.0, 200.0, 800.0].into_iter().for_each(|speed| measured.add(speed));
+        for speed in [500.0, 200.0, 800.0] {
+            measured.add(speed);
+        }
         assert_eq!(measured.slowest(), Some(200.0));
     }
 }

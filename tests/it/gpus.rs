@@ -177,7 +177,7 @@ fn events(machine: &Machine) -> String {
 }
 
 fn shows(machine: &Machine, text: &str) {
-    wait_until(Duration::from_secs(60), text, || events(machine).contains(text));
+    wait_until(Duration::from_mins(1), text, || events(machine).contains(text));
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn memory_that_an_engine_leaves_for_a_while_is_waited_for_on_its_own_device() {
         let mut child = machine.start(&["tune", "study.toml", "--log-format", "json"]);
         shows(&machine, "stopping");
         let begin = Instant::now();
-        wait_until(Duration::from_secs(60), "the lag", || begin.elapsed() >= lag);
+        wait_until(Duration::from_mins(1), "the lag", || begin.elapsed() >= lag);
         std::fs::remove_file(machine.workplace.path("lag")).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0), "{}", events(&machine));
         assert!(!events(&machine).contains("\"held\""), "{}", events(&machine));
