@@ -63,6 +63,9 @@ Faults: --sim-fault NAME[@PHASE][:KEY=VALUE,...], as often as wanted
   end-early          end streams without [DONE]: after=TOKENS (all), from=N (1)
   error-event        send an error in the stream: after=TOKENS (0), from=N (1)
   leak               hold more and more memory: mb-per-s=N (50), cap-mb=N (512)
+  long-step          take this long for the step with which a request begins: seconds=S (60), busy=no leaves the processor
+                     idle, request=N (1)
+  spin               never end the step with which a request begins, and take a whole processor: request=N (1)
 Phases: parse, config, bind, weights, profile, kv, graphs, ready
 Causes: invalid-argument, invalid-value, port-in-use, unsupported, model-missing, model-gated, oom-weights, oom-profile,
   oom-kv, oom-sampler, oom-graphs, oom-load, no-kv, kv-too-small, device-busy, nccl, network, disk-full, too-many-files,

@@ -20,8 +20,8 @@ use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study, database_path};
 use crate::trial::{FailureKind, redact};
 use crate::tuner::{
-    Ending, Inquiry, Installed, ReleaseSource, RuleVerdicts, RunContext, Slots, Stop, TuneError, Tuner, beliefs,
-    detect, preflight_setup,
+    Ending, Inquiry, Installed, MeasuredPrefill, ReleaseSource, RuleVerdicts, RunContext, Slots, Stop, TuneError,
+    Tuner, beliefs, detect, preflight_setup,
 };
 
 #[derive(Debug, Args)]
@@ -109,9 +109,7 @@ impl Tune {
                 installed.version
             ));
         }
-        if let Some(slots) = slots.describe() {
-            progress.note(&slots);
-        }
+        slots.describe().iter().for_each(|slots| progress.note(slots));
         if let Some(reason) = &installed.undetected {
             progress.note(&format!("the GPUs are not known, and rules about them are left out: {reason}"));
         }
@@ -134,6 +132,7 @@ impl Tune {
                 slots: slots.clone(),
                 context: RunContext::new(self.accept_change),
                 inquiry: Inquiry::new(setup).into(),
+                measured_prefill: MeasuredPrefill::default(),
                 observer: Arc::new(move |event| watcher.on(&event)),
                 stop: stop.clone(),
             };

@@ -74,6 +74,17 @@ impl<'a> Knowledge<'a> {
         factors
     }
 
+    /// Factors of a machine on which everything takes longer than expected, by two standard deviations.
+    pub(super) fn slow(&self) -> Factors {
+        let prior = Calibration::none();
+        let spread = self.mixed(&prior.spread, &self.calibration.spread);
+        let mut factors = self.central();
+        for factor in Factor::ALL {
+            factors[factor] *= libm::exp(2.0 * spread[factor]);
+        }
+        factors
+    }
+
     fn mixed(&self, expected: &Factors, known: &Factors) -> Factors {
         let mut factors = *known;
         for factor in Factor::ALL {

@@ -104,6 +104,26 @@ fn equal_questions_have_equal_answers() {
 }
 
 #[test]
+fn the_longest_step_grows_with_budget_and_context_and_is_on_the_clients_clock() {
+    let (mut job, calibration) = (study(), Calibration::none());
+    let step = |job: &Job, budget: i64, longest: u64, at_once: u64| {
+        let question = question(job, &job.load, &calibration);
+        let config = question.config.clone().with("max-model-len", 8192_i64).with("max-num-batched-tokens", budget);
+        longest_step(&Question { config, ..question.clone() }, longest, at_once).unwrap().as_secs_f64()
+    };
+    let (small, large, deep) = (step(&job, 2048, 2048, 8), step(&job, 8192, 2048, 8), step(&job, 2048, 8000, 8));
+    assert!(large > 3.0 * small && deep > 1.1 * small, "{small} {large} {deep}");
+    assert!((step(&job, 8192, 2048, 1) - small).abs() < 0.1 * small, "one request fills no larger budget");
+    let rejected = question(&job, &job.load, &calibration);
+    let config = rejected.config.clone().with("max-model-len", 1_000_000_i64);
+    assert_eq!(longest_step(&Question { config, ..rejected.clone() }, 100, 1), None);
+    let before = step(&job, 2048, 2048, 8);
+    let scale = Simulated::read(&job.engine.args).unwrap().time_scale;
+    job.engine.args.extend(["--sim-time-scale".to_owned(), (scale / 10.0).to_string()]);
+    assert!((step(&job, 2048, 2048, 8) / before - 10.0).abs() < 1e-6);
+}
+
+#[test]
 fn what_a_rule_rejects_is_rejected_in_its_words() {
     let (job, calibration) = (study(), Calibration::none());
     let question = question(&job, &job.load, &calibration);

@@ -138,7 +138,7 @@ fn held(before: &DeviceMemory, now: &DeviceMemory, owner: impl Fn(i32) -> Option
     let is_more = |holder: &&Holder| {
         let earlier = before.holders.iter().find(|earlier| earlier.pid == holder.pid);
         // Who had as much before is not the reason. Where the driver does not tell how much, who is new may be.
-        !earlier.is_some_and(|earlier| holder.used.unwrap_or(0) <= earlier.used.unwrap_or(u64::MAX))
+        earlier.is_none_or(|earlier| holder.used.unwrap_or(0) > earlier.used.unwrap_or(u64::MAX))
     };
     let (owners, unseen) = owners(now.holders.iter().filter(is_more), owner);
     Held { device: named(now), used: now.used, before: before.used, owners, unseen }

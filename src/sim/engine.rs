@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::clock::Clock;
 use super::desk::{Desk, Direct};
+use super::fault::StepFault;
 use super::metrics::Finish;
 use super::stats::StatsLine;
 use crate::load::prefer;
@@ -23,6 +24,9 @@ const SPIN: Duration = Duration::from_micros(60);
 /// A step that ends later than this by the clock takes in whoever has arrived by then: requests must not wait for an engine
 /// that runs behind its schedule.
 const BEHIND: Duration = Duration::from_millis(1);
+
+/// How long the thread sleeps at a time in a step without an end.
+const MOST_SLEEP: Duration = Duration::from_secs(1);
 
 /// What happens to one request. `choice` is the sender's own number for it.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +64,8 @@ pub(super) enum Command {
     /// Whether nothing is to be scheduled until told otherwise; answered once that holds, no step is under way, and what
     /// was asked for before has been read.
     Pause(bool, oneshot::Sender<()>),
+    /// Has a step take longer than it should.
+    Stall(StepFault),
     /// Ends all streams as aborted.
     Stop,
     /// Ends without a word.
@@ -80,6 +86,7 @@ pub(super) struct EngineLoop {
     commands: Receiver<Command>,
     written: Instant,
     paused: bool,
+    stalled: Option<StepFault>,
     /// Who waits for the steps under way to end, and for requests to be read.
     pausing: Vec<oneshot::Sender<()>>,
     /// Whether the thread is to run before all that have no real-time priority.
@@ -107,6 +114,7 @@ impl EngineLoop {
             commands,
             written: Instant::now(),
             paused: false,
+            stalled: None,
             pausing: Vec::new(),
             realtime,
         }
@@ -120,6 +128,11 @@ impl EngineLoop {
             self.stats.warn("The engine's thread gets no real-time priority: it takes CAP_SYS_NICE or `ulimit -r`.");
         }
         loop {
+            if let Some(step) = self.stalled.take()
+                && self.stall(step).is_break()
+            {
+                return;
+            }
             let event = self.next();
             let due = event.and_then(|event| self.clock.real_of(event));
             let stats = self.written + StatsLine::PERIOD;
@@ -146,6 +159,21 @@ impl EngineLoop {
                 }
             }
         }
+    }
+
+    /// Lets time pass in which no step begins or ends. Commands are obeyed: vLLM's front end answers during a long step, too.
+    fn stall(&mut self, step: StepFault) -> ControlFlow<()> {
+        let end = step.lasts.and_then(|lasts| Instant::now().checked_add(lasts));
+        while end.is_none_or(|end| Instant::now() < end) {
+            let left = end.map_or(MOST_SLEEP, |end| end.saturating_duration_since(Instant::now()).min(MOST_SLEEP));
+            // Without time to wait the loop spins.
+            match self.commands.recv_timeout(if step.busy { Duration::ZERO } else { left }) {
+                Ok(command) => self.obey(command)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(()),
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// The virtual time at which something happens next.
@@ -209,6 +237,7 @@ impl EngineLoop {
                 // The asker may be gone.
                 let _ = reply.send(self.desk.page());
             }
+            Command::Stall(step) => self.stalled = Some(step),
             Command::ResetPrefixCache => self.fleet.reset_prefix_caches(),
             Command::Pause(paused, done) => {
                 self.paused = paused;

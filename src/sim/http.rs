@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::ask::{Api, Ask, Complaint, Limits, Usage};
 use super::desk::Direct;
 use super::engine::{Command, Job};
-use super::fault::Faults;
+use super::fault::{Faults, RequestFaults};
 use super::outlet::{Line, Outlet};
 use super::reply::Reply;
 use crate::facts::EngineVersion;
@@ -159,10 +159,14 @@ impl FrontEnd {
     }
 
     async fn answer(&self, api: Api, (version, line): (Version, Line), body: &[u8]) -> Response {
-        let fault = match self.faults.request().await {
-            Ok(fault) => fault,
+        let RequestFaults { stream: fault, step } = match self.faults.request().await {
+            Ok(faults) => faults,
             Err(complaint) => return self.complain(&complaint),
         };
+        if let Some(step) = step {
+            // Without an engine the request fails below.
+            let _ = self.commands.send(Command::Stall(step));
+        }
         // Only what a chunked body is may be written by two; what misbehaves is left to the web server.
         let outlet = (version == Version::HTTP_11 && fault.is_none()).then_some(line.0);
         match self.complete(api, outlet, body) {

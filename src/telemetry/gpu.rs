@@ -81,7 +81,7 @@ pub(super) struct Gpus {
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     /// One for each device, in order; none if the driver does not answer.
-    pub(super) rows: Vec<Row>,
+    pub(super) devices: Vec<Row>,
     /// Processes of others that compute on the engine's devices.
     pub(super) foreign: Vec<super::ForeignProcess>,
     /// Why values are absent.
@@ -132,6 +132,17 @@ impl Gpus {
         self.foreign.known.clone()
     }
 
+    /// Reads the highest utilization of the devices, in percent.
+    ///
+    /// # Errors
+    /// When the driver does not answer.
+    pub(super) fn highest_utilization(&self) -> Result<Option<u32>, GpuError> {
+        let ids = self.ids.clone();
+        ask(LIMIT, "reading the utilization", move |nvml| {
+            Ok(ids.iter().filter_map(|id| reading(nvml, id).utilization).max())
+        })
+    }
+
     /// Reads the devices. `pids` finds the server's processes anew.
     ///
     /// # Errors
@@ -152,7 +163,7 @@ impl Gpus {
         let silent: Vec<_> = self.ids.iter().zip(&readings).filter(silent).map(|(id, _)| id.to_string()).collect();
         let note = || format!("energy is absent: {} report neither energy nor power of their own", silent.join(", "));
         let notes = if is_known && !silent.is_empty() { vec![note()] } else { Vec::new() };
-        Ok(Rows { rows, foreign, notes })
+        Ok(Rows { devices: rows, foreign, notes })
     }
 }
 

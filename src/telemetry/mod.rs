@@ -34,6 +34,7 @@
 //! | `energy_j` | summed over devices: the driver's counter, or else power integrated by the trapezoidal rule |
 //! | `energy_per_output_token_j` | `energy_j` / output tokens that clients received |
 
+mod activity;
 mod engine;
 mod disturbance;
 mod exposition;
@@ -58,6 +59,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 pub use crate::trial::SERVER_METRICS as NAMES;
+pub use activity::DeviceActivity;
 pub use series::Table;
 pub use summary::summarize;
 

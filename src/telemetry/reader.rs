@@ -113,7 +113,7 @@ impl Source {
         let at = Instant::now();
         let Self { tree, gpus, .. } = self;
         let mut searched = || tree.as_mut().map(Tree::searched_pids).unwrap_or_default();
-        let Rows { rows, foreign, notes: absent } = match gpus.as_mut().map(|gpus| gpus.read(&mut searched)) {
+        let Rows { devices: rows, foreign, notes: absent } = match gpus.as_mut().map(|gpus| gpus.read(&mut searched)) {
             Some(Ok(rows)) => rows,
             None => Rows::default(),
             Some(Err(error)) => {

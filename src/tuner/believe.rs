@@ -60,26 +60,39 @@ pub async fn beliefs(
 
 /// What the twin says of the study's own load.
 fn twin(job: &Job, installed: &Installed, search: &Search<'_>) -> Result<Belief, String> {
-    let preset = preset(job, installed)?;
     let unknown = Calibration::none();
-    let question = Question {
-        job,
-        load: &job.load,
-        config: search.space.fixed.clone(),
-        version: installed.version,
-        device: On { preset, facts: installed.device },
-        host: installed.host,
-        knowledge: Knowledge::here(&unknown),
-        acceptance: None,
-        starts: StartupModel::default(),
-        warm: Warm::default(),
-    };
+    let question = twin_question(job, installed, search.space.fixed.clone(), &unknown)?;
     let allowed = |config: &Config| search.rejection(config).is_none();
     let belief = of_job(&question, &search.space, &job.aim(), &allowed, job.seed);
     if belief.prior.points().is_empty() {
         return Err("the twin can run nothing of the space".to_owned());
     }
     Ok(belief)
+}
+
+/// The question for the twin about a configuration under the study's own load.
+///
+/// # Errors
+/// When the twin has no preset of the device.
+pub(super) fn twin_question<'a>(
+    job: &'a Job,
+    installed: &Installed,
+    config: Config,
+    calibration: &'a Calibration,
+) -> Result<Question<'a>, String> {
+    let preset = preset(job, installed)?;
+    Ok(Question {
+        job,
+        load: &job.load,
+        config,
+        version: installed.version,
+        device: On { preset, facts: installed.device },
+        host: installed.host,
+        knowledge: Knowledge::here(calibration),
+        acceptance: None,
+        starts: StartupModel::default(),
+        warm: Warm::default(),
+    })
 }
 
 /// The device's preset, where there is one.

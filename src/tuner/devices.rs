@@ -24,6 +24,7 @@ impl Tuner<'_> {
     }
 
     /// The engine's `CUDA_VISIBLE_DEVICES`, if it computes on GPUs.
+    #[expect(clippy::option_option, reason = "an engine on GPUs may have no such variable")]
     pub(super) fn visible_devices(&self, place: &Place) -> Option<Option<String>> {
         let engine = &self.job.engine;
         let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.kind() != "sim";

@@ -13,6 +13,7 @@ mod fill;
 mod gate;
 mod inquiry;
 mod lock;
+mod longest_step;
 mod memory;
 mod prepare;
 mod reap;
@@ -52,6 +53,7 @@ pub use event::{Ending, Event, Observer, Phase, Plan, left_on_the_table};
 pub use fill::command_line;
 pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError, holder};
+pub use longest_step::MeasuredPrefill;
 pub use memory::learned;
 pub use prepare::{Installed, detect};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
@@ -126,6 +128,8 @@ pub struct Tuner<'a> {
     pub slots: Slots,
     pub context: RunContext,
     pub inquiry: RwLock<Inquiry>,
+    /// Filled by the run itself.
+    pub measured_prefill: MeasuredPrefill,
     pub observer: Arc<Observer>,
     pub stop: watch::Receiver<Stop>,
 }

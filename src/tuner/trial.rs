@@ -141,6 +141,9 @@ impl Tuner<'_> {
             let again_at_once = attempt.failed_with(FailureKind::PortInUse) && collisions < MOST_COLLISIONS;
             collisions = if again_at_once { collisions + 1 } else { 0 };
             let Attempt { outcome, ready, told } = attempt;
+            if let Some(replies) = &told.replies {
+                self.learn_prefill(config, replies);
+            }
             let trial = Trial {
                 number,
                 proposed_by: proposal.proposed_by.clone(),
@@ -204,7 +207,7 @@ impl Tuner<'_> {
         server.own_models = own_models(config, &self.job.parameters().fixed);
         // A tokenizer, for instance, may be that of the served model.
         server.own_models.retain(|name| *name != self.job.model.argument);
-        let vitals = Vitals::start(self.vital_scope(&server, config), server.plain_url());
+        let vitals = Vitals::start(self.vital_scope(&server, config, place), server.plain_url());
         let mut stop = self.stop.clone();
         let measured = tokio::select! {
             biased;
@@ -326,23 +329,19 @@ impl Tuner<'_> {
         Startup { phases, resolved: seen.shown(&asked), differences, conditions }
     }
 
-    fn vital_scope(&self, server: &Server, config: &Config) -> vitals::Scope {
+    fn vital_scope(&self, server: &Server, config: &Config, place: &Place) -> vitals::Scope {
         let (log, engine) = (server.log_path().to_owned(), &self.job.engine);
         let directories = [log.as_path(), self.store.path()].map(|file| match file.parent() {
             Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
             _ => PathBuf::from("."),
         });
-        let plan = self.job.load.plan(self.job.seed);
-        let concurrency = plan.concurrency.and_then(|limit| u64::try_from(limit).ok());
-        let at_once = concurrency.unwrap_or(u64::MAX).min(plan.requests.unwrap_or(u64::MAX));
-        let asked = self.job.with_arguments(config, self.installed.version);
-        let budget = asked.get_i64("max-num-batched-tokens").and_then(|tokens| u64::try_from(tokens).ok());
         vitals::Scope {
             processes: server.processes(),
             log,
             directories: directories.to_vec(),
             stall: engine.stall_timeout,
-            longest_step: vitals::longest_step(self.job.workload.built.longest(), at_once, budget),
+            longest_step: self.longest_step(config),
+            devices: self.devices(place, config).filter(|_| !vitals::computes_on_another_host(&engine.command)),
             elsewhere: vitals::computes_elsewhere(&engine.command),
         }
     }

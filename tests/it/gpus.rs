@@ -177,7 +177,7 @@ fn events(machine: &Machine) -> String {
 }
 
 fn shows(machine: &Machine, text: &str) {
-    wait_until(Duration::from_secs(60), text, || events(machine).contains(text));
+    wait_until(Duration::from_mins(1), text, || events(machine).contains(text));
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn memory_that_an_engine_leaves_for_a_while_is_waited_for_on_its_own_device() {
         let mut child = machine.start(&["tune", "study.toml", "--log-format", "json"]);
         shows(&machine, "stopping");
         let begin = Instant::now();
-        wait_until(Duration::from_secs(60), "the lag", || begin.elapsed() >= lag);
+        wait_until(Duration::from_mins(1), "the lag", || begin.elapsed() >= lag);
         std::fs::remove_file(machine.workplace.path("lag")).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0), "{}", events(&machine));
         assert!(!events(&machine).contains("\"held\""), "{}", events(&machine));
@@ -430,4 +430,56 @@ fn memory_that_an_engine_leaves_for_a_while_is_waited_for_on_its_own_device() {
     let begin = Instant::now();
     assert_eq!(machine.run(&["tune", "study.toml"]).code, Some(0));
     assert!(begin.elapsed() < Duration::from_secs(15), "another device does not count: {:?}", begin.elapsed());
+}
+
+#[test]
+fn a_step_of_an_idle_processor_is_no_hang_while_the_engines_device_computes() {
+    // The twin has no preset of the device: three times 1.6 s are assumed.
+    let run = |step: &str, lines: &[&str]| {
+        let text = study("true", "stall_timeout = \"1s\"", "trials = 1\nconfirm = 0");
+        let text = text.replace("--sim-noise 0", &format!("--sim-noise 0 --sim-fault {step}"));
+        let text = text.replace("concurrency = 8", "concurrency = 4").replace("\"10s\"", "\"10m\"");
+        let device = format!("{}{}\n", h100(0, &[FOLLOWS]).replace("H100 80GB HBM3", "X1"), lines.join("\n"));
+        // Another one that is always busy is none of the engine's.
+        let machine = Machine::new(&text, &[device, h100(1, &["utilization 100"])].concat());
+        machine.workplace.write("hang", "");
+        let tune = machine.run(&["tune", "study.toml"]);
+        let trials = machine.workplace.trials();
+        assert_eq!(trials.len(), 1, "{}", tune.stderr);
+        let text = trials[0]["reason"].as_str().or(trials[0]["state"].as_str()).unwrap();
+        text.to_owned()
+    };
+    let long = "long-step:seconds=2.5,busy=no,request=3";
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| run(long, &["utilization 60"]));
+        let ever = scope.spawn(|| run("long-step:seconds=600,busy=no,request=3", &["utilization 60"]));
+        let idle = scope.spawn(|| run(long, &["utilization 5"]));
+        let hung = scope.spawn(|| run(long, &["hang utilization {dir}/hang"]));
+        let [busy, ever, idle, hung] = [busy, ever, idle, hung].map(|run| run.join().unwrap());
+        assert_eq!(busy, "measured");
+        let limit = "its devices are busy, and the limit is 4.8s, the larger of stall_timeout (1.0s) and 3 times the longest \
+                     step (1.6s, assumed 100 tokens/s)";
+        assert!(ever.contains(limit), "{ever}");
+        assert!(idle.contains("; its processes and devices have been idle for "), "{idle}");
+        assert!(hung.contains("; its processes have been idle for "), "{hung}");
+    });
+}
+
+#[test]
+fn a_start_in_which_only_the_engines_device_computes_is_no_hang() {
+    let run = |utilization: &str| {
+        let text = study("sleep 4", "stall_timeout = \"1s\"", "trials = 1\nconfirm = 0");
+        let devices = [h100(0, &[FOLLOWS, utilization]), h100(1, &["utilization 100"])];
+        let machine = Machine::new(&text, &devices.concat());
+        let tune = machine.run(&["tune", "study.toml"]);
+        let trials = machine.workplace.trials();
+        assert_eq!(trials.len(), 1, "{}", tune.stderr);
+        trials[0]["reason"].as_str().or(trials[0]["state"].as_str()).unwrap().to_owned()
+    };
+    std::thread::scope(|scope| {
+        let [busy, idle] = ["utilization 60", "utilization 5"].map(|utilization| scope.spawn(move || run(utilization)));
+        let idle = idle.join().unwrap();
+        assert!(idle.contains("the start shows no sign of work for ") && idle.contains("no device at work"), "{idle}");
+        assert_eq!(busy.join().unwrap(), "measured");
+    });
 }

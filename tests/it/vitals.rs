@@ -32,6 +32,32 @@ fn a_start_without_a_sign_of_work_is_a_hang() {
     assert!(reason.contains("no sign of work for ") && reason.ends_with("INFO loading the weights"), "{reason}");
 }
 
+#[test]
+fn a_start_that_only_reads_from_another_host_is_no_hang() {
+    // As NFS does, a file in memory adds to what calls have read and to nothing else.
+    let read = "dd if=weights of=/dev/null bs=1M count=1 status=none; sleep 1";
+    let script = format!("for shard in 1 2 3 4; do {read}; done; exec $engine \"$@\"");
+    let workplace = Workplace::with_study(&study(&script));
+    workplace.write("weights", &"0".repeat(1 << 20));
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(workplace.trials()[0]["state"], "measured", "{}", tuned.stderr);
+}
+
+/// A program in the state of a process that waits for its storage: its child shares its memory for four seconds.
+const WAITS: &str = "#include <unistd.h>\nint main(void) { if (!vfork()) { sleep(4); _exit(0); } return 0; }\n";
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the compiler")]
+fn a_start_that_waits_for_its_storage_is_no_hang() {
+    let workplace = Workplace::with_study(&study("./waits; exec $engine \"$@\""));
+    workplace.write("waits.c", WAITS);
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let built = Command::new(compiler).args(["-w", "-o", "waits", "waits.c"]).current_dir(workplace.path("")).status();
+    assert!(built.unwrap().success());
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(workplace.trials()[0]["state"], "measured", "{}", tuned.stderr);
+}
+
 /// A server that is stopped a second after its start, under requests that may take ten minutes.
 fn stands_still(warmup: &str) {
     let script = format!("$engine \"$@\" & {UNTIL_LOADED}; kill -STOP $!; sleep 600");
@@ -61,30 +87,108 @@ fn a_server_that_stands_still_in_the_measured_window_is_a_hang_long_before_reque
     stands_still("warmup = 0");
 }
 
-/// A server that is stopped under load beside a process of its launch that spins, and what follows. The longest step is
-/// estimated at 3.2 s: eight requests of 40 tokens at 100 tokens per second.
-fn spins(then: &str) -> Workplace {
-    let script = format!("$engine \"$@\" & server=$!; {UNTIL_LOADED}; kill -STOP $server; {then}");
-    let text = study(&script).replace("\"200\"", "\"0.05\"").replace("\"10s\"", "\"10m\"");
-    Workplace::with_study(&text)
+/// The same for a program that the twin does not know, on a device that nobody reads.
+fn unknown_engine(script: &str, budget: &str) -> String {
+    let arguments = "\"$@\" --sim-time-scale 200 --sim-startup-s 0.02 --sim-noise 0";
+    let text = study(&script.replace("\"$@\"", arguments)).replace("kind = \"sim\"", "kind = \"vllm\"");
+    let args = r#"args = ["--sim-time-scale", "200", "--sim-startup-s", "0.02", "--sim-noise", "0"]"#;
+    assert!(text.contains(args));
+    let known = "version = \"0.33.0\"\npreflight = false\ndevice = \"cuda\"";
+    text.replace(args, known).replace("trials = 1", budget).replace("\"10s\"", "\"10m\"")
+}
+
+/// One choice of the space, after the defaults.
+const TWO_BATCHES: &str = "[space.parameters.max-num-seqs]\nkind = \"categorical\"\nchoices = [8, 16]";
+
+/// A study of the defaults and two batch sizes.
+fn with_two_batches(text: &str) -> String {
+    let (before, rest) = text.split_once("[space.parameters.max-num-seqs]").unwrap();
+    let (_, after) = rest.split_once("\n[workload]").unwrap();
+    format!("{before}{TWO_BATCHES}\n\n[workload]{after}").replace("\"sobol\"", "\"grid\"")
+}
+
+/// The longest step is assumed to take 1.6 s: four requests of 40 tokens at 100 tokens per second.
+fn with_step(fault: &str) -> serde_json::Value {
+    let script = format!("exec $engine \"$@\" --sim-fault {fault}");
+    let text = unknown_engine(&script, "trials = 1").replace("concurrency = 8", "concurrency = 4");
+    let workplace = Workplace::with_study(&text);
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+    let trials = workplace.trials();
+    assert_eq!(trials.len(), 1, "{}", tuned.stderr);
+    trials[0].clone()
 }
 
 #[test]
 fn a_long_step_of_a_busy_server_is_no_hang() {
-    let spin = "until=$((SECONDS + 3)); while ((SECONDS < until)); do :; done; kill -CONT $server; wait";
-    let workplace = spins(spin);
-    let tuned = workplace.run(&["tune", "study.toml"]);
-    let trial = workplace.trials()[0].clone();
-    assert_eq!(trial["state"], "measured", "{trial}: {}", tuned.stderr);
+    let trial = with_step("long-step:seconds=2.5,request=3");
+    assert_eq!(trial["state"], "measured", "{trial}");
+}
+
+#[test]
+fn the_same_step_of_an_idle_server_is_a_hang_after_the_stall_timeout() {
+    let trial = with_step("long-step:seconds=600,busy=no,request=3");
+    assert_eq!(trial["reason_code"], "hang", "{trial}");
+    let reason = trial["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("; its processes have been idle for ") && reason.contains("stall_timeout, 1.0s"),
+        "{reason}"
+    );
+    assert!(reason.ends_with("the health check answers"), "{reason}");
 }
 
 #[test]
 fn a_hang_that_spins_is_ended_after_three_times_the_longest_step() {
-    let trial = failed(&spins("while :; do :; done"));
+    let trial = with_step("spin:request=3");
     assert_eq!(trial["reason_code"], "hang", "{trial}");
     let reason = trial["reason"].as_str().unwrap();
-    assert!(reason.contains("its processes are busy, and the limit is ") && reason.contains("3 times"), "{reason}");
-    assert!(trial["elapsed_s"].as_f64().unwrap() < 60.0, "{trial}");
+    let limit = "; its processes are busy, and the limit is 4.8s, the larger of stall_timeout (1.0s) and 3 times the \
+                 longest step (1.6s, assumed 100 tokens/s); the health check answers";
+    assert!(reason.ends_with(limit), "{reason}");
+    let silent = reason.strip_prefix("no token for ").and_then(|rest| rest.split_once("s with ")).unwrap().0;
+    assert!((4.8..8.0).contains(&silent.parse::<f64>().unwrap()), "{reason}");
+}
+
+/// Runs the study; gives the outcome of each batch size by the reason or the state.
+fn by_batch(text: &str) -> Vec<(String, String)> {
+    let workplace = Workplace::with_study(text);
+    // The second run knows what the first has measured.
+    workplace.run(&["tune", "study.toml", "--trials", "2"]);
+    let tuned = workplace.run(&["tune", "study.toml"]);
+    assert_eq!(workplace.processes_left(), [] as [i32; 0]);
+    let outcome = |trial: &serde_json::Value| {
+        let text = trial["reason"].as_str().or(trial["state"].as_str()).unwrap();
+        (trial["config"]["max-num-seqs"].to_string(), text.to_owned())
+    };
+    let mut outcomes: Vec<_> = workplace.trials().iter().map(outcome).collect();
+    outcomes.sort();
+    assert_eq!(outcomes.len(), 3, "{}", tuned.stderr);
+    outcomes
+}
+
+#[test]
+fn the_limit_of_an_engine_that_the_twin_knows_is_the_twins_estimate() {
+    // Four requests of 514 tokens in one step, on a clock that is slower than the device's.
+    let text = study("exec $engine \"$@\" --sim-fault spin:request=3").replace("\"200\"", "\"0.05\"");
+    let text = text.replace("input_len = 32", "input_len = 512").replace("output_len = 8", "output_len = 2");
+    let text = text.replace("concurrency = 8", "concurrency = 4").replace("\"10s\"", "\"10m\"");
+    let trial = failed(&Workplace::with_study(&text));
+    let reason = trial["reason"].as_str().unwrap();
+    assert!(reason.contains("its processes are busy, and the limit is "), "{reason}");
+    assert!(reason.ends_with("s, estimated by the twin); the health check answers"), "{reason}");
+    let limit = reason.split_once("the limit is ").and_then(|(_, rest)| rest.split_once("s, ")).unwrap().0;
+    assert!((2.0..12.0).contains(&limit.parse::<f64>().unwrap()), "more than the stall timeout: {reason}");
+}
+
+#[test]
+fn a_hang_that_spins_fails_only_its_configuration_and_what_was_measured_replaces_an_assumed_speed() {
+    let script = "exec $engine \"$@\" --sim-fault spin:request=3 --sim-fault-if max-num-seqs=16";
+    let text = with_two_batches(&unknown_engine(script, "trials = 3\nconfirm = 0"));
+    let outcomes = by_batch(&text);
+    assert_eq!((&*outcomes[1].1, &*outcomes[2].1), ("measured", "measured"), "{outcomes:?}");
+    let reason = &outcomes[0].1;
+    assert!(reason.contains("its processes are busy, and the limit is 1.0s, "), "{outcomes:?}");
+    assert!(reason.contains("s, measured); the health check answers"), "{outcomes:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::rule::Removed;
 use crate::tuner::{Event, WrongRule};
 
 /// `None` for what only `verbose` tells.
+#[expect(clippy::too_many_lines, reason = "one arm for each event")]
 pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
     Some(match event {
         Event::Begin { study, stored, launched, best } => {

@@ -25,6 +25,8 @@
 //! | `end-early` | ends streams after so many tokens, without `[DONE]` | `after` (all), `from` (1) |
 //! | `error-event` | sends an error in the stream after so many tokens | `after` (0), `from` (1) |
 //! | `leak` | holds more and more memory | `mb-per-s` (50), `cap-mb` (512) |
+//! | `long-step` | takes so many seconds for the step with which a request begins; no counter moves | `seconds` (60), `busy` (`yes`): takes a whole processor, `request` (1) |
+//! | `spin` | never ends the step with which a request begins, and takes a whole processor | `request` (1) |
 //!
 //! Phases: `parse`, `config`, `bind`, `weights`, `profile`, `kv`, `graphs`, `ready`. Causes: `Cause` in `cause.rs`.
 //!
@@ -89,6 +91,22 @@ impl Plan {
         let first = self.once.as_ref().is_none_or(|file| std::fs::File::create_new(file).is_ok());
         if first { self.faults.clone() } else { Vec::new() }
     }
+}
+
+/// A step that takes longer than it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StepFault {
+    /// `None`: for ever.
+    pub(super) lasts: Option<Duration>,
+    /// Whether it takes a whole processor.
+    pub(super) busy: bool,
+}
+
+/// The faults of one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestFaults {
+    pub(super) stream: Option<StreamFault>,
+    pub(super) step: Option<StepFault>,
 }
 
 /// What a stream does after some tokens.
@@ -216,16 +234,16 @@ impl Faults {
         if self.core_is_dead() || self.list.iter().any(ill) { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
     }
 
-    /// What happens to a request for tokens, and to its stream where it has one.
-    pub(super) async fn request(&self) -> Result<Option<StreamFault>, Complaint> {
+    /// What happens to a request for tokens, to the step with which it begins, and to its stream where it has one.
+    pub(super) async fn request(&self) -> Result<RequestFaults, Complaint> {
+        let mut found = RequestFaults::default();
         if self.list.is_empty() {
-            return Ok(None);
+            return Ok(found);
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         if self.core_is_dead() {
             return Err(Complaint::internal(ENGINE_DEAD));
         }
-        let mut stream = None;
         for fault in &self.list {
             match fault {
                 Fault::Mute => std::future::pending().await,
@@ -240,17 +258,25 @@ impl Faults {
                     return Err(Complaint::internal(ENGINE_DEAD));
                 }
                 Fault::Errors { from } if number >= *from => return Err(Complaint::internal("Internal server error")),
-                Fault::Stall { after, from } if number >= *from => stream = Some(StreamFault::Stall { after: *after }),
+                Fault::Stall { after, from } if number >= *from => {
+                    found.stream = Some(StreamFault::Stall { after: *after });
+                }
                 Fault::EndEarly { after, from } if number >= *from => {
-                    stream = Some(StreamFault::EndEarly { after: *after });
+                    found.stream = Some(StreamFault::EndEarly { after: *after });
                 }
                 Fault::ErrorEvent { after, from } if number >= *from => {
-                    stream = Some(StreamFault::Error { after: *after });
+                    found.stream = Some(StreamFault::Error { after: *after });
+                }
+                Fault::LongStep { lasts, busy, request } if number == *request => {
+                    found.step = Some(StepFault { lasts: Some(*lasts), busy: *busy });
+                }
+                Fault::Spin { request } if number == *request => {
+                    found.step = Some(StepFault { lasts: None, busy: true });
                 }
                 _ => {}
             }
         }
-        Ok(stream)
+        Ok(found)
     }
 
     /// Waits until a request has ended the server.

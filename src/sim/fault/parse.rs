@@ -49,13 +49,13 @@ impl Keys<'_> {
         })
     }
 
-    fn flag(&self, key: &'static str) -> Result<bool, FaultError> {
+    fn flag(&self, key: &'static str, default: bool) -> Result<bool, FaultError> {
         let yes = self.read(key, "yes or no", |text| match text {
             "yes" => Some(true),
             "no" => Some(false),
             _ => None,
         });
-        Ok(yes?.unwrap_or(false))
+        Ok(yes?.unwrap_or(default))
     }
 
     fn cause(&self) -> Result<Cause, FaultError> {
@@ -72,6 +72,10 @@ impl Keys<'_> {
             (Some(_), Some(_)) => Err(FaultError::TwoEnds { name: self.name }),
             (end, None) | (None, end) => Ok(end),
         }
+    }
+
+    fn request(&self) -> Result<u64, FaultError> {
+        Ok(self.number("request", 1..=u64::MAX)?.unwrap_or(1))
     }
 
     fn from(&self) -> Result<u64, FaultError> {
@@ -112,7 +116,7 @@ impl FromStr for Fault {
             "flood" => Self::Flood { at, megabytes: keys.number("mb", 1..=MOST_MEGABYTES)?.unwrap_or(1000) },
             "ignore-term" => Self::IgnoreTerm,
             "ignore-int" => Self::IgnoreInt,
-            "escape" => Self::Escape { bare: keys.flag("bare")?, orphan: keys.flag("orphan")? },
+            "escape" => Self::Escape { bare: keys.flag("bare", false)?, orphan: keys.flag("orphan", false)? },
             "engine-core" => Self::EngineCore {
                 after: keys.seconds("dies-after")?,
                 at: keys.read("phase", "one of weights, profile, kv, graphs, ready", |name| {
@@ -126,17 +130,19 @@ impl FromStr for Fault {
             "late-listen" => Self::LateListen { by: keys.seconds("seconds")?.unwrap_or(second) },
             "mute" => Self::Mute,
             "unhealthy" => Self::Unhealthy { after: keys.seconds("after")?.unwrap_or_default() },
-            "die" => Self::Die {
-                request: keys.number("request", 1..=u64::MAX)?.unwrap_or(1),
-                cause: keys.cause()?,
-                end: keys.end()?,
-            },
+            "die" => Self::Die { request: keys.request()?, cause: keys.cause()?, end: keys.end()? },
             "errors" => Self::Errors { from: keys.from()? },
             "stall" => Self::Stall { after: keys.number("after", 0..=u64::MAX)?.unwrap_or(0), from: keys.from()? },
             "end-early" => Self::EndEarly { after: keys.number("after", 0..=u64::MAX)?, from: keys.from()? },
             "error-event" => {
                 Self::ErrorEvent { after: keys.number("after", 0..=u64::MAX)?.unwrap_or(0), from: keys.from()? }
             }
+            "long-step" => Self::LongStep {
+                lasts: keys.seconds("seconds")?.unwrap_or(Duration::from_mins(1)),
+                busy: keys.flag("busy", true)?,
+                request: keys.request()?,
+            },
+            "spin" => Self::Spin { request: keys.request()? },
             _ => Self::Leak {
                 megabytes_per_s: keys.number("mb-per-s", 1..=MOST_MEGABYTES)?.unwrap_or(50),
                 cap: keys.number("cap-mb", 1..=MOST_MEGABYTES)?.unwrap_or(LEAK_CAP),

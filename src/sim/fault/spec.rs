@@ -130,12 +130,22 @@ pub enum Fault {
         megabytes_per_s: u64,
         cap: u64,
     },
+    /// One step, with which a request begins. `busy`: it takes a whole processor.
+    LongStep {
+        lasts: Duration,
+        busy: bool,
+        request: u64,
+    },
+    /// A step that never ends and takes a whole processor.
+    Spin {
+        request: u64,
+    },
 }
 
 /// A name, whether it takes a phase, and its keys.
 type Form = (&'static str, bool, &'static [&'static str]);
 
-pub(super) const FORMS: [Form; 20] = [
+pub(super) const FORMS: [Form; 22] = [
     ("exit", true, &["cause", "code", "signal"]),
     ("hang", true, &[]),
     ("slow", true, &["seconds"]),
@@ -156,6 +166,8 @@ pub(super) const FORMS: [Form; 20] = [
     ("end-early", false, &["after", "from"]),
     ("error-event", false, &["after", "from"]),
     ("leak", false, &["mb-per-s", "cap-mb"]),
+    ("long-step", false, &["seconds", "busy", "request"]),
+    ("spin", false, &["request"]),
 ];
 
 /// Why a text is no fault.
@@ -276,6 +288,15 @@ impl fmt::Display for Fault {
             Self::Leak { megabytes_per_s, cap } => {
                 keys.extend([("mb-per-s", megabytes_per_s.to_string()), ("cap-mb", cap.to_string())]);
                 "leak"
+            }
+            Self::LongStep { lasts, busy, request } => {
+                keys.push(("seconds", seconds(lasts)));
+                keys.extend([("busy", yes(*busy)), ("request", request.to_string())]);
+                "long-step"
+            }
+            Self::Spin { request } => {
+                keys.push(("request", request.to_string()));
+                "spin"
             }
         };
         f.write_str(name)?;

@@ -18,6 +18,7 @@ fn names_phases_and_keys_are_read() {
     );
     let end = End::Signal(nix::sys::signal::Signal::SIGKILL);
     assert_eq!(fault("die:request=7,signal=9"), Ok(Fault::Die { request: 7, cause: Cause::Exception, end: Some(end) }));
+    assert_eq!(fault("long-step"), Ok(Fault::LongStep { lasts: Duration::from_mins(1), busy: true, request: 1 }));
     assert_eq!(fault("leak"), Ok(Fault::Leak { megabytes_per_s: 50, cap: 512 }));
     assert_eq!(
         fault("slow@graphs:seconds=0.25"),
@@ -40,6 +41,8 @@ fn what_is_no_fault_is_told_with_what_could_stand_there() {
         ("engine-core:phase=parse", "'engine-core': phase is 'parse' and not one of weights, "),
         ("errors:from=0", "'errors': from is '0' and not a whole number from 1 to "),
         ("late-listen:seconds=-1", "'late-listen': seconds is '-1' and not a number of seconds up to 86400"),
+        ("spin:seconds=1", "'spin' has no key 'seconds' (choose from request)"),
+        ("long-step:busy=1", "'long-step': busy is '1' and not yes or no"),
         ("escape:bare=1", "'escape': bare is '1' and not yes or no"),
     ] {
         let error = fault(text).unwrap_err().to_string();
@@ -137,6 +140,12 @@ fn any_fault() -> impl Strategy<Value = Fault> {
         (any::<Option<u64>>(), 1..u64::MAX).prop_map(|(after, from)| Fault::EndEarly { after, from }),
         (any::<u64>(), 1..u64::MAX).prop_map(|(after, from)| Fault::ErrorEvent { after, from }),
         (1..=100_000_u64, 1..=100_000_u64).prop_map(|(megabytes_per_s, cap)| Fault::Leak { megabytes_per_s, cap }),
+        (time(), any::<bool>(), 1..u64::MAX).prop_map(|(lasts, busy, request)| Fault::LongStep {
+            lasts,
+            busy,
+            request
+        }),
+        (1..u64::MAX).prop_map(|request| Fault::Spin { request }),
     ]
 }
 

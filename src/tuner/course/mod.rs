@@ -142,6 +142,7 @@ impl<'r> Course<'r> {
         let outcomes = tuner.store.present_trials(study).await?;
         let spent = Spent::read(tuner, study, &outcomes).await?;
         let launches: Vec<Trial> = outcomes.iter().map(|scored| scored.trial.clone()).collect();
+        tuner.recall_prefill(study, &launches).await?;
         let mut clock = Clock::new(job.budget.time, expected_launch(tuner).await?);
         for trial in &launches {
             clock.learn(trial);

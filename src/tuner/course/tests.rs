@@ -15,7 +15,7 @@ use crate::store::{Incident, Store};
 use crate::trial::{Failure, Measurement};
 use crate::tuner::retry::Unresolved;
 use crate::tuner::trial::failed;
-use crate::tuner::{Inquiry, RunContext, Slots, detect};
+use crate::tuner::{Event, Inquiry, MeasuredPrefill, RunContext, Slots, detect};
 
 /// A study with some devices, of which a trial takes one, two or four.
 pub(super) struct Bench {
@@ -65,7 +65,8 @@ impl Bench {
         let slots = Slots::resolve(&self.job, &mut installed).unwrap();
         let (job, store, stop) = (&self.job, &self.store, watch::channel(Stop::No).1);
         let (inquiry, context) = (Inquiry::new(None).into(), RunContext::default());
-        Tuner { job, store, installed, slots, context, inquiry, observer: Arc::new(|_| {}), stop }
+        let (measured_prefill, observer) = (MeasuredPrefill::default(), Arc::new(|_: Event| {}));
+        Tuner { job, store, installed, slots, context, inquiry, measured_prefill, observer, stop }
     }
 
     /// Number, who proposed it, its configuration and its state.

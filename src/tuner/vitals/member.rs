@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use procfs::FromRead;
-use procfs::process::{Process, Stat};
+use procfs::process::{Io, Process, Stat};
 
 use super::still::Work;
 
@@ -58,6 +58,9 @@ impl std::fmt::Display for Who {
     }
 }
 
+/// The state of a thread that waits for storage: disks, network file systems, and devices as well.
+const UNINTERRUPTIBLE: char = 'D';
+
 /// A process at one look.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Member {
@@ -67,6 +70,10 @@ pub(super) struct Member {
     pub(super) cpu: Duration,
     /// Read from disks and written to them.
     pub(super) bytes: u64,
+    /// Passed by calls that read, of files on other hosts as well: these count as no disk.
+    pub(super) read: u64,
+    /// Whether its first thread waits in the kernel and cannot be interrupted, as for storage.
+    pub(super) waits: bool,
     /// Resident bytes.
     pub(super) resident: u64,
 }
@@ -75,18 +82,29 @@ impl Member {
     /// `None` where it is no longer there.
     pub(super) fn read(pid: i32) -> Option<Self> {
         let process = Process::new(pid).ok()?;
-        let stat = process.stat().ok()?;
-        let command = process.cmdline().unwrap_or_default();
-        let io = process.io().map_or(0, |io| io.read_bytes + io.write_bytes);
+        Some(Self::of(&process.stat().ok()?, process.io().ok().as_ref(), process.cmdline().unwrap_or_default()))
+    }
+
+    /// `io` is `None` if the kernel does not show it to this user.
+    fn of(stat: &Stat, io: Option<&Io>, command: Vec<String>) -> Self {
         let ticks = procfs::ticks_per_second().max(1);
-        Some(Self {
-            who: Who { pid, start: stat.starttime, name: name(&command, &stat.comm) },
+        Self {
+            who: Who { pid: stat.pid, start: stat.starttime, name: name(&command, &stat.comm) },
             parent: stat.ppid,
             command,
             cpu: Duration::from_millis((stat.utime + stat.stime).saturating_mul(1000) / ticks),
-            bytes: io,
+            bytes: io.map_or(0, |io| io.read_bytes + io.write_bytes),
+            read: io.map_or(0, |io| io.rchar),
+            waits: stat.state == UNINTERRUPTIBLE,
             resident: stat.rss * procfs::page_size(),
-        })
+        }
+    }
+
+    /// Looks whether one of its threads waits like that. Reads one file for each thread.
+    pub(super) fn has_waiting_thread(&self) -> bool {
+        let tasks = Process::new(self.who.pid).and_then(|process| process.tasks());
+        let waits = |stat: Stat| stat.state == UNINTERRUPTIBLE;
+        self.waits || tasks.is_ok_and(|tasks| tasks.flatten().any(|task| task.stat().is_ok_and(waits)))
     }
 
     /// Whether it still is the same program, or has got a title since.
@@ -144,20 +162,22 @@ pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<Who> {
 
 /// What processes have done since the launch, those included that have ended.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Done(BTreeMap<(i32, u64), (Duration, u64)>);
+pub(super) struct Done(BTreeMap<(i32, u64), (Duration, u64, u64)>);
 
 impl Done {
-    /// Everything so far; `log` is how often the log has moved.
-    pub(super) fn add(&mut self, members: &[Member], log: u64) -> Work {
+    /// Everything so far; `log` is how often the log has moved, `witnessed` in how many looks a process waited for its storage or a device
+    /// computed.
+    pub(super) fn add(&mut self, members: &[Member], log: u64, witnessed: u64) -> Work {
         for member in members {
-            self.0.insert((member.who.pid, member.who.start), (member.cpu, member.bytes));
+            self.0.insert((member.who.pid, member.who.start), (member.cpu, member.bytes, member.read));
         }
-        let (mut cpu, mut bytes) = (Duration::ZERO, 0);
-        for (time, count) in self.0.values() {
-            cpu += *time;
-            bytes += count;
+        let mut work = Work { witnessed, log, ..Work::default() };
+        for (cpu, bytes, read) in self.0.values() {
+            work.cpu += *cpu;
+            work.bytes += bytes;
+            work.read += read;
         }
-        Work { cpu, bytes, log }
+        work
     }
 }
 
@@ -169,7 +189,7 @@ mod tests {
     fn member(pid: i32, parent: i32, command: &str) -> Member {
         let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let who = Who { pid, start: 1, name: name(&command, &command[0]) };
-        Member { who, parent, command, cpu: Duration::ZERO, bytes: 0, resident: 0 }
+        Member { who, parent, command, cpu: Duration::ZERO, bytes: 0, read: 0, waits: false, resident: 0 }
     }
 
     fn pids(who: &[Who]) -> Vec<i32> {
@@ -231,10 +251,49 @@ mod tests {
 
     #[test]
     fn what_the_dead_have_done_stays_done() {
-        let busy = |pid, seconds| Member { cpu: Duration::from_secs(seconds), bytes: seconds, ..member(pid, 1, "a") };
+        let busy = |pid, seconds| {
+            let cpu = Duration::from_secs(seconds);
+            Member { cpu, bytes: seconds, read: seconds * 10, ..member(pid, 1, "a") }
+        };
         let mut done = Done::default();
-        done.add(&[busy(1, 5), busy(2, 7)], 0);
-        assert_eq!(done.add(&[busy(1, 6)], 3), Work { cpu: Duration::from_secs(13), bytes: 13, log: 3 });
+        done.add(&[busy(1, 5), busy(2, 7)], 0, 0);
+        let expected = Work { cpu: Duration::from_secs(13), bytes: 13, read: 130, witnessed: 2, log: 3 };
+        assert_eq!(done.add(&[busy(1, 6)], 3, 2), expected);
+    }
+
+    /// A worker that reads its weights by calls from NFS: it waits, and nothing of it counts as a disk.
+    const ON_NFS: (&str, &str) = (
+        "4711 (VLLM::Worker_TP0) D 4702 4650 4650 0 -1 4194560 913042 0 12 0 1893 412 0 0 20 0 96 0 8870123 61203456000 402133 \
+         18446744073709551615 1 1 0 0 0 0 0 16781312 17642 0 0 0 17 5 0 0 0 0 0 0 0 0 0 0 0 0 0",
+        "rchar: 4831838208\nwchar: 120441\nsyscr: 9241\nsyscw: 381\nread_bytes: 0\nwrite_bytes: 4096\n\
+         cancelled_write_bytes: 0\n",
+    );
+
+    fn recorded((stat, io): (&str, &str)) -> Member {
+        let io = Io::from_read(io.as_bytes()).unwrap();
+        Member::of(&Stat::from_read(stat.as_bytes()).unwrap(), Some(&io), vec!["VLLM::Worker_TP0".to_owned()])
+    }
+
+    #[test]
+    fn a_process_that_reads_from_a_network_file_system_waits_and_has_read() {
+        let member = recorded(ON_NFS);
+        assert_eq!((member.bytes, member.read, member.waits), (4096, 4_831_838_208, true));
+        assert_eq!((member.who.pid, member.parent, member.who.start), (4711, 4702, 8_870_123));
+        let interruptible = ON_NFS.0.replace(") D ", ") S ");
+        assert!(!recorded((&interruptible, ON_NFS.1)).waits);
+        let unreadable = Member::of(&Stat::from_read(ON_NFS.0.as_bytes()).unwrap(), None, Vec::new());
+        assert_eq!((unreadable.bytes, unreadable.read, unreadable.waits), (0, 0, true));
+    }
+
+    #[test]
+    fn this_process_does_not_wait_for_storage_for_long() {
+        let own = Member::read(i32::try_from(std::process::id()).unwrap()).unwrap();
+        // Other tests may write at this moment.
+        let idle = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            !own.has_waiting_thread()
+        });
+        assert!(idle, "{own:?}");
     }
 
     proptest! {

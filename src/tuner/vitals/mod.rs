@@ -2,10 +2,12 @@
 //! and whether the host has room left for it.
 //!
 //! Reading is apart from deciding: `member` and `room` read `/proc` and say what it means, `still` and `pulse` tell a hang
-//! from slowness. Two threads look, and neither the runtime nor the load waits for them: one every 100 ms whether the vital
-//! processes exist, one twice a second at the rest, of which finding the processes anew reads the whole of `/proc`.
+//! from slowness. Three threads look, and neither the runtime nor the load waits for them: one every 100 ms whether the vital
+//! processes exist, one twice a second at the rest, of which finding the processes anew reads the whole of `/proc`, and one
+//! asks the driver while the load is silent.
 
 mod busy;
+mod device;
 mod member;
 mod neighbour;
 mod pulse;
@@ -25,6 +27,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use self::busy::{Activity, BUSY_SHARE, SilenceLimit};
+use self::device::DeviceWitness;
 use self::member::{Done, Member, Who, titled, vital};
 use self::neighbour::{NEIGHBOURS, Neighbour};
 use self::pulse::{Beat, Doubt, Step};
@@ -36,7 +39,7 @@ use crate::server::{Processes, Server, StartError};
 use crate::telemetry;
 use crate::trial::{Failure, FailureKind};
 
-pub(super) use self::busy::longest_step;
+pub(super) use self::busy::{StepEstimate, largest_step};
 pub(super) use self::pulse::Pulse;
 pub(super) use self::room::LEAST_DISK;
 
@@ -66,7 +69,9 @@ pub(super) struct Scope {
     /// How long may there be no sign of life; zero: for ever.
     pub(super) stall: Duration,
     /// Estimate of the longest step of the load.
-    pub(super) longest_step: Duration,
+    pub(super) longest_step: StepEstimate,
+    /// The GPUs that the engine computes on, if there are any.
+    pub(super) devices: Option<telemetry::Devices>,
     /// Whether the engine computes elsewhere: then a start may be silent here for as long as it takes.
     pub(super) elsewhere: bool,
 }
@@ -75,14 +80,24 @@ pub(super) struct Scope {
 /// `torch.compile` hundreds of compilers begin as such copies, and end soon.
 const RUN_ANOTHER: Duration = Duration::from_millis(50);
 
-/// Programs that have others do the work: in a container, on another host. What is seen of them here is a client.
-const CLIENTS: [&str; 7] = ["docker", "podman", "nerdctl", "srun", "ssh", "kubectl", "mpirun"];
+/// Programs that have others do the work, in a container of this host or on another host. What is seen of them here is a client.
+const CONTAINER_CLIENTS: [&str; 3] = ["docker", "podman", "nerdctl"];
+const REMOTE_CLIENTS: [&str; 4] = ["srun", "ssh", "kubectl", "mpirun"];
 
 /// Whether a command has its engine run where neither its processes nor its disks are seen.
 pub(super) fn computes_elsewhere(command: &[String]) -> bool {
+    calls(command, &CONTAINER_CLIENTS) || computes_on_another_host(command)
+}
+
+/// Whether a command has its engine run where its devices are not seen either.
+pub(super) fn computes_on_another_host(command: &[String]) -> bool {
+    calls(command, &REMOTE_CLIENTS)
+}
+
+fn calls(command: &[String], clients: &[&str]) -> bool {
     let name = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
     // Behind `sudo`, `env` or the like; what follows an option is no program.
-    command.iter().take_while(|word| !word.starts_with('-')).any(|word| CLIENTS.contains(&name(word).as_str()))
+    command.iter().take_while(|word| !word.starts_with('-')).any(|word| clients.contains(&name(word).as_str()))
 }
 
 /// Why a launch cannot go on.
@@ -125,7 +140,7 @@ pub(super) struct Vitals {
     base_url: String,
     /// Tells one thread that the server is ready. Both threads end when the other halves of these are gone.
     ready: Sender<()>,
-    _living: Sender<()>,
+    _living: [Sender<()>; 2],
 }
 
 impl Vitals {
@@ -135,16 +150,21 @@ impl Vitals {
         let limit = SilenceLimit { stall: scope.stall, longest_step: scope.longest_step };
         let activity = Arc::<Activity>::default();
         let (ready, is_ready) = channel();
-        let (living, lives) = channel();
+        let ((living, lives), (living_too, lives_too)) = (channel(), channel());
+        let (pulse, told) = (Arc::<Pulse>::default(), AtomicBool::new(false));
         let vital = Arc::new(Mutex::new(Vec::new()));
         let deaths = (raised.clone(), Arc::clone(&vital));
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         // Without a thread the leader is still awaited, and the timeouts hold.
         let _ = named("vitals").spawn(move || watch_deaths(&deaths.0, &deaths.1, &lives));
+        if let Some(devices) = scope.devices.clone() {
+            let written = (Arc::clone(&activity), Arc::clone(&pulse));
+            let witness = DeviceWitness::new(devices, scope.processes.clone(), written);
+            let _ = named("vitals-device").spawn(move || witness.run(&lives_too));
+        }
         let (looks, seen) = (raised.clone(), Arc::clone(&activity));
         let _ = named("vitals-look").spawn(move || Look::new(scope, vital, seen).run(&looks, &is_ready));
-        let (pulse, told) = (Arc::default(), AtomicBool::new(false));
-        Self { pulse, raised, told, limit, activity, base_url, ready, _living: living }
+        Self { pulse, raised, told, limit, activity, base_url, ready, _living: [living, living_too] }
     }
 
     /// Tells that the server is ready: whatever serves must not end from now on.
@@ -216,7 +236,7 @@ impl Vitals {
                 let now = self.pulse.beat();
                 if now.silent >= beat.silent {
                     let Beat { silent, in_flight } = now;
-                    if let Some(reason) = self.limit.exceeded(silent, self.activity.idle()) {
+                    if let Some(reason) = self.limit.exceeded(silent, self.activity.idleness()) {
                         return Alarm::Silence { silent, in_flight, reason };
                     }
                     doubt.postpone(silent);
@@ -294,6 +314,8 @@ struct Look {
     settled: bool,
     log: Log,
     done: Done,
+    /// The number of looks at which a process waited for its storage or a device computed.
+    witnessed: u64,
     start: Start,
     /// Activity once the server is ready.
     under_load: Start,
@@ -313,6 +335,7 @@ impl Look {
             settled: false,
             log: Log::new(&scope.log),
             done: Done::default(),
+            witnessed: 0,
             start: Start::new(stall, IDLE_SHARE),
             under_load: Start::new(scope.stall, BUSY_SHARE),
             activity,
@@ -348,19 +371,25 @@ impl Look {
         if search {
             self.find_vital(&members);
         }
-        let work = self.done.add(&members, self.log.look(now));
+        let is_still = !self.serving && !self.start.still().is_zero();
+        self.activity.set_start_still(is_still);
+        // Threads are looked at only if nothing else moves: an engine has hundreds.
+        let waits = members.iter().any(|member| member.waits || is_still && member.has_waiting_thread());
+        self.witnessed += u64::from(waits || is_still && self.activity.has_busy_device());
+        let work = self.done.add(&members, self.log.look(now), self.witnessed);
         if !self.serving
             && let Some(still) = self.start.look(now, work)
         {
             let last = self.log.last(now);
-            let message =
-                format!("the start shows no sign of work for {still:.1?}: no processor time, no disk, no log; {last}");
+            let message = format!(
+                "the start shows no sign of work for {still:.1?}: no processor time, no reading, no device at work, no log; {last}"
+            );
             return Some(Alarm::End { kind: FailureKind::Hang, message });
         }
         // Lines of its log and bytes are no sign of a step: a server that waits writes its statistics, too.
         if self.serving && !self.scope.elsewhere {
             self.under_load.look(now, Work { cpu: work.cpu, ..Work::default() });
-            self.activity.set_idle(self.under_load.still());
+            self.activity.set_processes(self.under_load.still());
         }
         let largest = members.iter().max_by_key(|member| member.resident);
         let resident = members.iter().map(|member| member.resident).sum();

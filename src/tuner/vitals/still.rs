@@ -37,12 +37,20 @@ pub(super) struct Work {
     pub(super) cpu: Duration,
     /// Bytes that they have had read from disks or written to them.
     pub(super) bytes: u64,
+    /// Bytes that calls have read, from wherever.
+    pub(super) read: u64,
+    /// In how many looks one of its processes waited for its storage, or one of its devices computed.
+    pub(super) witnessed: u64,
     /// How often its log was seen to have grown by more than signs of waiting.
     pub(super) log: u64,
 }
 
 /// An engine that waits still turns its event loops: this share of a processor is no work.
 pub(super) const IDLE_SHARE: f64 = 0.02;
+
+/// An engine that waits still reads a little: shells that poll start programs, supervisors look at `/proc`. Bytes per second up to
+/// this are no work.
+const IDLE_READ: f64 = 65_536.0;
 
 /// Over how long the share is taken. A processor's time is told in ticks of 10 ms, so that less would say little.
 const MOST_SPAN: Duration = Duration::from_secs(2);
@@ -83,12 +91,21 @@ impl Start {
         if passed >= MOST_SPAN.min(self.limit / 4) {
             let moved = work.log > before.log
                 || work.bytes > before.bytes
+                || work.witnessed > before.witnessed
+                || is_fast(work.read.saturating_sub(before.read), passed)
                 || work.cpu.saturating_sub(before.cpu) > passed.mul_f64(self.share);
             self.still = self.stillness.look(now, moved);
             self.before = Some((now, work));
         }
         (!self.limit.is_zero() && self.still >= self.limit).then_some(self.still)
     }
+}
+
+/// Whether as many bytes in this time are more than an idle launch reads.
+fn is_fast(bytes: u64, passed: Duration) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    let bytes = bytes as f64;
+    bytes > IDLE_READ * passed.as_secs_f64()
 }
 
 /// What vLLM writes again and again while it waits for a process that hangs: `distributed/device_communicators/
@@ -167,6 +184,10 @@ mod tests {
         assert_eq!(hangs_after(60, 10_000, cpu(0.03)), None, "slow, and at work");
         assert_eq!(hangs_after(60, 10_000, |second| Work { bytes: u64::from(second / 50), ..nothing }), None);
         assert_eq!(hangs_after(60, 10_000, |second| Work { log: u64::from(second / 50), ..nothing }), None);
+        let read = |per_s: u64| move |second: u32| Work { read: u64::from(second) * per_s, ..nothing };
+        assert_eq!(hangs_after(60, 10_000, read(100_000)), None, "a slow network file system");
+        assert_eq!(hangs_after(60, 200, read(60_000)), Some(60), "a shell that polls");
+        assert_eq!(hangs_after(60, 10_000, |second| Work { witnessed: u64::from(second / 50), ..nothing }), None);
         let until = |second: u32| Work { log: u64::from(second.min(30)), ..nothing };
         assert_eq!(hangs_after(60, 200, until), Some(90));
     }

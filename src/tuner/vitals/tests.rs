@@ -36,7 +36,8 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
         log,
         directories: vec![directory.to_owned()],
         stall,
-        longest_step: Duration::ZERO,
+        longest_step: StepEstimate::new(0, None, None),
+        devices: None,
         elsewhere: false,
     };
     (server, scope)
@@ -174,6 +175,8 @@ fn clients_of_engines_that_run_elsewhere_are_known() {
     assert!(!elsewhere("numactl -N 0 vllm serve"));
     assert!(!elsewhere("sh -c 'docker run x'"));
     assert!(!elsewhere("vllm serve --model docker"));
+    let on_another_host = |line: &str| computes_on_another_host(&shlex::split(line).unwrap());
+    assert!(on_another_host("sudo ssh host vllm serve") && !on_another_host("docker run --rm vllm/vllm-openai"));
 }
 
 #[tokio::test]

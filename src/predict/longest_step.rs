@@ -1,0 +1,70 @@
+//! The longest step that a configuration can take under a load: the largest prefill at the longest context.
+
+use std::time::Duration;
+
+use super::Question;
+use super::setup::Setup;
+use crate::twin::{Settings, Work};
+
+/// Estimates the longest step of the question's configuration on the clients' clock, with every term of the step time two standard
+/// deviations slower than expected. `longest_request` is in tokens, prompt and reply together: a preempted request computes both
+/// anew. `at_once` is the number of requests under way. `None` if the engine would not start with the configuration.
+///
+/// Decodes in the same step are left out: they read the cache once, which takes a small part of a second.
+#[must_use]
+pub fn longest_step(question: &Question<'_>, longest_request: u64, at_once: u64) -> Option<Duration> {
+    let setup = Setup::resolve(question).ok()?;
+    let work = largest_prefill(&setup.settings, longest_request, at_once);
+    let step = setup.prior.scaled(question.knowledge.slow()).of(&work);
+    Duration::try_from_secs_f64(step.as_secs_f64() / setup.pace).ok()
+}
+
+/// Fills the token budget of a step with prompts whose last tokens it computes: these have the longest context.
+fn largest_prefill(settings: &Settings, longest_request: u64, at_once: u64) -> Work {
+    let longest = longest_request.min(settings.max_model_len.into()).max(1);
+    let budget = settings.scheduling.max_num_scheduled_tokens.unwrap_or(u32::MAX).min(settings.max_num_batched_tokens);
+    let budget = if settings.chunked_prefill { budget.into() } else { longest.max(budget.into()) };
+    let sequences = at_once.clamp(1, settings.max_num_seqs.max(1).into());
+    let mut left = longest.saturating_mul(sequences).min(budget);
+    let mut work = Work::default();
+    while left > 0 {
+        let tokens = left.min(longest);
+        let context = longest - tokens;
+        work.sequences += 1;
+        work.samples += 1;
+        work.tokens = work.tokens.saturating_add(narrow(tokens));
+        work.prompt_tokens = work.tokens;
+        work.prompt_context += context;
+        work.prompt_pairs += tokens * context + tokens * (tokens + 1) / 2;
+        work.blocks += longest.div_ceil(settings.block_size.max(1).into());
+        left -= tokens;
+    }
+    work
+}
+
+fn narrow(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_prefill_fills_the_budget_at_the_longest_context() {
+        let settings = Settings { max_model_len: 4096, max_num_batched_tokens: 1000, ..Settings::default() };
+        let of = |settings: &Settings, longest, at_once| {
+            let Work { sequences, tokens, prompt_context, prompt_pairs, .. } =
+                largest_prefill(settings, longest, at_once);
+            (sequences, tokens, prompt_context, prompt_pairs)
+        };
+        assert_eq!(of(&settings, 3000, 8), (1, 1000, 2000, 1000 * 2000 + 500_500));
+        assert_eq!(of(&settings, 9000, 1), (1, 1000, 3096, 1000 * 3096 + 500_500), "no longer than the model takes");
+        assert_eq!(of(&settings, 400, 8), (3, 1000, 200, 2 * 80_200 + 200 * 200 + 20_100));
+        assert_eq!(of(&settings, 400, 2), (2, 800, 0, 2 * 80_200), "no more requests are under way");
+        let one = Settings { max_num_seqs: 1, ..settings.clone() };
+        assert_eq!(of(&one, 400, u64::MAX), (1, 400, 0, 80_200));
+        let whole = Settings { chunked_prefill: false, ..settings };
+        assert_eq!(of(&whole, 3000, 1), (1, 3000, 0, 4_501_500), "a prompt is not divided");
+    }
+}

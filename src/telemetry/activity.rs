@@ -1,0 +1,30 @@
+//! Whether the engine's own GPUs compute: a witness for steps that move no counter.
+
+use super::Devices;
+use super::gpu::Gpus;
+use crate::facts::GpuError;
+
+/// The GPUs of a launch.
+#[derive(Debug)]
+pub struct DeviceActivity(Gpus);
+
+impl DeviceActivity {
+    /// Finds the GPUs that these processes compute on. `None` without a driver, and if the GPUs are not known to be the engine's:
+    /// then their activity may be that of others.
+    ///
+    /// # Errors
+    /// When the driver hangs.
+    pub fn open(devices: &Devices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
+        let gpus = Gpus::open(devices, pids)?;
+        Ok(gpus.filter(|gpus| gpus.doubt().is_none()).map(Self))
+    }
+
+    /// Reads the highest utilization of the GPUs, in percent of the driver's last sample period, which is at most a second. `None`
+    /// if no GPU reports one, as instances do not.
+    ///
+    /// # Errors
+    /// When the driver does not answer.
+    pub fn highest_utilization(&self) -> Result<Option<u32>, GpuError> {
+        self.0.highest_utilization()
+    }
+}
