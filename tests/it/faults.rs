@@ -159,6 +159,9 @@ const TOLD_APART: &[Row] = &[
     ("slow@weights:seconds=2.5", Measured, STALL),
     ("stall:after=3,from=8", Failed(&["hang"], ""), STALL),
     ("stall:after=3,from=8 ignore-term", Failed(&["hang"], ""), STALL),
+    ("long-step:seconds=0.5,request=8", Measured, NOTHING),
+    ("long-step:seconds=600,busy=no,request=8", Failed(&["hang"], "its counters stand still; its processes "), STALL),
+    ("spin:request=8", Failed(&["hang"], "its processes are busy, and the limit is "), STALL),
 ];
 
 #[test]

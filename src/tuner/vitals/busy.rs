@@ -143,7 +143,8 @@ impl SilenceLimit {
         let busy = self.of_busy();
         match [idle.processes, idle.devices].into_iter().flatten().min() {
             None => Some(format!("its processes are not seen, and the limit is stall_timeout, {stall:.1?}")),
-            Some(least) if least >= stall => {
+            // The looks at a launch are apart: at the end of its limit it may be known to be idle for a part of the silence only.
+            Some(least) if least >= stall || silent >= busy && least * 2 >= silent => {
                 let named = idle.named(|_| true);
                 Some(format!("its {named} have been idle for {least:.1?}, and the limit is stall_timeout, {stall:.1?}"))
             }
@@ -187,7 +188,9 @@ mod tests {
         assert!(exceeded(250, Some(60)).unwrap().starts_with("its processes have been idle for 60.0s"));
         assert!(exceeded(60, None).unwrap().contains("not seen"));
         let short = self::limit(StepEstimate::new(100, None, None));
-        assert!(short.exceeded(seconds(60), idle(Some(0), None)).is_some(), "the stall timeout is the least");
+        let told = |processes| short.exceeded(seconds(60), idle(Some(processes), None)).unwrap();
+        assert!(told(0).starts_with("its processes are busy, "), "the stall timeout is the least");
+        assert!(told(45).starts_with("its processes have been idle for 45.0s, and the limit is stall_timeout, "));
     }
 
     #[test]
