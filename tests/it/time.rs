@@ -16,7 +16,9 @@ fn a_budget_of_time_alone_ends_with_the_confirmation() {
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);
     assert!(begin.elapsed() < Duration::from_secs(13), "{:?}", begin.elapsed());
     let proposed = proposed(&workplace);
-    assert_eq!(proposed.iter().filter(|by| *by == "confirmation").count(), 2, "{proposed:?}\n{}", tuned.stderr);
+    // A further trial that turns out the best is confirmed as well.
+    let confirmed = proposed.iter().filter(|by| *by == "confirmation").count();
+    assert!(confirmed >= 2, "{proposed:?}\n{}", tuned.stderr);
     let plans: Vec<serde_json::Value> = tuned.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let plans: Vec<_> = plans.iter().filter(|event| event["event"] == "plan").collect();
     assert_eq!((&plans[0]["time_s"], &plans[0]["confirmations"]), (&6.0.into(), &2.into()));

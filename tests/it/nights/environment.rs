@@ -8,10 +8,9 @@ const LOST_AT_THE_STOP: &str = r#"case $n in 1|2) ;; 3) trap 'kill $engine; wait
 PROGRAM sim serve "$@" & engine=$!; wait $engine; exit;; *) fault exit@weights:cause=device-lost;; esac"#;
 
 /// Nights that break: name, trouble, and a text of the message.
-const BREAKS: [(&str, &str, &str); 21] = [
+const BREAKS: [(&str, &str, &str); 20] = [
     ("device lost while arguments are read", "[ $n -le 3 ] || fault exit@config:cause=device-lost", "device_lost"),
     ("device lost while weights are loaded", "[ $n -le 3 ] || fault exit@weights:cause=device-lost", "device_lost"),
-    ("device lost in the trial run", "[ $n -le 2 ] || fault exit@profile:cause=device-lost", "device_lost"),
     ("device lost as the cache is allocated", "[ $n -le 1 ] || fault exit@kv:cause=device-lost", "device_lost"),
     ("device lost while graphs are captured", "[ $n -le 2 ] || fault exit@graphs:cause=device-lost", "device_lost"),
     ("device lost before the first token", "[ $n -le 2 ] || fault die:request=1,cause=device-lost", "device_lost"),
@@ -33,7 +32,7 @@ const BREAKS: [(&str, &str, &str); 21] = [
 ];
 
 /// Nights that go on.
-const GOES_ON: [(&str, &str, &str); 9] = [
+const GOES_ON: [(&str, &str, &str); 8] = [
     (
         "configurations fail in words unknown",
         "case \"$*\" in *max-num-seqs*) say \"frobnicator $n$$ gave up\";; esac",
@@ -53,11 +52,6 @@ const GOES_ON: [(&str, &str, &str); 9] = [
     (
         "configurations need too much memory",
         "case \"$*\" in *max-num-seqs*) fault exit@weights:cause=oom-weights;; esac",
-        "out_of_memory",
-    ),
-    (
-        "collectives run out of memory",
-        "case \"$*\" in *max-num-seqs*) fault exit@weights:cause=nccl-oom;; esac",
         "out_of_memory",
     ),
     ("one launch fails in words unknown", "[ $n -ne 3 ] || say \"frobnicator gave up\"", "frobnicator"),

@@ -46,7 +46,7 @@ fn follow(name: &str, machine: &Machine, course: impl FnOnce(&dyn Fn(&str), &std
 
 fn is_complete(name: &str, machine: &Machine, before: &[Json], after: &[Json]) {
     blames_nobody(name, after);
-    assert_eq!(paid(after), PAID, "{name}: {:?}", told(&after));
+    assert_eq!(paid(after), PAID, "{name}: {:?}", told(after));
     nothing_is_lost(name, &machine.workplace, before, after);
 }
 

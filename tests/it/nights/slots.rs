@@ -46,7 +46,7 @@ fn place(trouble: &str) -> Workplace {
 
 fn is_complete(name: &str, workplace: &Workplace, before: &[Json], after: &[Json]) {
     blames_nobody(name, after);
-    assert_eq!(paid(after), TRIALS, "{name}: {:?}", told(&after));
+    assert_eq!(paid(after), TRIALS, "{name}: {:?}", told(after));
     nothing_is_lost(name, workplace, before, after);
 }
 
