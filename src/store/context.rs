@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sqlx::SqliteConnection;
+
 use super::{Store, StoreError, Study, json};
 use crate::facts::TrialContext;
 
@@ -41,21 +43,18 @@ impl Store {
 
     /// Stores the context in which the study goes on; its trials stay comparable with later ones.
     pub async fn set_context(&self, study: i64, context: &TrialContext) -> Result<(), StoreError> {
-        let id = self.context_id(study, context).await?;
-        sqlx::query("UPDATE studies SET context = ? WHERE id = ?")
-            .bind(id)
-            .bind(study)
-            .execute(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        Ok(())
+        let write = async {
+            let mut connection = self.pool.acquire().await?;
+            write_context(&mut connection, study, context).await
+        };
+        write.await.map_err(|error| self.error(error))
     }
 
     /// Stores another context in which the study goes on. Finished trials belong to an earlier context from then on; unfinished
     /// ones are launched in the new one. All or nothing.
     pub async fn accept_context(&self, study: i64, context: &TrialContext) -> Result<(), StoreError> {
-        let id = self.context_id(study, context).await?;
-        let mut transaction = self.pool.begin().await.map_err(|error| self.error(error))?;
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.error(error))?;
+        let id = context_id(&mut transaction, study, context).await.map_err(|error| self.error(error))?;
         for query in [
             "UPDATE studies SET context = ?1, accepted_changes = accepted_changes + 1 WHERE id = ?2",
             "UPDATE trials SET context = ?1, accepted_changes = (SELECT accepted_changes FROM studies WHERE id = ?2) \
@@ -68,38 +67,37 @@ impl Store {
         }
         transaction.commit().await.map_err(|error| self.error(error))
     }
+}
 
-    /// Stores the context of a trial that has begun. A release that its server has reported is the study's from then on.
-    pub async fn set_trial_context(&self, study: i64, number: u32, context: &TrialContext) -> Result<(), StoreError> {
-        let id = self.context_id(study, context).await?;
-        sqlx::query("UPDATE trials SET context = ? WHERE study_id = ? AND number = ? AND state = 'running'")
-            .bind(id)
-            .bind(study)
-            .bind(number)
-            .execute(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        match context.release {
-            Some(_) => self.set_context(study, context).await,
-            None => Ok(()),
-        }
+/// Stores the context of a trial that has begun. A release that its server has reported is the study's from then on.
+pub(super) async fn write_trial_context(
+    connection: &mut SqliteConnection,
+    study: i64,
+    number: u32,
+    context: &TrialContext,
+) -> sqlx::Result<()> {
+    let id = context_id(connection, study, context).await?;
+    let query = "UPDATE trials SET context = ? WHERE study_id = ? AND number = ? AND state = 'running'";
+    sqlx::query(query).bind(id).bind(study).bind(number).execute(&mut *connection).await?;
+    match context.release {
+        Some(_) => write_context(connection, study, context).await,
+        None => Ok(()),
     }
+}
 
-    async fn context_id(&self, study: i64, context: &TrialContext) -> Result<i64, StoreError> {
-        let text = json(context);
-        sqlx::query("INSERT OR IGNORE INTO contexts (study_id, context) VALUES (?, ?)")
-            .bind(study)
-            .bind(&text)
-            .execute(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        sqlx::query_scalar("SELECT id FROM contexts WHERE study_id = ? AND context = ?")
-            .bind(study)
-            .bind(&text)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(|error| self.error(error))
-    }
+async fn write_context(connection: &mut SqliteConnection, study: i64, context: &TrialContext) -> sqlx::Result<()> {
+    let id = context_id(connection, study, context).await?;
+    let query = "UPDATE studies SET context = ?1 WHERE id = ?2 AND context IS NOT ?1";
+    sqlx::query(query).bind(id).bind(study).execute(connection).await?;
+    Ok(())
+}
+
+async fn context_id(connection: &mut SqliteConnection, study: i64, context: &TrialContext) -> sqlx::Result<i64> {
+    let text = json(context);
+    let query = "INSERT OR IGNORE INTO contexts (study_id, context) VALUES (?, ?)";
+    sqlx::query(query).bind(study).bind(&text).execute(&mut *connection).await?;
+    let query = "SELECT id FROM contexts WHERE study_id = ? AND context = ?";
+    sqlx::query_scalar(query).bind(study).bind(&text).fetch_one(connection).await
 }
 
 #[cfg(test)]
@@ -146,7 +144,7 @@ mod tests {
             log: directory.path(),
         };
         store.begin(study.id, &begin).await.unwrap();
-        store.set_trial_context(study.id, 2, &context("1.0.1")).await.unwrap();
+        write_trial_context(&mut store.pool.acquire().await.unwrap(), study.id, 2, &context("1.0.1")).await.unwrap();
         assert_eq!(store.context(&study).await.unwrap(), Some(context("1.0.1")), "as its latest server reports");
 
         store.accept_context(study.id, &context("2.0")).await.unwrap();

@@ -6,6 +6,7 @@ mod disagreement;
 mod incident;
 mod judgement;
 mod open;
+mod outcome;
 mod placement;
 mod probe;
 mod ranking;
@@ -23,6 +24,7 @@ pub use disagreement::Difference;
 pub use incident::Incident;
 pub use judgement::{Expected, Verdict};
 pub use open::database_path;
+pub use outcome::TrialRecord;
 pub use ranking::Ranked;
 pub use rule_test::{FailedStart, RuleTest, RuleTestKey, RuleVerdict};
 pub use starts::{Start, StartKey};
@@ -35,7 +37,7 @@ use sqlx::SqlitePool;
 use crate::config::Config;
 use crate::facts::Host;
 use crate::objective::{Objective, Score};
-use crate::trial::{Launch, Outcome, Trial};
+use crate::trial::{Launch, Trial};
 
 use rows::{StudyRow, TrialRow};
 
@@ -235,61 +237,6 @@ impl Store {
         Ok(())
     }
 
-    /// Stores a trial with its outcome. What has an outcome is never overwritten.
-    pub async fn append(&self, study: i64, trial: &Trial, score: Score) -> Result<(), StoreError> {
-        let (reason_code, reason) = match &trial.outcome {
-            Outcome::Rejected(rejection) => (Some(rejection.rule.clone()), Some(rejection.message.clone())),
-            Outcome::Failed(failure) => (Some(failure.kind.name().to_owned()), Some(failure.message.clone())),
-            Outcome::Measured(_) => (None, None),
-        };
-        let violation = match score {
-            Score::Failed => None,
-            Score::Infeasible { violation, .. } => Some(violation.min(f64::MAX)),
-            Score::Feasible { .. } => Some(0.0),
-        };
-        sqlx::query(
-            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
-             reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, metrics, value, violation, probe, \
-             context, accepted_changes) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-             (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
-             ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
-             expected_gain = excluded.expected_gain, \
-             config = excluded.config, command = excluded.command, env = excluded.env, state = excluded.state, \
-             reason_code = excluded.reason_code, reason = excluded.reason, started_at = excluded.started_at, \
-             startup_s = excluded.startup_s, elapsed_s = excluded.elapsed_s, \
-             engine_version = excluded.engine_version, log = excluded.log, metrics = excluded.metrics, \
-             value = excluded.value, violation = excluded.violation, probe = excluded.probe \
-             WHERE state = 'running'",
-        )
-        .bind(study)
-        .bind(trial.number)
-        .bind(&trial.proposed_by)
-        .bind(&trial.why)
-        .bind(trial.expected_gain)
-        .bind(trial.config.key())
-        .bind(json(&trial.launch.command))
-        .bind(json(&trial.launch.env))
-        .bind(trial.outcome.name())
-        .bind(reason_code)
-        .bind(reason)
-        .bind(&trial.started_at)
-        .bind(trial.startup_s)
-        .bind(trial.elapsed_s)
-        .bind(&trial.engine_version)
-        .bind(trial.log.as_ref().map(|path| path.to_string_lossy().into_owned()))
-        .bind(trial.outcome.measurement().map(json))
-        .bind(score.value())
-        .bind(violation)
-        .bind(trial.probe)
-        .bind(study)
-        .bind(study)
-        .execute(&self.pool)
-        .await
-        .map_err(|error| self.error(error))?;
-        Ok(())
-    }
-
     /// Every trial with an outcome, in order.
     pub async fn trials(&self, study: &Study) -> Result<Vec<Scored>, StoreError> {
         let query = "SELECT * FROM trials WHERE study_id = ? AND state <> 'running' ORDER BY number";
@@ -361,7 +308,7 @@ fn json(value: &impl serde::Serialize) -> String {
 mod tests {
     use super::*;
     use crate::objective::Goal;
-    use crate::trial::{Failure, FailureKind, Measurement, Rejection};
+    use crate::trial::{Failure, FailureKind, Measurement, Outcome, Rejection};
 
     fn trial(number: u32, outcome: Outcome) -> Trial {
         let config = Config::new().with("max-num-seqs", i64::from(number));

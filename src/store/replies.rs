@@ -1,21 +1,11 @@
 //! When the requests of a trial were asked and answered.
 
+use sqlx::SqliteConnection;
+
 use super::{Store, StoreError, Study, json};
 use crate::trial::Replies;
 
 impl Store {
-    /// Stores the replies of a trial. To be called before the trial itself is stored.
-    pub async fn append_replies(&self, study: i64, number: u32, replies: &Replies) -> Result<(), StoreError> {
-        sqlx::query("INSERT OR REPLACE INTO replies (study_id, number, replies) VALUES (?, ?, ?)")
-            .bind(study)
-            .bind(number)
-            .bind(json(replies))
-            .execute(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        Ok(())
-    }
-
     /// The replies of a trial; `None` where it was not measured, or by an older version.
     pub async fn replies(&self, study: &Study, number: u32) -> Result<Option<Replies>, StoreError> {
         let row: Option<(String,)> = sqlx::query_as("SELECT replies FROM replies WHERE study_id = ? AND number = ?")
@@ -34,6 +24,22 @@ impl Store {
         };
         row.map(read).transpose().map_err(|error| self.corrupt(&study.name, i64::from(number), &error))
     }
+}
+
+/// Stores the replies of a trial.
+pub(super) async fn write_replies(
+    connection: &mut SqliteConnection,
+    study: i64,
+    number: u32,
+    replies: &Replies,
+) -> sqlx::Result<()> {
+    sqlx::query("INSERT OR REPLACE INTO replies (study_id, number, replies) VALUES (?, ?, ?)")
+        .bind(study)
+        .bind(number)
+        .bind(json(replies))
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -59,10 +65,10 @@ mod tests {
             shared_with: vec![0, 0],
         };
         assert_eq!(store.replies(&study, 3).await.unwrap(), None);
-        store.append_replies(study.id, 3, &replies).await.unwrap();
+        write_replies(&mut store.pool.acquire().await.unwrap(), study.id, 3, &replies).await.unwrap();
         assert_eq!(store.replies(&study, 3).await.unwrap().as_ref(), Some(&replies));
         let unsound = Replies { shared_with: vec![0, 1], ..replies };
-        store.append_replies(study.id, 3, &unsound).await.unwrap();
+        write_replies(&mut store.pool.acquire().await.unwrap(), study.id, 3, &unsound).await.unwrap();
         let error = store.replies(&study, 3).await.unwrap_err().to_string();
         assert!(error.contains("columns that do not fit together"), "{error}");
     }

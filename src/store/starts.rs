@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sqlx::SqliteConnection;
+
 use super::{Store, StoreError, json};
 use crate::config::Config;
 use crate::memory::Observed;
@@ -29,35 +31,6 @@ pub struct Start {
 }
 
 impl Store {
-    /// Stores a start of a trial. That of an interrupted trial of the same number is replaced.
-    pub async fn append_start(
-        &self,
-        study: i64,
-        number: u32,
-        model: &str,
-        key: &StartKey,
-        start: &Start,
-    ) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT OR REPLACE INTO starts (study_id, number, engine, engine_version, device, model, fingerprint, \
-             config, env, observed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(study)
-        .bind(number)
-        .bind(&key.engine)
-        .bind(&key.version)
-        .bind(&key.device)
-        .bind(model)
-        .bind(&key.fingerprint)
-        .bind(start.config.key())
-        .bind(json(&start.env))
-        .bind(json(&start.observed))
-        .execute(&self.pool)
-        .await
-        .map_err(|error| self.error(error))?;
-        Ok(())
-    }
-
     /// The latest starts with this key, of every study, in the order in which they happened; at most `most`.
     pub async fn starts(&self, key: &StartKey, most: u32) -> Result<Vec<Start>, StoreError> {
         let query = "SELECT name, number, config, env, observed FROM starts JOIN studies ON studies.id = study_id \
@@ -88,6 +61,34 @@ impl Store {
     }
 }
 
+/// Stores a start of a trial. That of an interrupted trial of the same number is replaced.
+pub(super) async fn write_start(
+    connection: &mut SqliteConnection,
+    study: i64,
+    number: u32,
+    model: &str,
+    key: &StartKey,
+    start: &Start,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT OR REPLACE INTO starts (study_id, number, engine, engine_version, device, model, fingerprint, \
+         config, env, observed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )
+    .bind(study)
+    .bind(number)
+    .bind(&key.engine)
+    .bind(&key.version)
+    .bind(&key.device)
+    .bind(model)
+    .bind(&key.fingerprint)
+    .bind(start.config.key())
+    .bind(json(&start.env))
+    .bind(json(&start.observed))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,7 +111,9 @@ mod tests {
             observed: Observed { blocks: Some(blocks), cache_gib: Some(1.25), ..Observed::default() },
         };
         for (number, device, blocks) in [(0, "a", 10), (1, "b", 20), (2, "a", 30), (2, "a", 40)] {
-            store.append_start(study.id, number, "m", &key(device), &start(blocks)).await.unwrap();
+            write_start(&mut store.pool.acquire().await.unwrap(), study.id, number, "m", &key(device), &start(blocks))
+                .await
+                .unwrap();
         }
         assert_eq!(store.starts(&key("a"), 9).await.unwrap(), [start(10), start(40)]);
         assert_eq!(store.starts(&key("a"), 1).await.unwrap(), [start(40)]);

@@ -2,22 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use sqlx::SqliteConnection;
+
 use super::{Store, StoreError, Study, json};
 use crate::trial::Startup;
 
 impl Store {
-    /// Stores how a trial's launch started. To be called after the trial itself is stored.
-    pub async fn append_startup(&self, study: i64, number: u32, startup: &Startup) -> Result<(), StoreError> {
-        sqlx::query("INSERT OR REPLACE INTO startups (study_id, number, startup) VALUES (?, ?, ?)")
-            .bind(study)
-            .bind(number)
-            .bind(json(startup))
-            .execute(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        Ok(())
-    }
-
     /// How the launches of a study's trials started, by their numbers.
     pub async fn startups(&self, study: &Study) -> Result<BTreeMap<u32, Startup>, StoreError> {
         let rows: Vec<(u32, String)> = sqlx::query_as("SELECT number, startup FROM startups WHERE study_id = ?")
@@ -45,6 +35,22 @@ impl Store {
     }
 }
 
+/// Stores how a trial's launch started.
+pub(super) async fn write_startup(
+    connection: &mut SqliteConnection,
+    study: i64,
+    number: u32,
+    startup: &Startup,
+) -> sqlx::Result<()> {
+    sqlx::query("INSERT OR REPLACE INTO startups (study_id, number, startup) VALUES (?, ?, ?)")
+        .bind(study)
+        .bind(number)
+        .bind(json(startup))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,8 +74,8 @@ mod tests {
             conditions: MeasurementCondition::of_launch(),
         };
         assert_eq!(store.startup(&study, 2).await.unwrap(), None);
-        store.append_startup(study.id, 2, &startup(0.1)).await.unwrap();
-        store.append_startup(study.id, 2, &startup(1.0 / 3.0)).await.unwrap();
+        write_startup(&mut store.pool.acquire().await.unwrap(), study.id, 2, &startup(0.1)).await.unwrap();
+        write_startup(&mut store.pool.acquire().await.unwrap(), study.id, 2, &startup(1.0 / 3.0)).await.unwrap();
         assert_eq!(store.startup(&study, 2).await.unwrap(), Some(startup(1.0 / 3.0)));
         assert_eq!(store.startup(&study, 3).await.unwrap(), None);
         assert_eq!(store.startups(&study).await.unwrap(), BTreeMap::from([(2, startup(1.0 / 3.0))]));

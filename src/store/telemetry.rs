@@ -1,22 +1,11 @@
 //! The server's side of a trial: summary and series.
 
+use sqlx::SqliteConnection;
+
 use super::{Store, StoreError, Study, json};
 use crate::telemetry::Story;
 
 impl Store {
-    /// Stores what was seen of the server in a trial. To be called after the trial itself is stored.
-    pub async fn append_telemetry(&self, study: i64, number: u32, story: &Story) -> Result<(), StoreError> {
-        sqlx::query("INSERT OR REPLACE INTO telemetry (study_id, number, summary, series) VALUES (?, ?, ?, ?)")
-            .bind(study)
-            .bind(number)
-            .bind(json(&story.summary))
-            .bind(story.series.to_string())
-            .execute(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        Ok(())
-    }
-
     /// What was seen of the server in a trial; `None` where it was never ready, or was measured by an older version.
     pub async fn telemetry(&self, study: &Study, number: u32) -> Result<Option<Story>, StoreError> {
         let row: Option<(String, String)> =
@@ -37,6 +26,23 @@ impl Store {
     }
 }
 
+/// Stores what was seen of the server in a trial.
+pub(super) async fn write_telemetry(
+    connection: &mut SqliteConnection,
+    study: i64,
+    number: u32,
+    story: &Story,
+) -> sqlx::Result<()> {
+    sqlx::query("INSERT OR REPLACE INTO telemetry (study_id, number, summary, series) VALUES (?, ?, ?, ?)")
+        .bind(study)
+        .bind(number)
+        .bind(json(&story.summary))
+        .bind(story.series.to_string())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,8 +61,8 @@ mod tests {
             ..Story::default()
         };
         assert_eq!(store.telemetry(&study, 3).await.unwrap(), None);
-        store.append_telemetry(study.id, 3, &story(0.1)).await.unwrap();
-        store.append_telemetry(study.id, 3, &story(1.0 / 3.0)).await.unwrap();
+        write_telemetry(&mut store.pool.acquire().await.unwrap(), study.id, 3, &story(0.1)).await.unwrap();
+        write_telemetry(&mut store.pool.acquire().await.unwrap(), study.id, 3, &story(1.0 / 3.0)).await.unwrap();
         assert_eq!(store.telemetry(&study, 3).await.unwrap(), Some(story(1.0 / 3.0)));
         assert_eq!(store.telemetry(&study, 4).await.unwrap(), None);
     }
@@ -91,7 +97,7 @@ mod tests {
         store.close().await;
         let store = Store::open(&path.to_string_lossy(), false).await.unwrap();
         assert_eq!(store.study("s").await.unwrap().map(|study| study.id), Some(study.id));
-        store.append_telemetry(study.id, 0, &Story::default()).await.unwrap();
+        write_telemetry(&mut store.pool.acquire().await.unwrap(), study.id, 0, &Story::default()).await.unwrap();
         assert!(store.telemetry(&study, 0).await.unwrap().is_some());
     }
 }

@@ -239,10 +239,9 @@ impl Tuner<'_> {
         })
     }
 
-    /// Stores the context of a trial that was launched.
-    pub(super) async fn keep_context(&self, study: &Study, trial: &Trial) -> Result<(), StoreError> {
-        let Some(present) = self.context.present.get() else { return Ok(()) };
-        let context = TrialContext { release: trial.engine_version.clone(), ..present.clone() };
-        self.store.set_trial_context(study.id, trial.number, &context).await
+    /// Returns the context of a trial that was launched.
+    pub(super) fn context_of(&self, trial: &Trial) -> Option<TrialContext> {
+        let present = self.context.present.get()?;
+        Some(TrialContext { release: trial.engine_version.clone(), ..present.clone() })
     }
 }

@@ -10,7 +10,7 @@ use crate::job::Job;
 use crate::memory::{Learned, Observation};
 use crate::rule::{Effective, Facts, memory_launch};
 use crate::server::read_log;
-use crate::store::{Start, StartKey, Store, StoreError, Study};
+use crate::store::{Start, StartKey, Store, StoreError};
 
 /// So many starts tell all that there is to know.
 const MOST_STARTS: u32 = 64;
@@ -43,23 +43,12 @@ pub(super) fn start_key(job: &Job, installed: &Installed) -> StartKey {
 }
 
 impl Tuner<'_> {
-    /// Stores what the log of a launch tells, also of a failed one.
-    pub(super) async fn remember(
-        &self,
-        study: &Study,
-        number: u32,
-        config: &Config,
-        log: &Path,
-    ) -> Result<(), StoreError> {
+    /// Returns what the log of a launch tells of its memory, also of a failed one; `None` if it tells nothing.
+    pub(super) fn observed_start(&self, config: &Config, log: &Path) -> Option<Start> {
         let observed = observe(&read_log(log));
-        if !observed.is_useful() {
-            return Ok(());
-        }
         let env = self.job.engine.environment.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
-        let start = Start { config: config.clone(), env: env.map(|(n, v)| (n.clone(), v.clone())).collect(), observed };
-        let model = &self.job.model.argument;
-        let key = start_key(self.job, &self.installed);
-        self.store.append_start(study.id, number, model, &key, &start).await
+        let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
+        observed.is_useful().then(|| Start { config: config.clone(), env, observed })
     }
 }
 

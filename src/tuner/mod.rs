@@ -39,7 +39,7 @@ use crate::flag::FlagError;
 use crate::job::Job;
 use crate::objective::Score;
 use crate::server::LeftBehind;
-use crate::store::{Store, StoreError, Study, now};
+use crate::store::{Store, StoreError, Study, TrialRecord, now};
 use crate::trial::{Launch, Outcome, Rejection, Trial};
 
 pub use believe::beliefs;
@@ -55,6 +55,7 @@ pub use inquiry::{Inquiry, preflight_setup, question};
 pub use lock::{Lock, LockError, holder};
 pub use longest_step::MeasuredPrefill;
 pub use memory::learned;
+use memory::start_key;
 pub use prepare::{Installed, detect};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use retry::{Pause, PauseEvidence};
@@ -235,25 +236,21 @@ impl Tuner<'_> {
 
     /// Stores a trial, how its server started, what that tells of the memory, and what was seen of it.
     async fn keep(&self, study: &Study, trial: &Trial, score: Score, told: &Told) -> Result<(), TuneError> {
-        let keep = async {
-            self.keep_context(study, trial).await?;
-            if let Some(log) = &trial.log {
-                let config = self.job.with_arguments(&trial.config, self.installed.version);
-                self.remember(study, trial.number, &config, log).await?;
-            }
-            if let Some(startup) = &told.startup {
-                self.store.append_startup(study.id, trial.number, startup).await?;
-            }
-            if let Some(story) = &told.story {
-                self.store.append_telemetry(study.id, trial.number, story).await?;
-            }
-            if let Some(replies) = &told.replies {
-                self.store.append_replies(study.id, trial.number, replies).await?;
-            }
-            // Last, because with it the trial is over: a tuner that is killed before measures it again and replaces the rest.
-            self.store.append(study.id, trial, score).await
+        let context = self.context_of(trial);
+        let config = self.job.with_arguments(&trial.config, self.installed.version);
+        let start = trial.log.as_deref().and_then(|log| self.observed_start(&config, log));
+        let key = start_key(self.job, &self.installed);
+        let model = &*self.job.model.argument;
+        let record = TrialRecord {
+            trial,
+            score,
+            context: context.as_ref(),
+            start: start.as_ref().map(|start| (model, &key, start)),
+            startup: told.startup.as_ref(),
+            story: told.story.as_ref(),
+            replies: told.replies.as_ref(),
         };
-        keep.await.map_err(|source| unstored(source, trial))
+        self.store.append_record(study.id, record).await.map_err(|source| unstored(source, trial))
     }
 
     fn rejected(&self, proposal: Proposal, rejection: Rejection) -> Trial {

@@ -252,12 +252,15 @@ async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
     let config = bench.job.parameters().fixed.clone();
     let refused = failed(FailureKind::NoKvMemory, "none".to_owned());
     let study = bench.store.create_study("earlier", &bench.job.definition(), &Host::detect()).await.unwrap();
-    let trial = Trial { config: config.clone(), ..Trial::example(3, BASELINE, refused) };
-    bench.store.append(study.id, &trial, bench.job.objective.score(&trial.outcome)).await.unwrap();
     let log = tempfile::NamedTempFile::new().unwrap();
     let line = "INFO 11-24 09:00:00 [gpu_model_runner.py:1] Model loading took 15.27 GiB memory and 1.5 seconds\n";
     std::fs::write(log.path(), line).unwrap();
-    tuner.remember(&study, 3, &config, log.path()).await.unwrap();
+    let log = Some(log.path().to_owned());
+    let trial = Trial { config, log, ..Trial::example(3, BASELINE, refused) };
+    tuner
+        .keep(&study, &trial, bench.job.objective.score(&trial.outcome), &crate::tuner::trial::Told::default())
+        .await
+        .unwrap();
     assert_eq!(run(&bench, right).await, Ending::TrialsSpent);
     assert_eq!(tested(&bench).await, []);
     assert!(launches(&bench).await.iter().all(|(_, config)| !is_on_one(config)));

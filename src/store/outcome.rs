@@ -1,0 +1,127 @@
+//! The outcome of a trial with everything that is known of its launch, written at once.
+
+use sqlx::SqliteConnection;
+
+use super::context::write_trial_context;
+use super::replies::write_replies;
+use super::starts::write_start;
+use super::startup::write_startup;
+use super::telemetry::write_telemetry;
+use super::{Start, StartKey, Store, StoreError, json};
+use crate::facts::TrialContext;
+use crate::objective::Score;
+use crate::telemetry::Story;
+use crate::trial::{Outcome, Replies, Startup, Trial};
+
+/// A trial that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct TrialRecord<'a> {
+    pub trial: &'a Trial,
+    pub score: Score,
+    pub context: Option<&'a TrialContext>,
+    /// The model as it was given to the engine, and the start.
+    pub start: Option<(&'a str, &'a StartKey, &'a Start)>,
+    pub startup: Option<&'a Startup>,
+    pub story: Option<&'a Story>,
+    pub replies: Option<&'a Replies>,
+}
+
+impl<'a> TrialRecord<'a> {
+    /// A trial of which nothing but the outcome is known.
+    #[must_use]
+    pub fn new(trial: &'a Trial, score: Score) -> Self {
+        Self { trial, score, context: None, start: None, startup: None, story: None, replies: None }
+    }
+}
+
+impl Store {
+    /// Stores a trial with its outcome and nothing else.
+    pub async fn append(&self, study: i64, trial: &Trial, score: Score) -> Result<(), StoreError> {
+        self.append_record(study, TrialRecord::new(trial, score)).await
+    }
+
+    /// Stores a trial with its outcome, in one transaction. An outcome is never overwritten. After a kill before the commit the trial
+    /// is measured again.
+    pub async fn append_record(&self, study: i64, record: TrialRecord<'_>) -> Result<(), StoreError> {
+        let write = async {
+            let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+            write_record(&mut transaction, study, record).await?;
+            transaction.commit().await
+        };
+        write.await.map_err(|error| self.error(error))
+    }
+}
+
+async fn write_record(connection: &mut SqliteConnection, study: i64, record: TrialRecord<'_>) -> sqlx::Result<()> {
+    let TrialRecord { trial, score, context, start, startup, story, replies } = record;
+    let number = trial.number;
+    if let Some(context) = context {
+        write_trial_context(connection, study, number, context).await?;
+    }
+    if let Some((model, key, start)) = start {
+        write_start(connection, study, number, model, key, start).await?;
+    }
+    if let Some(startup) = startup {
+        write_startup(connection, study, number, startup).await?;
+    }
+    if let Some(story) = story {
+        write_telemetry(connection, study, number, story).await?;
+    }
+    if let Some(replies) = replies {
+        write_replies(connection, study, number, replies).await?;
+    }
+    write_outcome(connection, study, trial, score).await
+}
+
+async fn write_outcome(connection: &mut SqliteConnection, study: i64, trial: &Trial, score: Score) -> sqlx::Result<()> {
+    let (reason_code, reason) = match &trial.outcome {
+        Outcome::Rejected(rejection) => (Some(rejection.rule.clone()), Some(rejection.message.clone())),
+        Outcome::Failed(failure) => (Some(failure.kind.name().to_owned()), Some(failure.message.clone())),
+        Outcome::Measured(_) => (None, None),
+    };
+    let violation = match score {
+        Score::Failed => None,
+        Score::Infeasible { violation, .. } => Some(violation.min(f64::MAX)),
+        Score::Feasible { .. } => Some(0.0),
+    };
+    sqlx::query(
+        "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
+         reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, metrics, value, violation, probe, \
+         context, accepted_changes) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+         (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
+         ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
+         expected_gain = excluded.expected_gain, \
+         config = excluded.config, command = excluded.command, env = excluded.env, state = excluded.state, \
+         reason_code = excluded.reason_code, reason = excluded.reason, started_at = excluded.started_at, \
+         startup_s = excluded.startup_s, elapsed_s = excluded.elapsed_s, \
+         engine_version = excluded.engine_version, log = excluded.log, metrics = excluded.metrics, \
+         value = excluded.value, violation = excluded.violation, probe = excluded.probe \
+         WHERE state = 'running'",
+    )
+    .bind(study)
+    .bind(trial.number)
+    .bind(&trial.proposed_by)
+    .bind(&trial.why)
+    .bind(trial.expected_gain)
+    .bind(trial.config.key())
+    .bind(json(&trial.launch.command))
+    .bind(json(&trial.launch.env))
+    .bind(trial.outcome.name())
+    .bind(reason_code)
+    .bind(reason)
+    .bind(&trial.started_at)
+    .bind(trial.startup_s)
+    .bind(trial.elapsed_s)
+    .bind(&trial.engine_version)
+    .bind(trial.log.as_ref().map(|path| path.to_string_lossy().into_owned()))
+    .bind(trial.outcome.measurement().map(json))
+    .bind(score.value())
+    .bind(violation)
+    .bind(trial.probe)
+    .bind(study)
+    .bind(study)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
