@@ -1,6 +1,7 @@
 //! A thread that owns a foreign interface whose calls may hang, and callers that wait for it no longer than they want.
 
 use std::collections::VecDeque;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,11 @@ impl<I: 'static> DeadlineThread<I> {
     ) -> Result<T, Unanswered> {
         let (sender, answer) = std::sync::mpsc::channel();
         let id = self.enqueue(call, Box::new(move |interface| drop(sender.send(work(interface)))))?;
-        answer.recv_timeout(limit).map_err(|_| self.give_up(id))
+        answer.recv_timeout(limit).map_err(|error| match error {
+            RecvTimeoutError::Timeout => self.give_up(id),
+            // A question is dropped without an answer only if the thread has ended.
+            RecvTimeoutError::Disconnected => Unanswered::Gone,
+        })
     }
 
     /// Like [`ask`](Self::ask) without blocking. Dropping the future leaves the question to the thread.
@@ -73,7 +78,8 @@ impl<I: 'static> DeadlineThread<I> {
         let id = self.enqueue(call, Box::new(move |interface| drop(sender.send(work(interface)))))?;
         match tokio::time::timeout(limit, answer).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) | Err(_) => Err(self.give_up(id)),
+            Ok(Err(_)) => Err(Unanswered::Gone),
+            Err(_) => Err(self.give_up(id)),
         }
     }
 

@@ -155,12 +155,12 @@ fn a_narrow_flag_is_named_as_the_limit() {
 fn a_rate_far_below_what_can_be_served_is_the_limit_itself() {
     let (job, calibration) = (study(), Calibration::none());
     let arrival = Arrival::Rate { per_s: 0.5, burstiness: 1.0 };
-    let load = LoadJob { arrival, concurrency: None, requests: Some(40), ..job.load.clone() };
+    let load = LoadJob { arrival, concurrency: None, requests: Some(16), ..job.load.clone() };
     let prediction = predict(&question(&job, &load, &calibration)).unwrap();
     let served = prediction.served.as_ref().unwrap();
     assert_eq!(served.limits.main, Limit::Idle, "{:?}", served.limits);
-    // The last is due at 40 / 0.5 s.
-    assert!((metric(&prediction, "duration") - 80.0).abs() < 4.0);
+    // The last is due at 16 / 0.5 s.
+    assert!((metric(&prediction, "duration") - 32.0).abs() < 4.0);
     assert!(metric(&prediction, "requests_waiting_max") < 1.0);
     let highest = served.highest.as_ref().unwrap();
     assert_eq!(highest.knob, Knob::Rate);

@@ -66,7 +66,7 @@ fn several_configurations_are_ranked_by_the_objective() {
 
 #[test]
 fn other_devices_and_loads_can_be_asked_for() {
-    let workplace = Workplace::with_study(&example().replace("requests = 96", "requests = 40"));
+    let workplace = Workplace::with_study(&example().replace("requests = 96", "requests = 20"));
     let json = |more: &[&str]| workplace.json(&[&["predict", "study.toml", "--format", "json"], more].concat());
     let document = json(&["--on", "h100", "--config", KEEPS]);
     let by = |name: &str| {
@@ -75,19 +75,20 @@ fn other_devices_and_loads_can_be_asked_for() {
     };
     assert!(by("h100") > 2.0 * by("l4"), "{} {}", by("h100"), by("l4"));
     let alone = json(&["--concurrency", "1"]);
-    assert_eq!(alone["load"], "closed loop of 1, 40 requests");
+    assert_eq!(alone["load"], "closed loop of 1, 20 requests");
     assert_eq!(alone["predictions"][0]["metrics"]["server"]["requests_running_max"], 1.0);
     let slow = json(&["--rate", "1", "--device", "h100"]);
     assert_eq!(
         (&slow["load"], &slow["predictions"][0]["limit"]["kind"]),
-        (&"1 arrivals/s, 40 requests".into(), &"idle".into())
+        (&"1 arrivals/s, 20 requests".into(), &"idle".into())
     );
 }
 
 #[test]
 fn the_page_stands_for_itself_and_shows_each_configuration() {
-    let workplace = Workplace::new();
-    let ended = predict(&workplace, &["--config", BREAKS, "--config", KEEPS, "-o", "page.html"]);
+    let workplace = Workplace::with_study(&light());
+    let predict = |more: &[&str]| workplace.run(&[&["predict", "study.toml"], more].concat());
+    let ended = predict(&["--config", BREAKS, "--config", KEEPS, "-o", "page.html"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let page = std::fs::read_to_string(workplace.path("page.html")).unwrap();
     assert_eq!(page.matches("<svg ").count(), 2 * 3);
@@ -95,7 +96,7 @@ fn the_page_stands_for_itself_and_shows_each_configuration() {
     for text in ["prefers-color-scheme: dark", "max-num-seqs=128 on l4", "time in s", "% of its blocks", "budget"] {
         assert!(page.contains(text), "{text}");
     }
-    let ended = predict(&workplace, &["-o", "no/such/folder.html"]);
+    let ended = predict(&["-o", "no/such/folder.html"]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("cannot write no/such/folder.html"), "{}", ended.stderr);
 }
@@ -130,15 +131,17 @@ fn what_cannot_be_predicted_is_named_with_a_hint() {
 
 #[test]
 fn a_rejected_configuration_is_a_row_and_nothing_else_is_an_end_without_a_result() {
-    let workplace = Workplace::new();
+    let workplace = Workplace::with_study(&light());
+    let predict = |more: &[&str]| workplace.run(&[&["predict", "study.toml"], more].concat());
     let rejected = r#"{"max-model-len": 1000000}"#;
-    let alone = predict(&workplace, &["--config", rejected]);
+    let alone = predict(&["--config", rejected]);
     assert_eq!(alone.code, Some(4), "{}", alone.stderr);
     assert!(alone.stdout.contains("rejected") && alone.stdout.contains("1000000"), "{}", alone.stdout);
     // There is one simulated device.
-    let two = predict(&workplace, &["--config", r#"{"tensor-parallel-size": 2}"#]);
+    let two = predict(&["--config", r#"{"tensor-parallel-size": 2}"#]);
     assert_eq!(two.code, Some(4), "{}", two.stdout);
-    let both = json(&workplace, &["--config", rejected, "--config", KEEPS]);
+    let both = predict(&["--config", rejected, "--config", KEEPS, "--format", "json"]);
+    let both: Json = serde_json::from_str(&both.stdout).unwrap();
     let states = both["predictions"].as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap());
     assert_eq!(states.collect::<Vec<_>>(), ["measured", "rejected"]);
     assert!(both["predictions"][1]["rule"].is_string());
@@ -149,6 +152,11 @@ fn example() -> String {
     let text = std::fs::read_to_string(quickstart()).unwrap();
     let models = root().join("examples/models");
     text.replace("\"models/", &format!("\"{}/", models.display()))
+}
+
+/// The same with a load that a debug build predicts at once.
+fn light() -> String {
+    example().replace("concurrency = 64\nrequests = 96\nwarmup = 16", "concurrency = 8\nrequests = 16\nwarmup = 4")
 }
 
 /// The same with a clock that does not go so fast that the program's own delays count for as much as the engine's steps.

@@ -184,6 +184,7 @@ fn assert_second_half(title: &str, measured: &Measured, run: &Run) {
 }
 
 #[test]
+#[ignore = "a calibration takes half a minute in a debug build; see CONTRIBUTING.md"]
 fn calibrated_on_the_first_half_of_a_run_the_second_half_is_predicted() {
     let Some(runs) = measured() else { return };
     for measured in &runs {
@@ -193,6 +194,7 @@ fn calibrated_on_the_first_half_of_a_run_the_second_half_is_predicted() {
 }
 
 #[test]
+#[ignore = "a calibration takes half a minute in a debug build; see CONTRIBUTING.md"]
 fn instead_of_profiles_a_preset_and_the_first_half_of_a_run_will_do() {
     let Some([_, measured]) = measured() else { return };
     let model = ModelShape::read(&root().join("tests/fixtures/models/llama-3.1-8b")).unwrap();

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+
 use crate::metrics::percentile;
 use crate::trial::{Outcome, Trial};
 use crate::tuner::slots::CROWD;
@@ -22,11 +24,14 @@ pub(super) struct Clock {
     expected: Option<Duration>,
     /// The measured launches of the study: the key of the configuration, and the duration with the stop.
     launches: Vec<(String, Duration)>,
+    /// Seconds from the end of a launch of this run to the next one: the suggestion, the store, and memory that is given back late.
+    between: Vec<f64>,
+    last_end: Option<Timestamp>,
 }
 
 impl Clock {
     pub(super) fn new(limit: Option<Duration>, expected: Option<Duration>) -> Self {
-        Self { begin: Instant::now(), limit, expected, launches: Vec::new() }
+        Self { begin: Instant::now(), limit, expected, launches: Vec::new(), between: Vec::new(), last_end: None }
     }
 
     /// Learns from a launch. Failures are left out: a start-up timeout says nothing of a launch that works.
@@ -34,6 +39,23 @@ impl Clock {
         if matches!(trial.outcome, Outcome::Measured(_)) && trial.proposed_by != CROWD {
             self.launches.push((trial.config.key(), Duration::from_secs_f64(trial.elapsed_s.max(0.0))));
         }
+    }
+
+    /// Learns from a launch of this run, and from the time since the one before. Launches at the same time have none between them.
+    pub(super) fn learn_now(&mut self, trial: &Trial) {
+        self.learn(trial);
+        let Ok(began) = trial.started_at.parse::<Timestamp>() else { return };
+        if let Some(last) = self.last_end {
+            self.between.push(began.duration_since(last).as_secs_f64().max(0.0));
+        }
+        self.last_end = began.checked_add(Duration::from_secs_f64(trial.elapsed_s.max(0.0))).ok();
+    }
+
+    /// The expected time from the end of a launch to the next one.
+    fn between(&self) -> Duration {
+        let mut seconds = self.between.clone();
+        seconds.sort_by(f64::total_cmp);
+        percentile(&seconds, USUAL).map(Duration::from_secs_f64).unwrap_or_default()
     }
 
     pub(super) fn limit(&self) -> Option<Duration> {
@@ -66,7 +88,7 @@ impl Clock {
 
     /// The time that the confirmation needs: these configurations, each so many times.
     pub(super) fn reserve<'a>(&self, config_keys: impl Iterator<Item = &'a str>, rounds: u32) -> Duration {
-        let round: Duration = config_keys.map(|key| self.launch_of(key)).sum();
+        let round: Duration = config_keys.map(|key| self.launch_of(key) + self.between()).sum();
         round.mul_f64(MARGIN).saturating_mul(rounds)
     }
 }
@@ -100,6 +122,17 @@ mod tests {
         assert_eq!(clock.launch_of(&key(9)), clock.launch());
         let reserve = clock.reserve([&*key(2), &*key(1)].into_iter(), 2);
         assert!((reserve.as_secs_f64() - 2.0 * 1.1 * 32.0).abs() < 1e-9, "{reserve:?}");
+    }
+
+    #[test]
+    fn the_reserve_has_room_for_what_happens_between_launches() {
+        let mut clock = Clock::new(None, None);
+        // 8 s of launch and 2 s until the next one; what happened before this run says nothing of the time between.
+        for start in ["2026-01-02T03:00:00Z", "2026-01-02T03:00:10Z", "2026-01-02T03:00:20Z"] {
+            clock.learn_now(&Trial { started_at: start.to_owned(), ..launch(1, 8.0) });
+        }
+        let reserve = clock.reserve([&*launch(1, 0.0).config.key()].into_iter(), 1);
+        assert!((reserve.as_secs_f64() - 1.1 * 10.0).abs() < 1e-9, "{reserve:?}");
     }
 
     #[test]

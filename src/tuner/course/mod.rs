@@ -411,7 +411,7 @@ impl<'r> Course<'r> {
             }
             *known = past(&tuner.job.objective, stored.trial);
         }
-        self.clock.learn(&trial);
+        self.clock.learn_now(&trial);
         if trial.log.is_some() {
             self.known = learned(tuner.job, &tuner.installed, tuner.store).await?;
         }
