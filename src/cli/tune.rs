@@ -58,7 +58,7 @@ pub(super) struct Tune {
 /// How many commands a dry run shows.
 const DRY_RUN_COMMANDS: usize = 5;
 
-/// What to do if not even the defaults were measured in time.
+/// Hint for a run in which not even the defaults were measured in time.
 const MORE_TIME: &str = "give a budget.time or --time that is longer than a start and its load, as `setpoint check STUDY.toml` \
                          estimates them; the same command goes on with the same trial";
 
@@ -172,7 +172,7 @@ impl Tune {
 /// The end of a run as the program reports it.
 fn finish(ending: Ending, conclusion: Result<(), Failure>) -> Result<(), Failure> {
     match ending {
-        // What was found so far has been printed; the exit code says that it is not all.
+        // All findings so far have been printed. The exit code marks them as incomplete.
         Ending::Interrupted => Err(Failure::new(INTERRUPTED, Ending::Interrupted.to_string())),
         Ending::Paused(pause) => Err(Failure::new(ENGINE_NEVER_HEALTHY, pause.to_string()).with_hint(pause.hint)),
         ending @ Ending::EngineBroken { .. } => Err(Failure::new(ENGINE_NEVER_HEALTHY, ending.to_string())

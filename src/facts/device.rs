@@ -63,14 +63,14 @@ impl Gpu {
         Self { memory, capability, a100: units.iter().any(|unit| unit.a100), units, ..self }
     }
 
-    /// GPUs of which a launch may get any: each counts as the smallest, oldest and fullest one.
+    /// Interchangeable GPUs, any of them for a launch: each counts as the smallest, oldest and fullest one.
     #[must_use]
     pub fn interchangeable(self) -> Self {
         if self.units.is_empty() {
             return self;
         }
         let Self { memory, capability, a100, .. } = self.first(u64::MAX);
-        // What is held counts, since totals may differ.
+        // The fullest is the one with the most held memory, since totals may differ.
         let held = |unit: &GpuUnit| Some(unit.memory?.saturating_sub(unit.free?));
         let most = self.units.iter().map(held).collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
         let free = memory.zip(most).map(|(memory, held)| memory.saturating_sub(held));

@@ -21,7 +21,7 @@ pub struct DeviceMemory {
     pub name: String,
     /// Bytes.
     pub total: u64,
-    /// Bytes as CUDA reports them: the total without what the driver reserves.
+    /// Bytes as CUDA reports them: the total without the driver's reserve.
     pub usable: u64,
     /// Bytes that processes and the driver's contexts for them take.
     pub used: u64,
@@ -46,7 +46,7 @@ pub struct DeviceMemoryReader {
 }
 
 impl DeviceMemoryReader {
-    /// The first `most` devices that this `CUDA_VISIBLE_DEVICES` leaves, `None` where the variable is not set.
+    /// The first `most` devices that this `CUDA_VISIBLE_DEVICES` leaves, `None` if the variable is not set.
     ///
     /// # Errors
     /// When there is no driver, no device, or none that is visible.

@@ -63,7 +63,7 @@ impl GpuReport {
         if problems.len() == self.readings.len() { Err(GpuError::Device(problems.join("; "))) } else { Ok(self) }
     }
 
-    /// What rules look at. Memory of processes that are `ours` counts as free: they are ended before a launch.
+    /// Summarizes the devices for the rules. Memory of processes that are `ours` counts as free: they are ended before a launch.
     #[must_use]
     pub fn gpu(&self, ours: impl Fn(u32) -> bool) -> Gpu {
         let unit = |reading: &GpuReading| {
@@ -161,7 +161,7 @@ fn reading(nvml: &Nvml, id: &GpuId) -> GpuReading {
 pub struct GpuPlace {
     /// As `CUDA_VISIBLE_DEVICES` names it; an index is to be read with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
     pub name: String,
-    /// Node of memory that is near; `None` if the kernel does not tell.
+    /// Node of memory that is near; `None` if the kernel does not report it.
     pub node: Option<u32>,
 }
 

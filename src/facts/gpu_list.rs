@@ -208,7 +208,7 @@ pub fn listed_gpus(nvml: &Nvml, selection: Option<&GpuSelection>) -> Result<Vec<
     selection.map_or_else(|| Ok(list.all()), |selection| list.selected(selection))
 }
 
-/// What `read` makes of a device; `None` if the driver has no handle of it.
+/// Calls `read` with a device's handle. Returns `None` if the driver has no handle of it.
 pub fn with_device<T>(nvml: &Nvml, id: &GpuId, read: impl FnOnce(&Device<'_>) -> T) -> Option<T> {
     Some(read(&id.open(nvml).ok()?))
 }

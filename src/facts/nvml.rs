@@ -54,8 +54,8 @@ impl From<Unanswered> for GpuError {
 
 static DRIVER: LazyLock<DeadlineThread<Option<Nvml>>> = LazyLock::new(|| DeadlineThread::new("nvml", || None));
 
-/// Asks the driver, and waits for `limit` at most. `call` says in an error what hangs, and until that returns every other
-/// question fails at once.
+/// Asks the driver, and waits for `limit` at most. `call` names this question in errors. While it hangs, every other question
+/// fails at once.
 ///
 /// # Errors
 /// When the library cannot be loaded, when the driver hangs, or that of `work`.
@@ -107,16 +107,16 @@ fn load() -> Result<Nvml, GpuError> {
 /// Bytes of a device or an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MemoryReading {
-    /// All of it, with what the driver reserves.
+    /// The whole memory, the driver's reserve included.
     pub(super) total: u64,
-    /// As CUDA reports it: without what the driver reserves, where that is told.
+    /// As CUDA reports it: without the driver's reserve, if the driver reports that.
     pub(super) usable: u64,
     pub(super) used: u64,
     pub(super) free: u64,
 }
 
 /// Reads a device's memory. Drivers without the second version of the call (GB10 and Jetson among them) are asked by the first,
-/// which counts what the driver reserves as used.
+/// which counts the driver's reserve as used.
 ///
 /// # Errors
 /// When the device supports neither, or cannot be read.

@@ -268,7 +268,7 @@ impl Job {
         redacted(environment)
     }
 
-    /// The variable by which an engine counts devices as the driver does. CUDA counts the fastest ones first otherwise, so that
+    /// Returns the variable that has an engine count devices as the driver does. CUDA counts the fastest ones first otherwise, so that
     /// facts, memory and telemetry would be another device's. `None` if the study or the user's environment sets it, and for an
     /// engine that computes on no GPU.
     #[must_use]

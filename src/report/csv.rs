@@ -6,7 +6,7 @@ use super::standing::Order;
 use crate::store::{Expected, Ranked, Scored};
 use crate::trial::Measurement;
 
-/// The columns of [`trials_csv`] that say how far a trial can be compared with others.
+/// The columns of [`trials_csv`] that mark trials that cannot be compared with others.
 const COMPARABLE: [&str; 2] = ["earlier_context", "disturbed"];
 
 /// A header and one line a trial; a value that a trial does not have is empty.

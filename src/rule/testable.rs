@@ -9,7 +9,7 @@ pub const TESTED_SHARE: f64 = 0.1;
 /// Rules whose violation takes the host's memory: a test could end other processes of the host.
 const ENDANGERS_THE_HOST: [&str; 3] = ["R12c", "R5c", "R5d"];
 
-/// Rules on what other processes hold at the moment. A start would test these processes, and not the rule.
+/// Rules on memory that other processes hold at the moment. A start would test these processes, and not the rule.
 const OF_THE_MOMENT: [&str; 1] = ["R5e"];
 
 /// Rules that rest on the memory model.

@@ -104,8 +104,8 @@ impl Baseline {
         Ok((!before.is_empty()).then_some(Self { read, before, poll }))
     }
 
-    /// Waits until the used memory of each device is back to what it was. Neither a device that can no longer be read is waited
-    /// for nor a driver that does not answer: the next launch says what is wrong with it. Safe to cancel.
+    /// Waits until the used memory of each device has returned to its baseline. A device that can no longer be read is not
+    /// waited for, and neither is a driver that does not answer: the next launch reports the cause. Safe to cancel.
     ///
     /// # Errors
     /// When it is not back within `limit`.

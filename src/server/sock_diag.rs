@@ -1,5 +1,5 @@
-//! Listening sockets of a port, asked of the kernel by netlink (`sock_diag(7)`): a table such as `/proc/net/tcp` takes milliseconds
-//! on a host with many connections, of which none matters here.
+//! Listening sockets of a port, asked of the kernel by netlink (`sock_diag(7)`): the whole table of `/proc/net/tcp` takes
+//! milliseconds on a host with many connections.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
@@ -35,7 +35,7 @@ const BEFORE_INODE: usize = 16;
 /// The kernel answers at once.
 const LIMIT: TimeVal = TimeVal::new(1, 0);
 
-/// Returns the sockets that listen on a port, whatever their address.
+/// Returns the sockets that listen on a port of any address.
 ///
 /// # Errors
 /// When the kernel has no such interface, or a sandbox denies it.

@@ -161,7 +161,7 @@ impl EngineLoop {
         }
     }
 
-    /// Lets time pass in which no step begins or ends. Commands are obeyed: vLLM's front end answers during a long step, too.
+    /// Lets time pass without a step that begins or ends. Commands are obeyed: vLLM's front end answers during a long step, too.
     fn stall(&mut self, step: StepFault) -> ControlFlow<()> {
         let end = step.lasts.and_then(|lasts| Instant::now().checked_add(lasts));
         while end.is_none_or(|end| Instant::now() < end) {

@@ -45,7 +45,8 @@ impl Store {
     pub async fn set_context(&self, study: i64, context: &TrialContext) -> Result<(), StoreError> {
         let write = async {
             let mut connection = self.pool.acquire().await?;
-            write_context(&mut connection, study, context).await
+            let id = context_id(&mut connection, study, context).await?;
+            write_context(&mut connection, study, id).await
         };
         write.await.map_err(|error| self.error(error))
     }
@@ -80,13 +81,12 @@ pub(super) async fn write_trial_context(
     let query = "UPDATE trials SET context = ? WHERE study_id = ? AND number = ? AND state = 'running'";
     sqlx::query(query).bind(id).bind(study).bind(number).execute(&mut *connection).await?;
     match context.release {
-        Some(_) => write_context(connection, study, context).await,
+        Some(_) => write_context(connection, study, id).await,
         None => Ok(()),
     }
 }
 
-async fn write_context(connection: &mut SqliteConnection, study: i64, context: &TrialContext) -> sqlx::Result<()> {
-    let id = context_id(connection, study, context).await?;
+async fn write_context(connection: &mut SqliteConnection, study: i64, id: i64) -> sqlx::Result<()> {
     let query = "UPDATE studies SET context = ?1 WHERE id = ?2 AND context IS NOT ?1";
     sqlx::query(query).bind(id).bind(study).execute(connection).await?;
     Ok(())

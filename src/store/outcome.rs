@@ -27,7 +27,7 @@ pub struct TrialRecord<'a> {
 }
 
 impl<'a> TrialRecord<'a> {
-    /// A trial of which nothing but the outcome is known.
+    /// A record of the outcome alone.
     #[must_use]
     pub fn new(trial: &'a Trial, score: Score) -> Self {
         Self { trial, score, context: None, start: None, startup: None, story: None, replies: None }

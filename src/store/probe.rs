@@ -35,7 +35,7 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(|error| self.error(error))?;
-            // A start that the environment has broken says nothing of the memory either.
+            // A start that the environment has broken is no evidence on memory either.
             sqlx::query("DELETE FROM starts WHERE study_id = ? AND number = ?")
                 .bind(study)
                 .bind(incident.number)

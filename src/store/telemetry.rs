@@ -26,7 +26,7 @@ impl Store {
     }
 }
 
-/// Stores what was seen of the server in a trial.
+/// Stores the server's telemetry of a trial.
 pub(super) async fn write_telemetry(
     connection: &mut SqliteConnection,
     study: i64,

@@ -17,7 +17,7 @@ const SLOWDOWNS: [(&str, &str); 4] = [
     ("slowed_by_power_brake", "by the power supply"),
 ];
 
-/// The share of a window's samples from which a slowdown counts.
+/// A slowdown counts if it holds in more than this share of a window's samples.
 const SHARE: f64 = 0.05;
 
 /// One line for each disturbance.

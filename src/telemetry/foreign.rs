@@ -1,7 +1,7 @@
 //! Processes of others that compute on the engine's devices while it is measured.
 //!
 //! A process counts if it appears during the measurement, or if it was there before and is at work. In a container the driver
-//! reports other process ids: then whoever appears counts, since an engine that serves starts no further processes.
+//! reports other process ids: then every new process counts, since an engine that serves starts no further ones.
 
 use std::collections::BTreeMap;
 

@@ -40,7 +40,7 @@ pub(super) struct Reading {
     pub(super) reasons: Option<u64>,
 }
 
-/// What only the engine's own devices tell of it.
+/// Values that describe the engine only on devices of its own.
 const OF_THE_ENGINE: [&str; 3] = ["utilization", "power_w", "energy_j"];
 
 impl Reading {
@@ -157,7 +157,7 @@ impl Gpus {
         let is_known = self.doubt.is_none();
         let kept = |row: Row| row.into_iter().filter(|(name, _)| is_known || !OF_THE_ENGINE.contains(name)).collect();
         let rows = readings.iter().map(|reading| kept(reading.row())).collect();
-        // Of a device that may be another engine's nobody can say who is foreign there.
+        // On a device that may be another engine's, every process may be that engine's.
         let foreign = if is_known { self.foreign.find(computes, pids) } else { Vec::new() };
         let silent = |(_, reading): &(&GpuId, &Reading)| reading.energy_mj.is_none() && reading.power_mw.is_none();
         let silent: Vec<_> = self.ids.iter().zip(&readings).filter(silent).map(|(id, _)| id.to_string()).collect();

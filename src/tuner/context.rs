@@ -186,7 +186,7 @@ impl Tuner<'_> {
         )))
     }
 
-    /// Tells the user something that would otherwise be repeated with each launch. Durations in it do not make it another text.
+    /// Reports a notice once instead of with each launch. Texts that differ in durations only count as the same.
     pub(super) fn notice_once(&self, text: String) {
         let class = root_line(&text);
         let is_new = self.context.noticed.lock().unwrap_or_else(PoisonError::into_inner).insert(class);

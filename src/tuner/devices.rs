@@ -1,4 +1,4 @@
-//! The GPUs of this machine that a launch computes on, and what others hold of them.
+//! The GPUs of this machine that a launch computes on, and the memory of them that other processes hold.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::server::{holders_text, is_held};
 use crate::telemetry::Devices;
 
 impl Tuner<'_> {
-    /// The GPUs that the engine computes on. The simulated engine computes on none, whatever it simulates.
+    /// Returns the GPUs that the engine computes on. The simulated engine computes on none.
     pub(super) fn devices(&self, place: &Place, config: &Config) -> Option<Devices> {
         let visible = self.visible_devices(place)?;
         // A container may have other devices under the same numbers.
@@ -46,8 +46,8 @@ impl Tuner<'_> {
         read.await.unwrap_or_default()
     }
 
-    /// Reads anew what others hold of the devices, and tells it; `None` if nobody holds any. Memory of processes that have just
-    /// been ended is waited for: nobody holds it, and it is in use.
+    /// Reads the devices again, and reports the memory that other processes hold. Waits for memory of processes that have just
+    /// ended: it is in use, and no process holds it. Returns `None` without GPUs or if they cannot be read.
     pub(super) async fn device_without_leftovers(&self) -> Option<Device> {
         let Device::Cuda(gpu) = self.installed.device else { return None };
         let begin = Instant::now();

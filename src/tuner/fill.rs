@@ -58,7 +58,7 @@ impl Tuner<'_> {
         self.log_directory().join(format!("trial-{number:04}.log"))
     }
 
-    /// What a launch gets in its environment because of its devices and slots.
+    /// Returns the environment variables of a launch that follow from its devices and slots.
     pub(super) fn variables(&self, place: &Place, ports: &Ports, config: &Config) -> BTreeMap<String, String> {
         let config = self.job.with_arguments(config, self.installed.version);
         let mut variables = place.variables(ports, self.job.engine.engine.port_variable(&config));

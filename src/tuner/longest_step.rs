@@ -44,7 +44,7 @@ impl Tuner<'_> {
     }
 
     /// Learns from a measured launch how slow a prefill may be. If more requests were under way than the engine runs at once, they
-    /// waited for the replies of others, and the launch says nothing of the prefill.
+    /// waited for the replies of others, and the launch is no evidence on prefill.
     pub(super) fn learn_prefill(&self, config: &Config, replies: &Replies) {
         let installed = &self.installed;
         let asked = self.job.with_arguments(config, installed.version);
@@ -56,8 +56,8 @@ impl Tuner<'_> {
         }
     }
 
-    /// Estimates the longest step of a launch of this configuration: the longer of what the twin predicts and what measured
-    /// launches show.
+    /// Estimates the longest step of a launch of this configuration: the longer of the twin's prediction and the
+    /// estimate from measured launches.
     pub(super) fn longest_step(&self, config: &Config) -> StepEstimate {
         let (longest, at_once) = (self.job.workload.built.longest(), self.requests_at_once());
         let asked = self.job.with_arguments(config, self.installed.version);
@@ -77,8 +77,8 @@ impl Tuner<'_> {
 }
 
 /// The median prefill speed of a launch's longest prompts, in tokens per second: the tokens of all prompts that were completed
-/// between the sending of a request and its first token, over that time. So the time in which a request waits for the prompts of
-/// others is no slowness. Tokens that an earlier prompt may have left in the cache do not count.
+/// between the sending of a request and its first token, over that time. So time that a request waits for the prompts of
+/// others does not count as slowness. Tokens that an earlier prompt may have left in the cache do not count.
 fn prefill_speed(replies: &Replies) -> Option<f64> {
     let request = |place: usize| {
         let first = replies.sent_us[place] + replies.ttft_us[place]?;
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(speed(&[(0, 2000, 1000, 0)]), Some(500.0));
         // Sent together and computed one after the other.
         assert_eq!(speed(&[(0, 2000, 1000, 0), (0, 4000, 1000, 0), (0, 6000, 1000, 0)]), Some(500.0));
-        // A short prompt takes the overhead of a step, whatever its length.
+        // The overhead of a step dominates the time of a short prompt.
         assert_eq!(speed(&[(0, 2000, 1000, 0), (3000, 3100, 10, 0)]), Some(500.0));
         // The engine had three quarters in its cache.
         assert_eq!(speed(&[(0, 500, 1000, 750)]), Some(500.0));

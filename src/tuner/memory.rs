@@ -43,7 +43,7 @@ pub(super) fn start_key(job: &Job, installed: &Installed) -> StartKey {
 }
 
 impl Tuner<'_> {
-    /// Returns what the log of a launch tells of its memory, also of a failed one; `None` if it tells nothing.
+    /// Returns the memory figures in the log of a launch, also of a failed one; `None` if there are none.
     pub(super) fn observed_start(&self, config: &Config, log: &Path) -> Option<Start> {
         let observed = observe(&read_log(log));
         let env = self.job.engine.environment.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));

@@ -163,7 +163,7 @@ impl Tuner<'_> {
     /// `asked` is the user's own word: any other stop comes from the end of the time.
     async fn tune(&mut self, asked: &watch::Receiver<Stop>) -> Result<Summary, TuneError> {
         let (study, _lock) = self.open_study().await?;
-        // What an earlier run has left behind is ended now, and gives its memory back.
+        // Leftovers of an earlier run have been ended: memory that is held from now on belongs to others.
         let device = unless_asked(self.stop.clone(), async { Ok(self.device_without_leftovers().await) }).await?;
         if let Some(device) = device.flatten() {
             self.installed.device = device;

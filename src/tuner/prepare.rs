@@ -21,7 +21,7 @@ pub struct Installed {
     pub undetected: Option<String>,
     /// The name of the engine's first GPU, as the driver reports it.
     pub gpu_name: Option<String>,
-    /// What a user has to know of the GPUs, one line each.
+    /// Notices on the GPUs for the user, one line each.
     pub gpu_notices: Vec<String>,
     /// Whether the release is only assumed, because neither the study nor the engine says it.
     pub assumed: bool,

@@ -36,8 +36,8 @@ struct Seen {
 }
 
 impl Tuner<'_> {
-    /// Drives the load and reduces it to an outcome. A sample in which the load generator was the bottleneck is void, and one in
-    /// which others were on the engine's GPUs or these were slowed down is disturbed. Both are taken once more with other prompts,
+    /// Drives the load and reduces it to an outcome. A sample is void if the load generator was the bottleneck. It is
+    /// disturbed if others used the engine's GPUs, or if these were slowed down. Both are taken once more with other prompts,
     /// if there are any. One that is void again is not used; one that is disturbed again keeps its mark.
     pub(super) async fn sample(
         &self,
@@ -198,7 +198,7 @@ impl Tuner<'_> {
         }
     }
 
-    /// Says why a value is missing on which the objective or a limit rests.
+    /// Reports why a value is missing that the objective or a limit needs.
     fn notice_absent(&self, measurement: &Measurement, notes: &[String]) {
         let objective = &self.job.objective;
         let limits = objective.constraints.iter().map(|constraint| constraint.metric.as_str());

@@ -124,7 +124,7 @@ fn an_accepted_change_measures_the_defaults_and_confirms_in_the_new_context() {
         let launches = present.iter().filter(|other| other["config"] == trial["config"]).count();
         assert_eq!(launches, 2, "each is the second launch of its configuration in this context: {trials:?}");
     }
-    // On a busy machine a confirmation may be so much slower that another configuration is the best.
+    // On a busy machine a slow confirmation may make another configuration the best.
     let best = workplace.json(&["best", "--format", "json"]);
     assert_eq!(best["baseline"]["measurements"], 2);
 }

@@ -13,6 +13,11 @@ fn predict(workplace: &Workplace, more: &[&str]) -> Ended {
     workplace.run(&[&["predict", &study], more].concat())
 }
 
+/// Like [`predict`], of the study in the workplace.
+fn predict_study(workplace: &Workplace, more: &[&str]) -> Ended {
+    workplace.run(&[&["predict", "study.toml"], more].concat())
+}
+
 fn json(workplace: &Workplace, more: &[&str]) -> Json {
     let ended = predict(workplace, &[more, &["--format", "json"]].concat());
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -87,7 +92,7 @@ fn other_devices_and_loads_can_be_asked_for() {
 #[test]
 fn the_page_stands_for_itself_and_shows_each_configuration() {
     let workplace = Workplace::with_study(&light());
-    let predict = |more: &[&str]| workplace.run(&[&["predict", "study.toml"], more].concat());
+    let predict = |more: &[&str]| predict_study(&workplace, more);
     let ended = predict(&["--config", BREAKS, "--config", KEEPS, "-o", "page.html"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let page = std::fs::read_to_string(workplace.path("page.html")).unwrap();
@@ -132,7 +137,7 @@ fn what_cannot_be_predicted_is_named_with_a_hint() {
 #[test]
 fn a_rejected_configuration_is_a_row_and_nothing_else_is_an_end_without_a_result() {
     let workplace = Workplace::with_study(&light());
-    let predict = |more: &[&str]| workplace.run(&[&["predict", "study.toml"], more].concat());
+    let predict = |more: &[&str]| predict_study(&workplace, more);
     let rejected = r#"{"max-model-len": 1000000}"#;
     let alone = predict(&["--config", rejected]);
     assert_eq!(alone.code, Some(4), "{}", alone.stderr);

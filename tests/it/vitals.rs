@@ -152,7 +152,7 @@ fn a_hang_that_spins_is_ended_after_three_times_the_longest_step() {
 /// Runs the study; gives the outcome of each batch size by the reason or the state.
 fn by_batch(text: &str) -> Vec<(String, String)> {
     let workplace = Workplace::with_study(text);
-    // The second run knows what the first has measured.
+    // The second run knows the measurements of the first.
     workplace.run(&["tune", "study.toml", "--trials", "2"]);
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(workplace.processes_left(), [] as [i32; 0]);

@@ -134,7 +134,7 @@ fn leaves_the_driver(candidate: &Candidate<'_>) -> Option<Violation> {
 /// Less than this in GiB is no reason to reject: a desktop or a monitor comes and goes by about as much.
 const HELD_GIB: f64 = 0.25;
 
-/// What other processes held when the run began; the tuner's own do not count.
+/// Compares the share with the memory that was free when the run began. Memory of the tuner's own processes counts as free.
 fn is_free(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
     let sizes = |unit: &GpuUnit| Some((unit.index, memory::gib(unit.memory?), memory::gib(unit.free?)));

@@ -25,8 +25,8 @@
 //! | `end-early` | ends streams after so many tokens, without `[DONE]` | `after` (all), `from` (1) |
 //! | `error-event` | sends an error in the stream after so many tokens | `after` (0), `from` (1) |
 //! | `leak` | holds more and more memory | `mb-per-s` (50), `cap-mb` (512) |
-//! | `long-step` | takes so many seconds for the step with which a request begins; no counter moves | `seconds` (60), `busy` (`yes`): takes a whole processor, `request` (1) |
-//! | `spin` | never ends the step with which a request begins, and takes a whole processor | `request` (1) |
+//! | `long-step` | takes `seconds` for the first step of a request; no counter moves | `seconds` (60), `busy` (`yes`): takes a whole processor, `request` (1) |
+//! | `spin` | never ends the first step of a request, and takes a whole processor | `request` (1) |
 //!
 //! Phases: `parse`, `config`, `bind`, `weights`, `profile`, `kv`, `graphs`, `ready`. Causes: `Cause` in `cause.rs`.
 //!
@@ -234,7 +234,7 @@ impl Faults {
         if self.core_is_dead() || self.list.iter().any(ill) { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
     }
 
-    /// What happens to a request for tokens, to the step with which it begins, and to its stream where it has one.
+    /// Returns the faults of a request for tokens: of its answer, its first step, and its stream if it has one.
     pub(super) async fn request(&self) -> Result<RequestFaults, Complaint> {
         let mut found = RequestFaults::default();
         if self.list.is_empty() {

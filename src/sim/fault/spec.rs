@@ -130,7 +130,7 @@ pub enum Fault {
         megabytes_per_s: u64,
         cap: u64,
     },
-    /// One step, with which a request begins. `busy`: it takes a whole processor.
+    /// The first step of a request. `busy`: it takes a whole processor.
     LongStep {
         lasts: Duration,
         busy: bool,

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn the_reserve_has_room_for_what_happens_between_launches() {
         let mut clock = Clock::new(None, None);
-        // 8 s of launch and 2 s until the next one; what happened before this run says nothing of the time between.
+        // 8 s of launch and 2 s until the next one.
         for start in ["2026-01-02T03:00:00Z", "2026-01-02T03:00:10Z", "2026-01-02T03:00:20Z"] {
             clock.learn_now(&Trial { started_at: start.to_owned(), ..launch(1, 8.0) });
         }

@@ -95,7 +95,7 @@ impl Activity {
         self.has_busy_device.load(Ordering::Relaxed)
     }
 
-    /// Tells whether the launch is starting and its processes and its log do not move.
+    /// Returns whether the launch is starting and its processes and its log do not move.
     pub(super) fn set_start_still(&self, is_still: bool) {
         self.is_start_still.store(is_still, Ordering::Relaxed);
     }
@@ -137,7 +137,7 @@ impl SilenceLimit {
     }
 
     /// Decides whether a silence whose counters stand still is a hang, and gives the reason. A server is busy if its processes or
-    /// its devices are. One of which neither is seen counts as idle.
+    /// its devices are. It counts as idle if neither is seen.
     pub(super) fn exceeded(self, silent: Duration, idle: Idleness) -> Option<String> {
         let Self { stall, longest_step: StepEstimate { duration, source } } = self;
         let busy = self.of_busy();

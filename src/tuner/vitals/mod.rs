@@ -1,9 +1,9 @@
 //! What is watched while a launch lives, from spawn to the end of its load: whether its processes live, whether it works,
 //! and whether the host has room left for it.
 //!
-//! Reading is apart from deciding: `member` and `room` read `/proc` and say what it means, `still` and `pulse` tell a hang
+//! Reading is apart from deciding: `member` and `room` read and interpret `/proc`, `still` and `pulse` tell a hang
 //! from slowness. Three threads look, and neither the runtime nor the load waits for them: one every 100 ms whether the vital
-//! processes exist, one twice a second at the rest, of which finding the processes anew reads the whole of `/proc`, and one
+//! processes exist, one twice a second at the rest, which includes a scan of `/proc` for new processes, and one
 //! asks the driver while the load is silent.
 
 mod busy;
@@ -80,7 +80,7 @@ pub(super) struct Scope {
 /// `torch.compile` hundreds of compilers begin as such copies, and end soon.
 const RUN_ANOTHER: Duration = Duration::from_millis(50);
 
-/// Programs that have others do the work, in a container of this host or on another host. What is seen of them here is a client.
+/// Programs that have others do the work, in a container of this host or on another host. Here only a client is seen.
 const CONTAINER_CLIENTS: [&str; 3] = ["docker", "podman", "nerdctl"];
 const REMOTE_CLIENTS: [&str; 4] = ["srun", "ssh", "kubectl", "mpirun"];
 
@@ -89,7 +89,7 @@ pub(super) fn computes_elsewhere(command: &[String]) -> bool {
     calls(command, &CONTAINER_CLIENTS) || computes_on_another_host(command)
 }
 
-/// Whether a command has its engine run where its devices are not seen either.
+/// Returns whether a command runs its engine on another host, so that its devices are not seen either.
 pub(super) fn computes_on_another_host(command: &[String]) -> bool {
     calls(command, &REMOTE_CLIENTS)
 }

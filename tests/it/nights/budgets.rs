@@ -1,4 +1,4 @@
-//! Nights with a budget of time: the confirmation and the stop are within it, and whatever does not fit comes again.
+//! Nights with a budget of time: the confirmation and the stop are within it, and a trial that does not fit comes again.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub(super) fn nights() -> Vec<Night> {
     ]
 }
 
-/// A study with these lines of `[budget]`, of which one configuration is the best by far.
+/// A study with these lines of `[budget]`. One of its configurations is the best by far.
 fn place(trouble: &str, budget: &str) -> Workplace {
     let text = study_with(&engine(trouble), budget);
     let text = text.replace("\"200\"", "\"4\"").replace("\"0.02\"", "\"0.5\"");

@@ -3,7 +3,7 @@
 use super::{BUDGET, Night, PAID, blames_nobody, ends, engine, measured, nothing_is_lost, paid, told};
 use crate::support::{Workplace, study_with};
 
-/// The engine's driver fails as the engine is told to end, when the trial is already measured.
+/// The engine's driver fails at the signal to end, when the trial is already measured.
 const LOST_AT_THE_STOP: &str = r#"case $n in 1|2) ;; 3) trap 'kill $engine; wait $engine; say "torch.AcceleratorError: CUDA error: unknown error"' TERM INT
 PROGRAM sim serve "$@" & engine=$!; wait $engine; exit;; *) fault exit@weights:cause=device-lost;; esac"#;
 

@@ -109,7 +109,7 @@ fn blames_nobody(name: &str, trials: &[Json]) {
     assert_eq!(measured(trials), trials.len(), "{name}: no configuration is blamed: {:?}", told(trials));
 }
 
-/// Checks that a study that was taken up again is complete: what was measured before is there, each number once, and nothing
+/// Checks that a study that was taken up again is complete: all earlier measurements are there, each number once, and nothing
 /// waits.
 fn nothing_is_lost(name: &str, workplace: &Workplace, before: &[Json], after: &[Json]) {
     for old in before {

@@ -1,4 +1,4 @@
-//! What the tuner itself does on such nights: it is killed during a probe, and pauses for a trial only once.
+//! Nights of the tuner itself: it is killed during a probe, and pauses for a trial only once.
 
 use super::{engine, measured};
 use crate::support::{Workplace, study_with};
