@@ -77,6 +77,6 @@ fn png(width: u32, height: u32, colours: &mut impl Rng) -> Arc<[u8]> {
     encoder.set_filter(png::Filter::Up);
     let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels));
     // Writing to memory an image whose size and data agree has nothing that could fail.
-    debug_assert!(written.is_ok(), "{written:?}");
+    assert!(written.is_ok(), "{written:?}");
     file.into()
 }

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value as Json;
 
-use crate::support::{Workplace, study_with};
+use crate::support::{Workplace, all_pass, study_with};
 
 const KILLS: usize = 100;
 
@@ -36,16 +36,21 @@ fn a_tuner_that_is_killed_at_a_hundred_random_instants_ends_where_an_undisturbed
     let undisturbed = Workplace::with_study(&study());
     let whole = undisturbed.run(&["tune", "study.toml"]);
     assert_eq!(whole.code, Some(0), "{}", whole.stderr);
-    let expected = decided(&undisturbed.trials());
+    let expected = &decided(&undisturbed.trials());
+    let halves = [("first half", 5), ("second half", 6)];
+    all_pass(halves.len(), halves.into_iter().map(|(name, seed)| (name, move || is_killed(KILLS / 2, seed, expected))));
+}
 
-    let mut random = StdRng::seed_from_u64(5);
+/// Runs studies until so many kills have hit them; each ends as expected.
+fn is_killed(times: usize, seed: u64, expected: &[Json]) {
+    let mut random = StdRng::seed_from_u64(seed);
     let (mut kills, mut studies) = (0, 0);
-    while kills < KILLS {
+    while kills < times {
         let workplace = Workplace::with_study(&study());
         studies += 1;
         let mut stored = Vec::new();
         let code = loop {
-            let after = (kills < KILLS).then(|| LONGEST.mul_f64(random.random()));
+            let after = (kills < times).then(|| LONGEST.mul_f64(random.random()));
             if let Some(ended) = workplace.run_or_kill(&["tune", "study.toml"], after) {
                 break ended.code();
             }

@@ -143,7 +143,7 @@ fn a_rule_that_the_engine_contradicts_is_set_aside() {
 fn the_first_launch_of_a_resumed_study_does_not_wait_for_the_import_of_the_engine() {
     let workplace = Workplace::new();
     let Some(_) = fake_engine(&workplace) else { return };
-    let import_s = 8.0;
+    let import_s = 5.0;
     workplace.write("study.toml", &study(&workplace));
     let tuned = workplace.run(&["tune", "study.toml", "--trials", "2"]);
     assert_eq!(tuned.code, Some(0), "{}", tuned.stderr);

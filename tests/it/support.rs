@@ -1,7 +1,9 @@
 //! Running the binary in a directory of its own.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
@@ -209,4 +211,21 @@ maximize = "output_throughput"
 pub(crate) fn say_skipped(what: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "skipped: {what}");
+}
+
+/// Runs named courses, so many at a time, and fails with the names of all that failed. For courses that wait more than they
+/// compute: each would occupy a thread of the test harness.
+pub(crate) fn all_pass<'a, F: FnOnce()>(at_a_time: usize, courses: impl Iterator<Item = (&'a str, F)> + Send) {
+    let (next, failed) = (Mutex::new(courses), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let Some((name, course)) = next.lock().unwrap().next() else { break };
+            if catch_unwind(AssertUnwindSafe(course)).is_err() {
+                failed.lock().unwrap().push(name);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..at_a_time).for_each(|_| drop(scope.spawn(work))));
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "failed: {failed:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::{Workplace, say_skipped, study_with};
+use crate::support::{Workplace, all_pass, say_skipped, study_with};
 
 /// A study of one trial under this launcher; it has the simulated engine as `$engine` and its arguments as `$@`.
 fn study(script: &str) -> String {
@@ -23,7 +23,6 @@ fn failed(workplace: &Workplace) -> serde_json::Value {
 /// Waits in a script until the server is ready and its load is under way.
 const UNTIL_LOADED: &str = "while ! grep -q complete /proc/$$/fd/1; do sleep 0.02; done; sleep 1";
 
-#[test]
 fn a_start_without_a_sign_of_work_is_a_hang() {
     let workplace = Workplace::with_study(&study("echo INFO loading the weights; exec sleep 600"));
     let trial = failed(&workplace);
@@ -32,7 +31,6 @@ fn a_start_without_a_sign_of_work_is_a_hang() {
     assert!(reason.contains("no sign of work for ") && reason.ends_with("INFO loading the weights"), "{reason}");
 }
 
-#[test]
 fn a_start_that_only_reads_from_another_host_is_no_hang() {
     // As NFS does, a file in memory adds to what calls have read and to nothing else.
     let read = "dd if=weights of=/dev/null bs=1M count=1 status=none; sleep 1";
@@ -46,7 +44,6 @@ fn a_start_that_only_reads_from_another_host_is_no_hang() {
 /// A program in the state of a process that waits for its storage: its child shares its memory for four seconds.
 const WAITS: &str = "#include <unistd.h>\nint main(void) { if (!vfork()) { sleep(4); _exit(0); } return 0; }\n";
 
-#[test]
 #[expect(clippy::disallowed_methods, reason = "the compiler")]
 fn a_start_that_waits_for_its_storage_is_no_hang() {
     let workplace = Workplace::with_study(&study("./waits; exec $engine \"$@\""));
@@ -77,14 +74,19 @@ fn stands_still(warmup: &str) {
     assert!(seen["summary"]["server_rss_gib_max"].as_f64() > Some(0.0), "what led to it is kept: {seen}");
 }
 
+/// These wait and use no processor, unlike the busy ones below.
 #[test]
-fn a_server_that_stands_still_in_the_warm_up_is_a_hang_long_before_requests_time_out() {
-    stands_still("warmup = 4");
-}
-
-#[test]
-fn a_server_that_stands_still_in_the_measured_window_is_a_hang_long_before_requests_time_out() {
-    stands_still("warmup = 0");
+fn idle_launches_are_told_from_hung_and_dead_ones() {
+    let courses: [(&str, fn()); 7] = [
+        ("no sign of work", a_start_without_a_sign_of_work_is_a_hang),
+        ("reads", a_start_that_only_reads_from_another_host_is_no_hang),
+        ("storage", a_start_that_waits_for_its_storage_is_no_hang),
+        ("warm-up", || stands_still("warmup = 4")),
+        ("measured window", || stands_still("warmup = 0")),
+        ("idle step", the_same_step_of_an_idle_server_is_a_hang_after_the_stall_timeout),
+        ("death", the_death_of_what_serves_is_a_crash_although_its_launcher_lives_on),
+    ];
+    all_pass(courses.len(), courses.into_iter());
 }
 
 /// The same for a program that the twin does not know, on a device that nobody reads.
@@ -125,7 +127,6 @@ fn a_long_step_of_a_busy_server_is_no_hang() {
     assert_eq!(trial["state"], "measured", "{trial}");
 }
 
-#[test]
 fn the_same_step_of_an_idle_server_is_a_hang_after_the_stall_timeout() {
     let trial = with_step("long-step:seconds=600,busy=no,request=3");
     assert_eq!(trial["reason_code"], "hang", "{trial}");
@@ -205,17 +206,13 @@ fn a_server_that_is_slow_and_at_work_is_no_hang() {
     assert!(trial["metrics"]["p99_ttft_ms"].as_f64().unwrap() > 1200.0, "longer than the limit: {trial}");
 }
 
-#[test]
 fn the_death_of_what_serves_is_a_crash_although_its_launcher_lives_on() {
-    let script = format!("$engine \"$@\" & {UNTIL_LOADED}; kill -9 $!; sleep 600");
-    let workplace = Workplace::with_study(&study(&script).replace("\"200\"", "\"0.05\""));
-    // A signal from outside is no fault of the configuration: the trial is launched again, and then the study pauses.
-    let tuned = workplace.run(&["tune", "study.toml"]);
-    assert_eq!(workplace.processes_left(), [] as [i32; 0]);
-    let told = format!("{}{}", tuned.stderr, workplace.run(&["show", "0"]).stderr);
+    // A signal that a program sends to itself: the trial is not launched again.
+    let script = format!("$engine \"$@\" & {UNTIL_LOADED}; kill -ABRT $!; sleep 600");
+    let trial = failed(&Workplace::with_study(&study(&script).replace("\"200\"", "\"0.05\"")));
+    assert_eq!(trial["reason_code"], "crash", "{trial}");
     // Which signal it was can be seen only until its launcher has asked.
-    assert!(told.contains("crash: ") || told.contains("killed: "), "{told}");
-    assert!(told.contains(" ended; "), "{told}");
+    assert!(trial["reason"].as_str().unwrap().contains(" ended; "), "{trial}");
 }
 
 /// Runs in a file system of its own of 128 MiB, which the engine fills up under load. `None` where this user may not mount

@@ -10,12 +10,10 @@ mod slots;
 mod tuner;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 
 use serde_json::Value as Json;
 
-use crate::support::{Ended, Workplace};
+use crate::support::{Ended, Workplace, all_pass};
 
 /// Nights at a time. More would compete for the processors.
 const AT_A_TIME: usize = 4;
@@ -138,16 +136,5 @@ fn every_night_ends_with_the_right_message_exit_code_and_winner() {
     ];
     let nights: Vec<Night> = kinds.into_iter().flatten().collect();
     assert!(nights.len() >= 44, "{} nights", nights.len());
-    let (next, failed) = (Mutex::new(nights.iter()), Mutex::new(Vec::new()));
-    let work = || {
-        loop {
-            let Some(Night { name, course }) = next.lock().unwrap().next() else { break };
-            if catch_unwind(AssertUnwindSafe(|| course(name))).is_err() {
-                failed.lock().unwrap().push(*name);
-            }
-        }
-    };
-    std::thread::scope(|scope| (0..AT_A_TIME).for_each(|_| drop(scope.spawn(work))));
-    let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "{} of {} nights failed: {failed:?}", failed.len(), nights.len());
+    all_pass(AT_A_TIME, nights.iter().map(|night| (night.name, || (night.course)(night.name))));
 }
