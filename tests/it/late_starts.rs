@@ -206,8 +206,9 @@ impl Engine {
 }
 
 #[test]
+#[ignore = "needs the real vLLM, which SETPOINT_VLLM_CPU names"]
 fn the_real_engine_fails_late_where_the_rules_say_so() {
-    let Some(installation) = installation() else { return };
+    let installation = installation();
     let cases: Vec<_> = cases().into_iter().enumerate().collect();
     // A start is one thread most of the time.
     std::thread::scope(|scope| {

@@ -8,17 +8,7 @@ use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::memory::{self, Launch, Learned, Observation, Observed, Prediction, predict};
 use setpoint::rule::{Effective, Facts, memory_launch};
 
-use super::support::{root, say_skipped};
-
-/// `shared/data` beside the project's root.
-pub(crate) fn data(name: &str) -> Option<Vec<BTreeMap<String, String>>> {
-    let path = root().parent()?.join("shared/data").join(name);
-    let Ok(mut reader) = csv::Reader::from_path(&path) else {
-        say_skipped(&format!("{} is not there", path.display()));
-        return None;
-    };
-    Some(reader.deserialize().map(|row| row.unwrap()).collect())
-}
+use super::support::{root, table};
 
 /// Shows figures although the test passes.
 pub(crate) fn show(text: &str) {
@@ -93,9 +83,9 @@ pub(crate) fn arguments(python: &str) -> Config {
     flags.collect()
 }
 
-fn l40s() -> Option<Vec<Start>> {
+fn l40s() -> Vec<Start> {
     let number = |row: &BTreeMap<String, String>, key: &str| row[key].parse::<f64>().ok();
-    let rows = data("auto-tuning-vllm-l40s/vllm_startup.csv")?;
+    let rows = table("auto-tuning-vllm-l40s/vllm_startup.csv");
     let starts = rows.iter().filter_map(|row| {
         let name = match row["model"].as_str() {
             "Qwen/Qwen3-1.7B" => "qwen3-1.7b",
@@ -120,12 +110,13 @@ fn l40s() -> Option<Vec<Start>> {
         let observation = Observation { launch, observed };
         Some(Start { model: name.to_owned(), branch: row["ref"].clone(), observation, tokens })
     });
-    Some(starts.collect())
+    starts.collect()
 }
 
 #[test]
+#[ignore = "needs the measurements in ../shared"]
 fn starts_on_an_l40s_are_predicted_cold() {
-    let Some(starts) = l40s() else { return };
+    let starts = l40s();
     let errors = |filter: &dyn Fn(&Start) -> bool| -> Vec<f64> {
         let cold = Learned::default();
         starts.iter().filter(|start| filter(start)).map(|start| start.error(&model(&start.model), &cold)).collect()
@@ -152,8 +143,9 @@ fn starts_on_an_l40s_are_predicted_cold() {
 }
 
 #[test]
+#[ignore = "needs the measurements in ../shared"]
 fn two_observed_starts_on_an_l40s_make_the_prediction_exact() {
-    let Some(starts) = l40s() else { return };
+    let starts = l40s();
     let mut all = Vec::new();
     for (by, regimes) in [("model", false), ("model and kind of engine", true)] {
         let mut errors: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -191,8 +183,9 @@ fn two_observed_starts_on_an_l40s_make_the_prediction_exact() {
 }
 
 #[test]
+#[ignore = "needs the measurements in ../shared"]
 fn profiles_of_an_h100_are_predicted_cold_and_its_failed_starts_as_failures() {
-    let Some(rows) = data("llm-d-benchmark/h100_memory_profile.csv") else { return };
+    let rows = table("llm-d-benchmark/h100_memory_profile.csv");
     let of = |name: &str, parallel: i64, share: f64, length: i64| {
         let shape = model(name);
         let config = Config::new()

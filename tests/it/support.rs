@@ -1,5 +1,6 @@
 //! Running the binary in a directory of its own.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -205,6 +206,23 @@ maximize = "output_throughput"
 "#,
         model.display()
     )
+}
+
+/// A path below `shared`, the folder of measurements beside the project's root. Tests that need it are ignored by attribute.
+pub(crate) fn shared_path(name: &str) -> PathBuf {
+    root().join("../shared").join(name)
+}
+
+/// A file of the measurements.
+pub(crate) fn shared(name: &str) -> String {
+    let path = shared_path(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A table of the measurements: one map from column to text for each row.
+pub(crate) fn table(name: &str) -> Vec<BTreeMap<String, String>> {
+    let text = shared(&format!("data/{name}"));
+    csv::Reader::from_reader(text.as_bytes()).deserialize().map(|row| row.unwrap()).collect()
 }
 
 /// Says in one line that something was not tested. The test harness captures `println!` of passing tests, this it does not.

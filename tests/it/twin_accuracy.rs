@@ -2,7 +2,7 @@
 //! Llama 3.1 8B.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use setpoint::facts::ModelShape;
@@ -11,17 +11,7 @@ use setpoint::twin::{
     Tokens, calibrate, replay,
 };
 
-use super::support::{root, say_skipped};
-
-/// `shared/data` beside the project's root.
-fn data() -> Option<PathBuf> {
-    let path = root().parent()?.join("shared/data/llmservingsim-vllm019");
-    if path.is_dir() {
-        return Some(path);
-    }
-    say_skipped(&format!("{} is not there", path.display()));
-    None
-}
+use super::support::{root, shared_path};
 
 /// Shows figures although the test passes.
 fn show(text: &str) {
@@ -41,12 +31,12 @@ struct Measured {
 
 /// The flags and the size of the cache are in `meta.json`. For the second run the size is not; its cache is never full,
 /// and what 90 % of 96 GB leave beside the weights is used.
-fn measured() -> Option<[Measured; 2]> {
-    let data = data()?;
-    Some([
+fn measured() -> [Measured; 2] {
+    let data = shared_path("data/llmservingsim-vllm019");
+    [
         read(&data, "RTX4090", 256, 2588, 32_768, 0.03, [0.6, 0.2, 0.5]),
         read(&data, "RTXPRO6000", 128, 34_000, 131_072, 0.04, [-4.0, -1.0, -1.8]),
-    ])
+    ]
 }
 
 fn read(
@@ -132,8 +122,9 @@ fn assert_within(measured: &Measured, errors: [f64; 3]) {
 }
 
 #[test]
+#[ignore = "needs the measurements in ../shared"]
 fn from_profiles_and_flags_alone_the_means_are_those_that_were_measured() {
-    let Some(runs) = measured() else { return };
+    let runs = measured();
     let errors: Vec<_> = runs
         .iter()
         .map(|measured| (measured, compare("profiles", measured, 0, &simulate(&measured.run, &measured.run.prior))))
@@ -184,9 +175,9 @@ fn assert_second_half(title: &str, measured: &Measured, run: &Run) {
 }
 
 #[test]
-#[ignore = "a calibration takes half a minute in a debug build; see CONTRIBUTING.md"]
+#[ignore = "needs the measurements in ../shared"]
 fn calibrated_on_the_first_half_of_a_run_the_second_half_is_predicted() {
-    let Some(runs) = measured() else { return };
+    let runs = measured();
     for measured in &runs {
         compare("second half, profiles alone", measured, 150, &simulate(&measured.run, &measured.run.prior));
         assert_second_half("second half, calibrated from profiles", measured, &measured.run);
@@ -194,9 +185,9 @@ fn calibrated_on_the_first_half_of_a_run_the_second_half_is_predicted() {
 }
 
 #[test]
-#[ignore = "a calibration takes half a minute in a debug build; see CONTRIBUTING.md"]
+#[ignore = "needs the measurements in ../shared"]
 fn instead_of_profiles_a_preset_and_the_first_half_of_a_run_will_do() {
-    let Some([_, measured]) = measured() else { return };
+    let [_, measured] = measured();
     let model = ModelShape::read(&root().join("tests/fixtures/models/llama-3.1-8b")).unwrap();
     let device = DevicePreset::find(measured.name).unwrap();
     let prior = StepTime::new(&model, device, &measured.run.settings).unwrap();

@@ -321,13 +321,10 @@ fn an_empty_log_says_so() {
 }
 
 #[test]
+#[ignore = "needs the measurements in ../shared"]
 fn recorded_failures_get_their_labels() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/vllm-failure-logs");
-    let Ok(index) = std::fs::read_to_string(directory.join("index.json")) else {
-        // Printing past the test harness, which keeps what passing tests print.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: the recorded logs, which are not here\n");
-        return;
-    };
+    let index = std::fs::read_to_string(directory.join("index.json")).unwrap();
     let index: Vec<serde_json::Value> = serde_json::from_str(&index).unwrap();
     assert_eq!(index.len(), 4);
     for entry in index {
@@ -346,14 +343,10 @@ fn recorded_failures_get_their_labels() {
 }
 
 #[test]
+#[ignore = "needs the measurements in ../shared"]
 fn recorded_refusals_are_the_configurations_own() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/vllm/cases-0.32.0.json");
-    let Ok(text) = std::fs::read_to_string(path) else {
-        let _ =
-            std::io::Write::write_all(&mut std::io::stderr(), b"skipped: the recorded refusals, which are not here\n");
-        return;
-    };
-    let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let refused = record["cases"].as_array().unwrap().iter().filter(|case| case["outcome"] != "accepted");
     let mut unsupported = 0;
     for case in refused {
