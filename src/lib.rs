@@ -14,7 +14,7 @@ pub mod trial;
 pub mod objective;
 
 // Predict and decide: pure functions.
-pub mod surrogate;
+mod surrogate;
 pub mod memory;
 pub mod twin;
 pub mod sampler;
@@ -27,23 +27,23 @@ pub mod preflight;
 
 // Measure.
 pub mod load;
-pub mod telemetry;
-pub mod metrics;
+mod telemetry;
+mod metrics;
 
 // Remember and drive.
 pub mod store;
 pub mod job;
 pub mod predict;
 pub mod prior;
-pub mod optimize;
+mod optimize;
 pub mod tuner;
 
 // Tell.
-pub mod report;
-pub mod export;
+mod report;
+mod export;
 
 // The simulated engine, a process of its own.
-pub mod sim;
+mod sim;
 
 // The only place for arguments, printing and exit codes.
 pub mod cli;

@@ -7,7 +7,8 @@ const MOST_LINES: usize = 600;
 
 /// The modules of `lib.rs`, in its order.
 fn modules(lib: &str) -> Vec<&str> {
-    lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect()
+    let declared = |line| str::strip_prefix(line, "pub mod ").or_else(|| line.strip_prefix("mod "));
+    lib.lines().filter_map(|line| declared(line)?.strip_suffix(';')).collect()
 }
 
 /// What is wrong with one file of the module `own`, one text `FILE:LINE: ...` each. Tests count as well.
@@ -72,9 +73,22 @@ fn a_module_uses_only_modules_above_it() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
+/// The compiler finds dead code in private modules only.
+#[test]
+fn a_module_is_public_only_if_something_outside_of_the_library_uses_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let outside = ["tests", "examples", "fuzz/fuzz_targets", "src/main.rs"].map(|place| files(root.join(place)));
+    let texts: Vec<_> = outside.iter().flatten().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let lib = std::fs::read_to_string(root.join("src/lib.rs")).unwrap();
+    let public = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let is_used = |module: &&str| texts.iter().any(|text| text.contains(&format!("setpoint::{module}::")));
+    let unused: Vec<_> = public.filter(|module| !is_used(module)).collect();
+    assert!(unused.is_empty(), "private in src/lib.rs, because nothing outside uses them: {unused:?}");
+}
+
 #[test]
 fn a_breach_is_reported_with_its_file_and_line() {
-    let modules = modules("//! Words.\npub mod config;\npub mod load;\n\npub mod metrics;\n");
+    let modules = modules("//! Words.\npub mod config;\npub mod load;\n\nmod metrics;\n");
     assert_eq!(modules, ["config", "load", "metrics"]);
     let of = |text: &str| problems(&modules, "load", "src/load/a.rs", text);
     assert!(of("//! Title.\nuse crate::config::Config;\nuse crate::load::Run;\n// crate::metrics\n").is_empty());

@@ -6,11 +6,11 @@ mod shell;
 use crate::report::{Standing, expectation, gain_text, value_text};
 use crate::store::{Ranked, Scored, Study};
 
-pub use shell::quote;
+pub(crate) use shell::quote;
 
 /// What is exported.
 #[derive(Debug)]
-pub struct Winner<'a> {
+pub(crate) struct Winner<'a> {
     pub study: &'a Study,
     /// The trial whose command is exported.
     pub scored: &'a Scored,
@@ -20,7 +20,7 @@ pub struct Winner<'a> {
     pub baseline: Option<&'a Ranked>,
 }
 
-pub trait Exporter: Sync {
+pub(crate) trait Exporter: Sync {
     /// The name after `--format`.
     fn name(&self) -> &'static str;
 
@@ -34,10 +34,10 @@ pub trait Exporter: Sync {
     fn export(&self, winner: &Winner<'_>) -> String;
 }
 
-pub const EXPORTERS: [&dyn Exporter; 2] = [&shell::Shell, &json::Json];
+pub(crate) const EXPORTERS: [&dyn Exporter; 2] = [&shell::Shell, &json::Json];
 
 #[must_use]
-pub fn find(name: &str) -> Option<&'static dyn Exporter> {
+pub(crate) fn find(name: &str) -> Option<&'static dyn Exporter> {
     EXPORTERS.into_iter().find(|exporter| exporter.name() == name)
 }
 

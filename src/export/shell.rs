@@ -62,7 +62,7 @@ fn comment(script: &mut String, text: &str) {
 /// Control characters besides line ends and tabs are written as escapes of `printf`, so that neither an editor nor a
 /// terminal obeys them; line ends at the end of such a word are lost.
 #[must_use]
-pub fn quote(word: &str) -> String {
+pub(crate) fn quote(word: &str) -> String {
     let word = word.replace('\0', "");
     if !word.contains(|c| is_control(c) && c != '\n' && c != '\t') {
         return shlex::try_quote(&word).map_or_else(|_| String::new(), std::borrow::Cow::into_owned);

@@ -58,7 +58,7 @@ pub(super) fn batched(observations: &[(f64, f64)], k: usize) -> Vec<(f64, f64)> 
 
 /// The ratio of the sums of `y` and `x` over batches `(y, x)` in the order of time, with 95 % confidence; `None` for fewer
 /// than 10 batches, and where the sum of `x` is not above 0.
-pub fn batch_means(batches: &[(f64, f64)]) -> Option<Estimate> {
+pub(crate) fn batch_means(batches: &[(f64, f64)]) -> Option<Estimate> {
     batch_means_at(batches, Z)
 }
 
@@ -81,7 +81,7 @@ pub(super) fn batch_means_at(batches: &[(f64, f64)], z: f64) -> Option<Estimate>
 /// The quantile of Student's distribution that belongs to the normal one's, by the expansion 26.7.5 of Abramowitz and
 /// Stegun, Handbook of Mathematical Functions: off by less than 0.0003 at 97.5 % from 9 degrees of freedom on.
 #[must_use]
-pub fn student(z: f64, freedom: f64) -> f64 {
+pub(crate) fn student(z: f64, freedom: f64) -> f64 {
     let first = (z.powi(3) + z) / 4.0;
     let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
     let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
@@ -116,7 +116,7 @@ pub(super) fn bounds(n: usize, p: f64) -> (Option<usize>, Option<usize>) {
 
 /// The interval of the `p`-th percentile of ascending values; `None` where neither bound exists.
 #[must_use]
-pub fn percentile_interval(sorted: &[f64], p: f64) -> Option<Interval> {
+pub(crate) fn percentile_interval(sorted: &[f64], p: f64) -> Option<Interval> {
     let (low, high) = bounds(sorted.len(), p);
     let interval = Interval { low: low.map(|at| sorted[at]), high: high.map(|at| sorted[at]) };
     (interval != Interval::default()).then_some(interval)

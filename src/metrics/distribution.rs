@@ -4,7 +4,7 @@ use crate::trial::{Distribution, Speeds};
 
 /// The statistics of a sample of latencies; `None` where it is empty.
 #[must_use]
-pub fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
+pub(crate) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
     let (mean, std) = moments(&mut values)?;
     let at = |p| percentile(&values, p);
     Some(Distribution { mean, median: at(50.0)?, std, p90: at(90.0)?, p95: at(95.0)?, p99: at(99.0)? })
@@ -12,7 +12,7 @@ pub fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
 
 /// The statistics of a sample of speeds; `None` where it is empty.
 #[must_use]
-pub fn speeds(mut values: Vec<f64>) -> Option<Speeds> {
+pub(crate) fn speeds(mut values: Vec<f64>) -> Option<Speeds> {
     let (mean, std) = moments(&mut values)?;
     let at = |p| percentile(&values, p);
     Some(Speeds { mean, median: at(50.0)?, std, p10: at(10.0)?, p5: at(5.0)?, p1: at(1.0)? })
@@ -33,7 +33,7 @@ fn moments(values: &mut [f64]) -> Option<(f64, f64)> {
 
 /// The `p`-th percentile (0 to 100) of ascending values, by linear interpolation; `None` where there are none.
 #[must_use]
-pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
+pub(crate) fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let rank = p.clamp(0.0, 100.0) / 100.0 * number(last);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank lies within 0 and the length")]
@@ -44,7 +44,7 @@ pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
 
 /// The median of values in any order; `None` where there are none.
 #[must_use]
-pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     percentile(&values, 50.0)

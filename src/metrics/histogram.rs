@@ -5,7 +5,7 @@
 //! nanoseconds needs 260 KB. It is written here because merging has to be exact, in any order: sums are kept as integers,
 //! which mean and standard deviation come from without a bucket's error.
 
-use crate::trial::{Distribution, Speeds};
+use crate::trial::Distribution;
 
 use super::distribution::number;
 
@@ -14,7 +14,7 @@ const BITS: u32 = 10;
 
 /// Values without a sign, of a unit that the owner knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     counts: Vec<u64>,
     count: u64,
     sum: u128,
@@ -23,7 +23,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// Counts a value.
-    pub fn add(&mut self, value: u64) {
+    pub(crate) fn add(&mut self, value: u64) {
         let bucket = bucket(value);
         if bucket >= self.counts.len() {
             self.counts.resize(bucket + 1, 0);
@@ -34,33 +34,20 @@ impl Histogram {
         self.squares = self.squares.saturating_add(u128::from(value).pow(2));
     }
 
-    /// Counts all that another one has counted.
-    pub fn merge(&mut self, other: &Self) {
-        if other.counts.len() > self.counts.len() {
-            self.counts.resize(other.counts.len(), 0);
-        }
-        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
-            *count += more;
-        }
-        self.count += other.count;
-        self.sum += other.sum;
-        self.squares = self.squares.saturating_add(other.squares);
-    }
-
     #[must_use]
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
     /// The mean, without a bucket's error; `None` where nothing was counted.
     #[must_use]
-    pub fn mean(&self) -> Option<f64> {
+    pub(crate) fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| big(self.sum) / big(self.count.into()))
     }
 
     /// The population standard deviation, without a bucket's error.
     #[must_use]
-    pub fn std(&self) -> Option<f64> {
+    pub(crate) fn std(&self) -> Option<f64> {
         let mean = self.mean()?;
         // n * sum of squares - (sum)^2 in integers where it fits; otherwise in floating point.
         let n = u128::from(self.count);
@@ -74,7 +61,7 @@ impl Histogram {
 
     /// The value at this place, from 0, of the sorted values, within 0.05 %.
     #[must_use]
-    pub fn at(&self, place: u64) -> Option<f64> {
+    pub(crate) fn at(&self, place: u64) -> Option<f64> {
         let mut seen = 0;
         let bucket = self.counts.iter().position(|count| {
             seen += count;
@@ -85,7 +72,7 @@ impl Histogram {
 
     /// The `p`-th percentile (0 to 100), interpolated as among exact values, within 0.05 %.
     #[must_use]
-    pub fn percentile(&self, p: f64) -> Option<f64> {
+    pub(crate) fn percentile(&self, p: f64) -> Option<f64> {
         let rank = p.clamp(0.0, 100.0) / 100.0 * big(self.count.checked_sub(1)?.into());
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the count")]
         let place = rank.floor() as u64;
@@ -96,18 +83,10 @@ impl Histogram {
 
     /// All statistics of a latency, in a unit of which one has `per_unit` of the values' own.
     #[must_use]
-    pub fn distribution(&self, per_unit: f64) -> Option<Distribution> {
+    pub(crate) fn distribution(&self, per_unit: f64) -> Option<Distribution> {
         let at = |p| Some(self.percentile(p)? / per_unit);
         let (mean, std) = (self.mean()? / per_unit, self.std()? / per_unit);
         Some(Distribution { mean, median: at(50.0)?, std, p90: at(90.0)?, p95: at(95.0)?, p99: at(99.0)? })
-    }
-
-    /// All statistics of a speed, in a unit of which one has `per_unit` of the values' own.
-    #[must_use]
-    pub fn speeds(&self, per_unit: f64) -> Option<Speeds> {
-        let at = |p| Some(self.percentile(p)? / per_unit);
-        let (mean, std) = (self.mean()? / per_unit, self.std()? / per_unit);
-        Some(Speeds { mean, median: at(50.0)?, std, p10: at(10.0)?, p5: at(5.0)?, p1: at(1.0)? })
     }
 }
 
@@ -136,7 +115,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::metrics::{distribution, percentile};
+    use crate::metrics::distribution::distribution;
+    use crate::metrics::percentile;
 
     fn of(values: &[u64]) -> Histogram {
         let mut histogram = Histogram::default();
@@ -152,23 +132,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn merging_is_counting_all_in_any_order(a in values(), b in values(), c in values()) {
-            let all = of(&[a.clone(), b.clone(), c.clone()].concat());
-            let merged = |first: &[u64], second: &[u64], third: &[u64]| {
-                let mut left = of(first);
-                left.merge(&of(second));
-                left.merge(&of(third));
-                let mut right = of(second);
-                right.merge(&of(third));
-                let mut outer = of(first);
-                outer.merge(&right);
-                (left, outer)
-            };
-            prop_assert_eq!(merged(&a, &b, &c), (all.clone(), all.clone()));
-            prop_assert_eq!(merged(&c, &a, &b), (all.clone(), all));
-        }
-
         #[test]
         fn percentiles_are_within_their_bound(values in values(), p in 0.0..=100.0) {
             let mut sorted: Vec<f64> = values.iter().map(|value| big(u128::from(*value))).collect();

@@ -66,16 +66,15 @@ use std::time::Duration;
 
 use crate::load::{Plan, Record};
 
-pub use confidence::{Estimate, batch_means, percentile_interval, student};
-pub use distribution::{distribution, median, percentile, speeds};
-pub use histogram::Histogram;
-pub use recorder::{Recorder, Second};
-pub use replies::replies;
-pub use slo::{Latency, Slo, SloError};
-pub use steady::{mser5, steady, whole};
-pub use summary::{summarize, summarize_within};
-pub use validity::validity;
-pub use watch::{Stop, Until, UntilError, Watch, WatchOptions};
+pub(crate) use confidence::student;
+pub(crate) use distribution::{median, percentile};
+pub(crate) use recorder::Recorder;
+pub(crate) use replies::replies;
+pub(crate) use slo::{Latency, Slo, SloError};
+pub(crate) use steady::{mser5, steady, whole};
+pub(crate) use summary::{summarize, summarize_within};
+pub(crate) use validity::validity;
+pub(crate) use watch::{Stop, Until, Watch, WatchOptions};
 
 /// Which part of a run counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,7 +88,7 @@ pub enum Part {
 
 /// How a run is reduced to numbers.
 #[derive(Clone, Debug, Default)]
-pub struct Options<'a> {
+pub(crate) struct Options<'a> {
     /// Limits of a good request; without one there is no goodput.
     pub goodput: Vec<Slo>,
     pub window: Part,

@@ -14,7 +14,7 @@ use super::series::arrivals;
 
 /// One second of the measured window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Second {
+pub(crate) struct Second {
     /// Seconds since the window's begin.
     pub at_s: u64,
     pub sent: u64,
@@ -46,19 +46,19 @@ struct Sums {
 
 /// The measured window so far: 100 bytes for each second, and some hundred kilobytes for the histogram.
 #[derive(Clone, Debug, Default)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     seconds: Vec<Sums>,
     itl_ns: Histogram,
 }
 
 impl Recorder {
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Takes note of an event; only those of the measured window count.
-    pub fn on(&mut self, event: &Event<'_>) {
+    pub(crate) fn on(&mut self, event: &Event<'_>) {
         match event {
             Event::Ended { phase: Phase::Measure, record } => self.ended(record),
             Event::Tick(tick) => {
@@ -103,7 +103,7 @@ impl Recorder {
     /// Every second so far. Requests under way are in it with their end: the last seconds still change, and what was given
     /// up at the end of a run is missing.
     #[must_use]
-    pub fn series(&self) -> Vec<Second> {
+    pub(crate) fn series(&self) -> Vec<Second> {
         let second = |(at_s, sums): (u64, &Sums)| Second {
             at_s,
             sent: sums.sent,
@@ -120,27 +120,8 @@ impl Recorder {
 
     /// ITL over all gaps so far, in milliseconds: percentiles within 0.05 %, mean and deviation exact.
     #[must_use]
-    pub fn itl_ms(&self) -> Option<Distribution> {
+    pub(crate) fn itl_ms(&self) -> Option<Distribution> {
         self.itl_ns.distribution(1e6)
-    }
-
-    /// Adds what another one has seen of a run with the same begin.
-    pub fn merge(&mut self, other: &Self) {
-        if other.seconds.len() > self.seconds.len() {
-            self.seconds.resize_with(other.seconds.len(), Sums::default);
-        }
-        for (own, more) in self.seconds.iter_mut().zip(&other.seconds) {
-            own.sent += more.sent;
-            own.completed += more.completed;
-            own.failed += more.failed;
-            own.output_tokens += more.output_tokens;
-            own.in_flight = own.in_flight.map_or(more.in_flight, |n| Some(n + more.in_flight.unwrap_or(0)));
-            own.waiting = own.waiting.map_or(more.waiting, |n| Some(n + more.waiting.unwrap_or(0)));
-            own.first_tokens += more.first_tokens;
-            own.ttft_ms += more.ttft_ms;
-            own.max_ttft_ms = own.max_ttft_ms.max(more.max_ttft_ms);
-        }
-        self.itl_ns.merge(&other.itl_ns);
     }
 }
 
@@ -177,18 +158,6 @@ mod tests {
             (seconds[0].mean_ttft_ms, seconds[1].max_ttft_ms, seconds[2].max_ttft_ms),
             (Some(400.0), Some(200.0), None)
         );
-    }
-
-    #[test]
-    fn two_halves_are_the_whole() {
-        let records: Vec<_> = (0..40).map(|i| record(i * 130, &[20, 90, 250 + u32::try_from(i).unwrap()])).collect();
-        let (all, mut half) = (seen(&records), seen(&records[..17]));
-        half.merge(&seen(&records[17..]));
-        assert_eq!(all.itl_ms(), half.itl_ms());
-        for (all, half) in all.series().iter().zip(&half.series()) {
-            assert_eq!((all.sent, all.completed, all.max_ttft_ms), (half.sent, half.completed, half.max_ttft_ms));
-            assert!((all.output_tokens - half.output_tokens).abs() < 1e-9);
-        }
     }
 
     #[test]

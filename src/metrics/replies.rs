@@ -18,7 +18,7 @@ const MOST_WARMUP: u64 = 200;
 
 /// The warm-up and the first requests of a run, at most [`Replies::MOST`]. `workload` is what they asked.
 #[must_use]
-pub fn replies(run: &Run, plan: &Plan, workload: &dyn Workload) -> Replies {
+pub(crate) fn replies(run: &Run, plan: &Plan, workload: &dyn Workload) -> Replies {
     let mut records: Vec<&Record> = run.records.iter().collect();
     records.sort_by_key(|record| (record.sent, record.session, record.turn));
     let single = records.iter().all(|record| record.turn == 0);

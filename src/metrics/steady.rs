@@ -54,7 +54,7 @@ const GENERATIONS: f64 = 3.0;
 
 /// The steady part of a run; the whole of it, with the reason, where there is none.
 #[must_use]
-pub fn steady(run: &Run) -> Window {
+pub(crate) fn steady(run: &Run) -> Window {
     let whole = whole(run);
     find(run, &whole).unwrap_or_else(|reason| Window {
         reason: format!("the whole run, because it has no steady state: {reason}"),
@@ -64,7 +64,7 @@ pub fn steady(run: &Run) -> Window {
 
 /// From the first send to the last finish.
 #[must_use]
-pub fn whole(run: &Run) -> Window {
+pub(crate) fn whole(run: &Run) -> Window {
     let first = run.records.iter().map(|record| record.sent).min().unwrap_or_default();
     let last = run.records.iter().map(|record| record.end).max().unwrap_or_default();
     Window {
@@ -133,7 +133,7 @@ fn find(run: &Run, whole: &Window) -> Result<Window, String> {
 /// How many values at the beginning of a series MSER-5 cuts off; `None` where cutting beyond the middle would be far better,
 /// so that the warm-up has no end in the first half, and for fewer than ten means.
 #[must_use]
-pub fn mser5(series: &[f64]) -> Option<usize> {
+pub(crate) fn mser5(series: &[f64]) -> Option<usize> {
     let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / number(BATCH)).collect();
     if means.len() < 2 * TAIL {
         return None;

@@ -12,7 +12,7 @@ use super::{Latency, Options, Part, Slo, milliseconds, steady, tpot_ms, validity
 
 /// Reduces a run to numbers, as the documentation of this module defines them.
 #[must_use]
-pub fn summarize(run: &Run, options: &Options<'_>) -> Measurement {
+pub(crate) fn summarize(run: &Run, options: &Options<'_>) -> Measurement {
     let window = match options.window {
         Part::Whole => whole(run),
         Part::Steady => steady(run),
@@ -22,7 +22,7 @@ pub fn summarize(run: &Run, options: &Options<'_>) -> Measurement {
 
 /// The same of a given part of the run, whatever the options say of it.
 #[must_use]
-pub fn summarize_within(window: Window, run: &Run, options: &Options<'_>) -> Measurement {
+pub(crate) fn summarize_within(window: Window, run: &Run, options: &Options<'_>) -> Measurement {
     let mut measurement = counts(run, &window, &options.goodput);
     latencies(run, &window, options, &mut measurement);
     throughputs(run, &window, &options.goodput, &mut measurement);

@@ -45,7 +45,7 @@ const FEWEST_SENDS: usize = 20;
 
 /// Judges the load generator's part in a run that was driven by this plan.
 #[must_use]
-pub fn validity(run: &Run, plan: &Plan) -> ClientReport {
+pub(crate) fn validity(run: &Run, plan: &Plan) -> ClientReport {
     let client = &run.client;
     let (cpu_s, wall_s) = (client.cpu.as_secs_f64(), client.wall.as_secs_f64());
     // In the others a session is due when it is sent.

@@ -8,7 +8,7 @@ const MOST_QUOTED: usize = 80;
 
 /// A line that cannot be followed. The run ends with it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ProtocolError {
+pub(crate) enum ProtocolError {
     #[error("the line is not UTF-8")]
     NotText,
     #[error("the line is not JSON ({reason}): {line}")]
@@ -30,7 +30,7 @@ pub enum ProtocolError {
 impl ProtocolError {
     /// What to do next.
     #[must_use]
-    pub fn hint(&self) -> &'static str {
+    pub(crate) fn hint(&self) -> &'static str {
         match self {
             Self::OutOfTurn { .. } => "a run is one space, then asks and tells, then an end",
             _ => "README.md, \"The optimizer alone\", shows each message",

@@ -23,7 +23,7 @@ const DEEPEST: usize = 64;
 
 /// A comparison that every configuration has to keep.
 #[derive(Clone, Debug, PartialEq)]
-pub struct KnownConstraint {
+pub(crate) struct KnownConstraint {
     /// As the caller has written it, without its condition.
     pub(super) text: String,
     when: Option<Condition>,
@@ -85,7 +85,7 @@ impl KnownConstraint {
 
     /// Whether the configuration keeps it, or it does not apply.
     #[must_use]
-    pub fn holds(&self, config: &Config) -> bool {
+    pub(crate) fn holds(&self, config: &Config) -> bool {
         let meant = |condition: &Condition| {
             config.get(&condition.parameter).is_some_and(|value| condition.values.contains(value))
         };

@@ -53,16 +53,14 @@ use crate::config::Config;
 use crate::prior;
 use crate::sampler::{self, Ask, Judgement, Pick, Prior, Sampler};
 
-pub use crate::prior::{Context, DeviceContext, LoadContext, ModelContext};
-pub use error::ProtocolError;
-pub use expression::KnownConstraint;
+pub(crate) use error::ProtocolError;
 use field::Fields;
 use log::Log;
-pub use problem::Problem;
+pub(crate) use problem::Problem;
 
 /// What a line leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub(crate) enum Reply {
     Nothing,
     /// One line for the caller, without its end.
     Line(String),
@@ -80,7 +78,7 @@ fn believed(problem: &Problem, seed: u64) -> (Vec<Prior>, Vec<String>) {
 }
 
 /// One run: a space, then questions and answers.
-pub struct Session {
+pub(crate) struct Session {
     sampler: &'static dyn Sampler,
     seed: Option<u64>,
     run: Option<Run>,
@@ -104,7 +102,7 @@ impl std::fmt::Debug for Session {
 impl Session {
     /// A session before its space. `seed` goes before the one that the caller sends.
     #[must_use]
-    pub fn new(sampler: &'static dyn Sampler, seed: Option<u64>) -> Self {
+    pub(crate) fn new(sampler: &'static dyn Sampler, seed: Option<u64>) -> Self {
         Self { sampler, seed, run: None }
     }
 
@@ -112,7 +110,7 @@ impl Session {
     ///
     /// # Errors
     /// When it is not UTF-8, not JSON or not understood. The session is then as it was before.
-    pub fn feed(&mut self, line: &[u8]) -> Result<Reply, ProtocolError> {
+    pub(crate) fn feed(&mut self, line: &[u8]) -> Result<Reply, ProtocolError> {
         if line.trim_ascii().is_empty() {
             return Ok(Reply::Nothing);
         }

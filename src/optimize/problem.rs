@@ -20,7 +20,7 @@ const FEASIBLE: &str = "<=0";
 
 /// Everything that decides what is asked for, but for what was measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Problem {
+pub(crate) struct Problem {
     pub space: Space,
     pub aim: Aim,
     pub known: Vec<KnownConstraint>,
@@ -55,7 +55,7 @@ impl Problem {
 
     /// Whether a configuration keeps every known constraint.
     #[must_use]
-    pub fn allows(&self, config: &Config) -> bool {
+    pub(crate) fn allows(&self, config: &Config) -> bool {
         self.known.iter().all(|constraint| constraint.holds(config))
     }
 }

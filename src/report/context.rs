@@ -8,7 +8,7 @@ use crate::facts::TrialContext;
 use crate::store::StoredContext;
 
 /// Adds `context` and `earlier_context` to the JSON of a trial. Unknown values are null.
-pub fn add_context(trial: &mut Json, stored: Option<&StoredContext>) {
+pub(crate) fn add_context(trial: &mut Json, stored: Option<&StoredContext>) {
     let context = stored.and_then(|stored| stored.context.as_ref());
     trial["context"] = context.map_or(Json::Null, |context| {
         let TrialContext { release, device, host } = context;
@@ -36,7 +36,7 @@ pub fn add_context(trial: &mut Json, stored: Option<&StoredContext>) {
 
 /// The context as lines of a trial's text; empty if none is stored.
 #[must_use]
-pub fn context_text(stored: &StoredContext) -> String {
+pub(crate) fn context_text(stored: &StoredContext) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         // Writing to a string cannot fail.

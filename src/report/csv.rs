@@ -13,7 +13,7 @@ const COMPARABLE: [&str; 2] = ["earlier_context", "disturbed"];
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
-pub fn trials_csv(trials: &[Scored], is_earlier: impl Fn(u32) -> bool) -> Result<String, csv::Error> {
+pub(crate) fn trials_csv(trials: &[Scored], is_earlier: impl Fn(u32) -> bool) -> Result<String, csv::Error> {
     let marks = |scored: &Scored| [is_earlier(scored.trial.number), scored.is_disturbed()].map(|mark| mark.to_string());
     with_columns(trials.iter().map(|scored| (scored, marks(scored))), COMPARABLE)
 }
@@ -35,7 +35,7 @@ const RANKED: [&str; 8] = [
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
-pub fn ranking_csv(ranking: &[(Ranked, Order)]) -> Result<String, csv::Error> {
+pub(crate) fn ranking_csv(ranking: &[(Ranked, Order)]) -> Result<String, csv::Error> {
     let row = |(ranked, order): &(Ranked, Order)| {
         let expected = |of: &dyn Fn(Expected) -> f64| text(ranked.expected.map(of));
         [

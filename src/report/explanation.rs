@@ -15,7 +15,7 @@ const MOST_PAIRS: usize = 5;
 /// A part for each objective and limit: what it rests on, doubts, the parameters by importance, pairs, and what is expected by
 /// the values of the leading ones.
 #[must_use]
-pub fn explanation_text(explanation: &Explanation) -> String {
+pub(crate) fn explanation_text(explanation: &Explanation) -> String {
     explanation.about.iter().map(|about| about_text(about).trim_end().to_owned()).collect::<Vec<_>>().join("\n\n")
 }
 
@@ -81,7 +81,7 @@ fn share(share: Share) -> String {
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
-pub fn explanation_csv(explanation: &Explanation) -> Result<String, csv::Error> {
+pub(crate) fn explanation_csv(explanation: &Explanation) -> Result<String, csv::Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record([
         "about",

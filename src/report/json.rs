@@ -9,7 +9,7 @@ use crate::trial::Outcome;
 
 /// One study with its counts.
 #[must_use]
-pub fn study_json(study: &Study, counts: Counts) -> Json {
+pub(crate) fn study_json(study: &Study, counts: Counts) -> Json {
     json!({
         "study": study.name,
         "created_at": study.created_at,
@@ -25,7 +25,7 @@ pub fn study_json(study: &Study, counts: Counts) -> Json {
 
 /// One trial, whatever its outcome: absent things are null.
 #[must_use]
-pub fn trial_json(study: &Study, scored: &Scored) -> Json {
+pub(crate) fn trial_json(study: &Study, scored: &Scored) -> Json {
     let trial = &scored.trial;
     let (code, message) = match &trial.outcome {
         Outcome::Rejected(rejection) => (Some(rejection.rule.as_str()), Some(rejection.message.as_str())),
@@ -62,7 +62,7 @@ pub fn trial_json(study: &Study, scored: &Scored) -> Json {
 
 /// A launch that failed for a reason of its environment.
 #[must_use]
-pub fn incident_json(incident: &Incident) -> Json {
+pub(crate) fn incident_json(incident: &Incident) -> Json {
     json!({
         "trial": incident.number,
         "attempt": incident.attempt,
@@ -76,7 +76,7 @@ pub fn incident_json(incident: &Incident) -> Json {
 /// A configuration by all its measurements: its first trial, `mean_value`, the number of `measurements`, and
 /// their `value_range`; `expected` is what the sampler's model says of it.
 #[must_use]
-pub fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
+pub(crate) fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
     let mut json = trial_json(study, &ranked.first);
     json["mean_value"] = ranked.value.into();
     json["measurements"] = ranked.measurements.into();
@@ -91,7 +91,7 @@ pub fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
 /// [`ranked_json`] with `mean_metrics` over all its measurements, their `trials`, those of them that were `disturbed`, and the reason for its place: `order` in one
 /// word and `order_reason` in a sentence.
 #[must_use]
-pub fn standing_json(study: &Study, standing: &Standing, order: &Order) -> Json {
+pub(crate) fn standing_json(study: &Study, standing: &Standing, order: &Order) -> Json {
     let mut json = ranked_json(study, &standing.ranked);
     json["mean_metrics"] = standing.mean_metrics();
     json["trials"] = standing.repeats.iter().map(|scored| scored.trial.number).collect();
@@ -103,6 +103,6 @@ pub fn standing_json(study: &Study, standing: &Standing, order: &Order) -> Json 
 
 /// What the sampler's model says of all measurements together; shares are of the winner's value.
 #[must_use]
-pub fn verdict_json(verdict: &Verdict) -> Json {
+pub(crate) fn verdict_json(verdict: &Verdict) -> Json {
     json!({"sampler": verdict.sampler, "remaining": verdict.remaining, "next_gain": verdict.next_gain})
 }

@@ -13,7 +13,7 @@ const MOST_NAME: usize = 40;
 
 /// One line a process.
 #[must_use]
-pub fn leftovers_table(processes: &[Found]) -> String {
+pub(crate) fn leftovers_table(processes: &[Found]) -> String {
     let mut table = table(["pid", "name", "study", "trial", "age", "state", "database"], &[0, 3, 4]);
     for Found { leftover, fate } in processes {
         let state = match fate {
@@ -36,7 +36,7 @@ pub fn leftovers_table(processes: &[Found]) -> String {
 
 /// `{"processes": [...], "stop_commands": [...]}`.
 #[must_use]
-pub fn leftovers_json(reaped: &Reaped) -> Json {
+pub(crate) fn leftovers_json(reaped: &Reaped) -> Json {
     let stopped = |(command, ended): &(Vec<String>, Result<(), String>)| json!({"command": command, "ended": ended.is_ok(), "error": ended.as_ref().err()});
     json!({
         "processes": reaped.processes.iter().map(process).collect::<Vec<_>>(),

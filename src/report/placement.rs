@@ -4,7 +4,7 @@ use crate::trial::Placement;
 
 /// One line, as a part of what is shown of a trial.
 #[must_use]
-pub fn placement_text(placement: &Placement) -> String {
+pub(crate) fn placement_text(placement: &Placement) -> String {
     let Placement { slots, devices, processors, ports: (first, last), alone } = placement;
     let slots: Vec<_> = slots.iter().map(ToString::to_string).collect();
     let devices = devices.as_ref().map(|devices| format!("devices {devices}, ")).unwrap_or_default();

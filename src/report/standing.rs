@@ -9,7 +9,7 @@ use crate::trial::Measurement;
 
 /// A configuration of a ranking.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub(crate) struct Standing {
     pub ranked: Ranked,
     /// Its measured trials, in the order of their numbers.
     pub repeats: Vec<Scored>,
@@ -17,7 +17,7 @@ pub struct Standing {
 
 /// A metric over several measurements of one configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
+pub(crate) struct Spread {
     pub mean: f64,
     pub low: f64,
     pub high: f64,
@@ -28,7 +28,7 @@ impl Standing {
     /// Returns the mean and the range of a metric; `None` if no measurement has it.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
-    pub fn metric(&self, name: &str) -> Option<Spread> {
+    pub(crate) fn metric(&self, name: &str) -> Option<Spread> {
         let measured = self.repeats.iter().filter_map(|scored| scored.trial.outcome.measurement()?.metric(name));
         let values: Vec<_> = measured.collect();
         let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -39,7 +39,7 @@ impl Standing {
 
     /// Returns the means of all metrics of the load, by name.
     #[must_use]
-    pub fn mean_metrics(&self) -> Json {
+    pub(crate) fn mean_metrics(&self) -> Json {
         let means =
             Measurement::NAMES.iter().filter_map(|name| Some(((*name).to_owned(), json!(self.metric(name)?.mean))));
         Json::Object(means.collect())
@@ -47,21 +47,21 @@ impl Standing {
 
     /// Returns the numbers of the trials whose measurement was disturbed.
     #[must_use]
-    pub fn disturbed(&self) -> Vec<u32> {
+    pub(crate) fn disturbed(&self) -> Vec<u32> {
         let disturbed = self.repeats.iter().filter(|scored| scored.is_disturbed());
         disturbed.map(|scored| scored.trial.number).collect()
     }
 
     /// Whether a measurement of it was over a limit.
     #[must_use]
-    pub fn is_over_a_limit(&self) -> bool {
+    pub(crate) fn is_over_a_limit(&self) -> bool {
         self.repeats.iter().any(|scored| matches!(scored.score, Score::Infeasible { .. }))
     }
 }
 
 /// Describes the value of a configuration by all its measurements.
 #[must_use]
-pub fn value_text(metric: &str, ranked: &Ranked) -> String {
+pub(crate) fn value_text(metric: &str, ranked: &Ranked) -> String {
     match ranked.measurements {
         1 => format!("{metric} {}, measured once", number(ranked.value)),
         n => {
@@ -73,27 +73,27 @@ pub fn value_text(metric: &str, ranked: &Ranked) -> String {
 
 /// `1234 +-2.5 %`, two standard deviations.
 #[must_use]
-pub fn expectation(expected: Expected) -> String {
+pub(crate) fn expectation(expected: Expected) -> String {
     format!("{} +-{:.1} %", number(expected.value), 200.0 * expected.deviation)
 }
 
 /// Returns how many times better a configuration is than the engine's defaults; `None` if those were not measured.
 #[must_use]
-pub fn gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> Option<f64> {
+pub(crate) fn gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> Option<f64> {
     Some(study.objective()?.gain(best.value, baseline?.value))
 }
 
 /// Whether the measured ranges of a configuration and of the defaults do not overlap; `None` if the defaults were not measured,
 /// are the configuration itself, or one of the two was measured only once.
 #[must_use]
-pub fn is_significant(best: &Ranked, baseline: Option<&Ranked>) -> Option<bool> {
+pub(crate) fn is_significant(best: &Ranked, baseline: Option<&Ranked>) -> Option<bool> {
     let baseline = baseline.filter(|baseline| baseline.first.trial.number != best.first.trial.number)?;
     (best.measurements.min(baseline.measurements) > 1).then(|| best.is_apart_from(baseline))
 }
 
 /// Describes the gain over the engine's defaults, and whether the measurements support it.
 #[must_use]
-pub fn gain_text(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> String {
+pub(crate) fn gain_text(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> String {
     const GAIN: &str = "gain over the engine's defaults";
     const AGAIN: &str = "(budget.confirm measures both again)";
     if best.first.trial.number == 0 {
@@ -114,13 +114,13 @@ pub fn gain_text(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> Str
 }
 
 /// Explains how an estimated remaining gain fits beside a gain that the measurements do not support.
-pub const BOTH_GAINS: &str = "the two do not contradict each other: the gain compares measured configurations; the remaining gain \
+pub(crate) const BOTH_GAINS: &str = "the two do not contradict each other: the gain compares measured configurations; the remaining gain \
                               is a model's estimate, uncertainty included, of what configurations that were not measured could \
                               add to the best one";
 
 /// The reason for the place of each configuration of a ranking.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Order {
+pub(crate) enum Order {
     /// Nothing that is expected to be better is so by more than the uncertainty of the difference, or was measured as often.
     Confirmed { times: u32, rival: Expected, rival_times: u32 },
     /// By what a model of all measurements expects.
@@ -134,7 +134,7 @@ pub enum Order {
 impl Order {
     /// Returns the reason for each place of a ranking.
     #[must_use]
-    pub fn of(goal: Goal, ranking: &[Ranked]) -> Vec<Self> {
+    pub(crate) fn of(goal: Goal, ranking: &[Ranked]) -> Vec<Self> {
         let is_judged = ranking.iter().any(|ranked| ranked.expected.is_some());
         let is_better = |one: Expected, other: Expected| match goal {
             Goal::Maximize => one.value > other.value,
@@ -158,7 +158,7 @@ impl Order {
 
     /// One word for a column.
     #[must_use]
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Confirmed { .. } => "confirmed",
             Self::Expected => "expected",

@@ -8,7 +8,7 @@ use crate::trial::Startup;
 /// A line of phases, a line for each difference between what was asked for and what the engine runs with, and the
 /// conditions of the host: those that distort measurements have a line each.
 #[must_use]
-pub fn startup_text(startup: &Startup) -> String {
+pub(crate) fn startup_text(startup: &Startup) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         // Writing to a string cannot fail.

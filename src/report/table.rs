@@ -26,7 +26,7 @@ pub(super) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Tab
 
 /// Two lines a space: its path, engine and releases, and what it is for.
 #[must_use]
-pub fn spaces_table(spaces: &[(&str, SpaceFile)]) -> String {
+pub(crate) fn spaces_table(spaces: &[(&str, SpaceFile)]) -> String {
     let releases = |file: &SpaceFile| match (file.first_version, file.last_version) {
         (Some(first), Some(last)) => format!(" {first} to {last}"),
         (Some(first), None) => format!(" from {first}"),
@@ -44,7 +44,7 @@ pub fn spaces_table(spaces: &[(&str, SpaceFile)]) -> String {
 
 /// One line a study.
 #[must_use]
-pub fn studies_table(studies: &[(Study, Counts)]) -> String {
+pub(crate) fn studies_table(studies: &[(Study, Counts)]) -> String {
     let mut table = table(["study", "measured", "failed", "rejected", "created", "objective"], &[1, 2, 3]);
     for (study, counts) in studies {
         table.add_row([
@@ -71,7 +71,7 @@ fn describe(objective: &Objective) -> String {
 
 /// One line a trial, in order; those of a context that the study has left are marked.
 #[must_use]
-pub fn trials_table(study: &Study, trials: &[Scored], is_earlier: impl Fn(u32) -> bool) -> String {
+pub(crate) fn trials_table(study: &Study, trials: &[Scored], is_earlier: impl Fn(u32) -> bool) -> String {
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
     let mut table = table(["trial", "state", &metric, "start s", "total s", "configuration or reason"], &[0, 2, 3, 4]);
     for scored in trials {
@@ -97,7 +97,7 @@ pub fn trials_table(study: &Study, trials: &[Scored], is_earlier: impl Fn(u32) -
 /// The best configurations with the means of all their measurements, and one word for the reason of each place. If a model of
 /// all measurements ranks them, its expectation stands beside the mean.
 #[must_use]
-pub fn best_table(study: &Study, ranking: &[(Standing, Order)]) -> String {
+pub(crate) fn best_table(study: &Study, ranking: &[(Standing, Order)]) -> String {
     let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
     let header = [
         "trial",
@@ -138,7 +138,7 @@ pub fn best_table(study: &Study, ranking: &[(Standing, Order)]) -> String {
 
 /// Everything about one trial, a line each.
 #[must_use]
-pub fn show_text(study: &Study, scored: &Scored) -> String {
+pub(crate) fn show_text(study: &Study, scored: &Scored) -> String {
     let trial = &scored.trial;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -208,7 +208,7 @@ fn definition(name: &str) -> &'static str {
 
 /// Launches of a trial that failed for a reason of their environment, a line each; as a part of [`show_text`].
 #[must_use]
-pub fn incidents_text(incidents: &[Incident]) -> String {
+pub(crate) fn incidents_text(incidents: &[Incident]) -> String {
     incidents.iter().fold(String::new(), |mut text, incident| {
         let Incident { attempt, at, failure, log, .. } = incident;
         let log = log.as_ref().map(|log| format!(" (log {})", log.display())).unwrap_or_default();
@@ -233,7 +233,7 @@ fn shorten(text: &str) -> String {
 
 /// Counts as they are, others with about four significant digits.
 #[must_use]
-pub fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 || value.fract() == 0.0 => format!("{value:.0}"),
         size if size >= 100.0 => format!("{value:.1}"),

@@ -9,7 +9,7 @@ use crate::telemetry::{NAMES, Story};
 
 /// `summary` by name, and `series` as [`crate::telemetry::Telemetry::to_json`] writes it.
 #[must_use]
-pub fn telemetry_json(story: &Story) -> Json {
+pub(crate) fn telemetry_json(story: &Story) -> Json {
     json!({"summary": story.summary, "series": story.series})
 }
 
@@ -69,7 +69,7 @@ const LINES: &[Part] = &[
 
 /// The summary in a few lines, and why parts of it are missing.
 #[must_use]
-pub fn telemetry_text(story: &Story) -> String {
+pub(crate) fn telemetry_text(story: &Story) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         // Writing to a string cannot fail.

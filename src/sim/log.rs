@@ -13,7 +13,7 @@ type Sink = Box<dyn Write + Send>;
 
 /// Where the lines go. Cheap to clone; lines of several tasks are not mixed.
 #[derive(Clone)]
-pub struct Log {
+pub(crate) struct Log {
     /// Since 0.10 every line begins with the process that wrote it.
     names_process: bool,
     core_name: Cow<'static, str>,
@@ -31,12 +31,12 @@ impl fmt::Debug for Log {
 impl Log {
     /// Lines in the form of this release, on the process's own streams.
     #[must_use]
-    pub fn stdio(version: EngineVersion) -> Self {
+    pub(crate) fn stdio(version: EngineVersion) -> Self {
         Self { own: true, ..Self::new(version, Box::new(std::io::stdout()), Box::new(std::io::stderr())) }
     }
 
     #[must_use]
-    pub fn new(version: EngineVersion, out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
+    pub(crate) fn new(version: EngineVersion, out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
         Self {
             names_process: version >= EngineVersion::new(0, 10, 0),
             core_name: if version >= EngineVersion::new(0, 20, 0) { "EngineCore" } else { "EngineCore_DP0" }.into(),

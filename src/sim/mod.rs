@@ -38,17 +38,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::facts::EngineVersion;
 use crate::twin::{Frontend, Order, Policy, Settings};
 
-pub use fault::{Cause, End, Fault, FaultError, Phase, Plan, engine_core};
-pub use log::Log;
-pub use options::Options;
-pub use refusal::Refusal;
+pub(crate) use fault::{Phase, engine_core};
+pub(crate) use log::Log;
+pub(crate) use options::Options;
+pub(crate) use refusal::Refusal;
 
 /// Connections that may wait to be accepted, as uvicorn has it.
 const BACKLOG: u32 = 2048;
 
 /// Why the server did not run until it was asked to stop.
 #[derive(Debug, thiserror::Error)]
-pub enum ServeError {
+pub(crate) enum ServeError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// Signal 2 or 15 came before the server was ready.
@@ -61,7 +61,7 @@ pub enum ServeError {
 impl ServeError {
     /// What the process must exit with.
     #[must_use]
-    pub fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(refusal) => refusal.exit_code,
             Self::Interrupted(signal) => 128 + signal,
@@ -74,7 +74,7 @@ impl ServeError {
 ///
 /// # Errors
 /// When vLLM would not have started, when a signal came before the server was ready, or when a socket failed.
-pub async fn serve(options: Options) -> Result<(), ServeError> {
+pub(crate) async fn serve(options: Options) -> Result<(), ServeError> {
     let name = |name: std::ffi::OsString| name.into_string().ok().filter(|name| name.starts_with("VLLM_"));
     let env = std::env::vars_os().filter_map(|(key, value)| Some((name(key)?, value.into_string().ok()?)));
     let options = Options { env: env.collect(), ..options };
@@ -102,7 +102,8 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
 ///
 /// # Errors
 /// As [`serve`].
-pub async fn serve_on(
+#[cfg(test)]
+pub(crate) async fn serve_on(
     options: Options,
     socket: Option<TcpSocket>,
     log: Log,

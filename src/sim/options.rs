@@ -14,7 +14,7 @@ use crate::twin::DevicePreset;
 
 /// Everything that decides how the simulated engine behaves.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub(crate) struct Options {
     /// As given: a directory with a `config.json`.
     pub model: String,
     /// The flags of `vllm serve` that were given.
@@ -52,7 +52,7 @@ impl Options {
     ///
     /// # Errors
     /// What argparse would refuse, with its exit code 2.
-    pub fn parse(arguments: &[String]) -> Result<Self, Refusal> {
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self, Refusal> {
         let Some((model, rest)) = arguments.split_first().filter(|(model, _)| !model.starts_with('-')) else {
             return Err(Refusal::usage("the following arguments are required: model_tag"));
         };
@@ -133,7 +133,7 @@ impl Options {
 
     /// The device as rules and defaults see it, with as many as there are.
     #[must_use]
-    pub fn facts_device(&self) -> Device {
+    pub(crate) fn facts_device(&self) -> Device {
         match self.device.device() {
             Device::Cuda(gpu) => Device::Cuda(Gpu { count: Some(self.devices), ..gpu }),
             Device::Cpu => Device::Cpu,
@@ -142,7 +142,7 @@ impl Options {
 
     /// The names that requests may use. Replies carry the first one.
     #[must_use]
-    pub fn served_names(&self) -> Vec<String> {
+    pub(crate) fn served_names(&self) -> Vec<String> {
         match self.config.get_str("served-model-name") {
             Some(names) => names.split_whitespace().map(str::to_owned).collect(),
             None => vec![self.model.clone()],
@@ -152,14 +152,14 @@ impl Options {
     /// The keys of which a request under `/v1` has to carry one; none if everybody may ask. As in vLLM's `api_server.py` the
     /// argument comes before the variable.
     #[must_use]
-    pub fn api_keys(&self) -> Vec<String> {
+    pub(crate) fn api_keys(&self) -> Vec<String> {
         let keys = self.config.get_str("api-key").or(self.env.get(API_KEY_VARIABLE).map(String::as_str));
         keys.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 
     /// Whether the endpoints that change the engine are served: vLLM has them with `VLLM_SERVER_DEV_MODE=1` only (`envs.py`).
     #[must_use]
-    pub fn is_dev_mode(&self) -> bool {
+    pub(crate) fn is_dev_mode(&self) -> bool {
         let value = self.env.get("VLLM_SERVER_DEV_MODE");
         value.and_then(|value| value.trim().parse::<i64>().ok()).is_some_and(|value| value != 0)
     }

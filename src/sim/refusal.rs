@@ -6,7 +6,7 @@ use crate::rule::{Finding, Severity};
 /// An end before the server was ready.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// 2 when the arguments cannot be parsed, 1 for everything later.
     pub exit_code: u8,
     /// What standard error gets, without a line end.

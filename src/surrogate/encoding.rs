@@ -11,7 +11,7 @@ use crate::space::{Domain, Scale, Space, geometric, short};
 
 /// One coordinate's kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Axis {
+pub(crate) enum Axis {
     /// From 0 to 1; neighbours are so far apart, 0 where there are no steps.
     Number { step: f64 },
     /// So many values without an order.
@@ -22,7 +22,7 @@ pub enum Axis {
 
 /// The way from a configuration of a space to a point and back.
 #[derive(Clone, Debug)]
-pub struct Encoding<'a> {
+pub(crate) struct Encoding<'a> {
     space: &'a Space,
     /// What parameters that a configuration does not set stand for.
     defaults: &'a Config,
@@ -36,7 +36,7 @@ pub(super) const NOT_ACTIVE: f64 = 0.5;
 
 impl<'a> Encoding<'a> {
     #[must_use]
-    pub fn new(space: &'a Space, defaults: &'a Config) -> Self {
+    pub(crate) fn new(space: &'a Space, defaults: &'a Config) -> Self {
         let axes = space.parameters.iter().map(|parameter| axis(&parameter.domain)).collect();
         let place = |above: usize, name: &str| space.parameters[..above].iter().position(|known| known.name == name);
         let parents = space.parameters.iter().enumerate().map(|(index, parameter)| {
@@ -48,7 +48,7 @@ impl<'a> Encoding<'a> {
     /// The point of a configuration; `None` where it lacks an active parameter that has no known default, or has a value that
     /// no point stands for.
     #[must_use]
-    pub fn point(&self, config: &Config) -> Option<Vec<f64>> {
+    pub(crate) fn point(&self, config: &Config) -> Option<Vec<f64>> {
         let with_defaults = self.defaults.merged(config);
         let mut active: Vec<Option<&Value>> = Vec::with_capacity(self.axes.len());
         let mut point = Vec::with_capacity(self.axes.len());
@@ -77,12 +77,12 @@ impl<'a> Encoding<'a> {
 
     /// The configuration nearest to a point.
     #[must_use]
-    pub fn config(&self, point: &[f64]) -> Config {
+    pub(crate) fn config(&self, point: &[f64]) -> Config {
         self.space.assemble(|index| Some(value(&self.space.parameters[index].domain, point[index])))
     }
 
     /// The point of the configuration nearest to a point, without the detour.
-    pub fn snap(&self, point: &mut [f64]) {
+    pub(crate) fn snap(&self, point: &mut [f64]) {
         let mut values: Vec<Option<Value>> = Vec::with_capacity(point.len());
         for (index, parameter) in self.space.parameters.iter().enumerate() {
             let holds = self.is_active(index, &values, &self.space.fixed);

@@ -8,7 +8,7 @@ use super::normal::{log_cdf, log_improvement};
 ///
 /// With up to three objectives a sweep over the sorted points; with more, every point is held against the front so far.
 #[must_use]
-pub fn front(points: &[Vec<f64>]) -> Vec<usize> {
+pub(crate) fn front(points: &[Vec<f64>]) -> Vec<usize> {
     let mut order: Vec<_> = (0..points.len()).filter(|&i| points[i].iter().all(|value| !value.is_nan())).collect();
     // Whatever beats a point stands before it in this order, so that the first objective need not be looked at again.
     order.sort_by(|&a, &b| descending(&points[a], &points[b]).then(a.cmp(&b)));
@@ -80,7 +80,7 @@ fn covers(a: &[f64], b: &[f64]) -> bool {
 /// improvement using box decomposition algorithms", 2019). All in logarithms, so that it still has a slope far below the
 /// front.
 #[must_use]
-pub fn log_expected_improvement_2d(
+pub(crate) fn log_expected_improvement_2d(
     front: &[[f64; 2]],
     reference: [f64; 2],
     mean: [f64; 2],

@@ -7,11 +7,11 @@ mod encoding;
 mod fit;
 mod hypervolume;
 mod kernel;
-pub mod normal;
+pub(crate) mod normal;
 mod process;
 #[cfg(test)]
 mod reference;
 
-pub use encoding::{Axis, Encoding};
-pub use hypervolume::{front, log_expected_improvement_2d};
-pub use process::{Belief, Data, Draws, Expected, Process};
+pub(crate) use encoding::{Axis, Encoding};
+pub(crate) use hypervolume::{front, log_expected_improvement_2d};
+pub(crate) use process::{Belief, Data, Expected, Process};

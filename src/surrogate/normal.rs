@@ -8,26 +8,26 @@ use rand::RngExt;
 
 /// A standard normal number (G. Box and M. Muller, "A note on the generation of random normal deviates", 1958).
 #[must_use]
-pub fn draw(rng: &mut impl RngExt) -> f64 {
+pub(crate) fn draw(rng: &mut impl RngExt) -> f64 {
     let (radius, angle): (f64, f64) = (rng.random(), rng.random());
     libm::sqrt(-2.0 * libm::log(1.0 - radius)) * libm::cos(TAU * angle)
 }
 
 /// Density of the standard normal distribution.
 #[must_use]
-pub fn density(z: f64) -> f64 {
+pub(crate) fn density(z: f64) -> f64 {
     libm::exp(-0.5 * z * z) / libm::sqrt(2.0 * PI)
 }
 
 /// Probability that a standard normal number is at most `z`.
 #[must_use]
-pub fn cdf(z: f64) -> f64 {
+pub(crate) fn cdf(z: f64) -> f64 {
     0.5 * libm::erfc(-z / SQRT_2)
 }
 
 /// Logarithm of [`cdf`]; finite where `z^2` is.
 #[must_use]
-pub fn log_cdf(z: f64) -> f64 {
+pub(crate) fn log_cdf(z: f64) -> f64 {
     if z > 0.0 {
         libm::log1p(-0.5 * libm::erfc(z / SQRT_2))
     } else if z > -FAR {
@@ -43,7 +43,7 @@ pub fn log_cdf(z: f64) -> f64 {
 /// Source: S. Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023, with the
 /// ratio of tail and density from its continued fraction, which leaves nothing to cancel.
 #[must_use]
-pub fn log_improvement(z: f64) -> f64 {
+pub(crate) fn log_improvement(z: f64) -> f64 {
     if z > -1.0 {
         libm::log(density(z) + z * cdf(z))
     } else if z > -FAR {

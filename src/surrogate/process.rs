@@ -9,11 +9,10 @@ use super::cholesky::{Cholesky, dot};
 use super::encoding::Axis;
 use super::fit;
 use super::kernel::{Hyper, Kernel};
-pub use draws::Draws;
 
 /// What a process learns from.
 #[derive(Clone, Debug, Default)]
-pub struct Data {
+pub(crate) struct Data {
     pub points: Vec<Vec<f64>>,
     pub targets: Vec<f64>,
     /// Variance of each target beside the common noise, up to a factor that is fitted.
@@ -22,7 +21,7 @@ pub struct Data {
 
 /// What is expected of a process before there are data. Deviations are of the logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Expected {
+pub(crate) struct Expected {
     /// Length scale of a number, as a share of its range, and of a choice.
     pub length: f64,
     pub length_deviation: f64,
@@ -43,7 +42,7 @@ pub struct Expected {
 
 /// A fitted process.
 #[derive(Clone, Debug)]
-pub struct Process {
+pub(crate) struct Process {
     kernel: Kernel,
     hyper: Hyper,
     level: f64,
@@ -56,7 +55,7 @@ pub struct Process {
 
 /// What a process says of a point: mean and standard deviation of the value without noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Belief {
+pub(crate) struct Belief {
     pub mean: f64,
     pub deviation: f64,
 }
@@ -65,7 +64,7 @@ impl Process {
     /// Fits the hyper-parameters and conditions on the data; `None` where the data cannot be worked with: what is no number, or a
     /// count that differs.
     #[must_use]
-    pub fn fit(axes: &[Axis], data: &Data, expected: &Expected, moved: &[f64]) -> Option<Self> {
+    pub(crate) fn fit(axes: &[Axis], data: &Data, expected: &Expected, moved: &[f64]) -> Option<Self> {
         if !data.is_sound(axes.len()) {
             return None;
         }
@@ -76,7 +75,7 @@ impl Process {
 
     /// The same hyper-parameters with other data.
     #[must_use]
-    pub fn on(&self, data: &Data) -> Option<Self> {
+    pub(crate) fn on(&self, data: &Data) -> Option<Self> {
         Self::condition(self.kernel.axes(), self.hyper.clone(), (self.level, self.spread), data)
     }
 
@@ -102,30 +101,30 @@ impl Process {
 
     /// Number of data.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.weights.len()
     }
 
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.weights.is_empty()
     }
 
     /// Standard deviation of the noise of one target.
     #[must_use]
-    pub fn noise(&self) -> f64 {
+    pub(crate) fn noise(&self) -> f64 {
         self.hyper.noise * self.spread
     }
 
     /// The length scale of each axis, as a share of its range.
-    #[must_use]
-    pub fn lengths(&self) -> &[f64] {
+    #[cfg(test)]
+    pub(crate) fn lengths(&self) -> &[f64] {
         &self.hyper.lengths
     }
 
     /// The mean alone, which is quicker.
     #[must_use]
-    pub fn mean(&self, point: &[f64]) -> f64 {
+    pub(crate) fn mean(&self, point: &[f64]) -> f64 {
         let mut cross = vec![0.0; self.len()];
         self.kernel.across(point, &self.columns, &mut cross);
         self.level + self.spread * dot(&cross, &self.weights)
@@ -133,13 +132,13 @@ impl Process {
 
     /// What is believed of the value at a point.
     #[must_use]
-    pub fn at(&self, point: &[f64]) -> Belief {
+    pub(crate) fn at(&self, point: &[f64]) -> Belief {
         self.near(point).0
     }
 
     /// The same, and how alike the nearest datum is: the largest correlation of the rough part.
     #[must_use]
-    pub fn near(&self, point: &[f64]) -> (Belief, f64) {
+    pub(crate) fn near(&self, point: &[f64]) -> (Belief, f64) {
         let mut cross = vec![0.0; self.len()];
         let alike = self.kernel.across(point, &self.columns, &mut cross);
         let mean = dot(&cross, &self.weights);
@@ -174,7 +173,7 @@ fn scale(targets: &[f64], expected: &Expected) -> (f64, f64) {
 impl Data {
     /// At most so many of them, evenly chosen, the first and the last included.
     #[must_use]
-    pub fn evenly(&self, most: usize) -> Self {
+    pub(crate) fn evenly(&self, most: usize) -> Self {
         let count = self.points.len();
         if count <= most {
             return self.clone();
@@ -189,7 +188,7 @@ impl Data {
 
     /// The deviations that come with the targets, as targets.
     #[must_use]
-    pub fn deviations(&self) -> Self {
+    pub(crate) fn deviations(&self) -> Self {
         let deviations = self.variances.iter().map(|variance| variance.sqrt()).collect();
         Self { points: self.points.clone(), targets: deviations, variances: vec![0.0; self.variances.len()] }
     }

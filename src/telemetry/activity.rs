@@ -6,7 +6,7 @@ use crate::facts::GpuError;
 
 /// The GPUs of a launch.
 #[derive(Debug)]
-pub struct DeviceActivity(Gpus);
+pub(crate) struct DeviceActivity(Gpus);
 
 impl DeviceActivity {
     /// Finds the GPUs that these processes compute on. `None` without a driver, and if the GPUs are not known to be the engine's:
@@ -14,7 +14,7 @@ impl DeviceActivity {
     ///
     /// # Errors
     /// When the driver hangs.
-    pub fn open(devices: &Devices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
+    pub(crate) fn open(devices: &Devices, pids: &[i32]) -> Result<Option<Self>, GpuError> {
         let gpus = Gpus::open(devices, pids)?;
         Ok(gpus.filter(|gpus| gpus.doubt().is_none()).map(Self))
     }
@@ -24,7 +24,7 @@ impl DeviceActivity {
     ///
     /// # Errors
     /// When the driver does not answer.
-    pub fn highest_utilization(&self) -> Result<Option<u32>, GpuError> {
+    pub(crate) fn highest_utilization(&self) -> Result<Option<u32>, GpuError> {
         self.0.highest_utilization()
     }
 }

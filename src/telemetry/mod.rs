@@ -58,10 +58,10 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-pub use crate::trial::SERVER_METRICS as NAMES;
-pub use activity::DeviceActivity;
-pub use series::Table;
-pub use summary::summarize;
+pub(crate) use crate::trial::SERVER_METRICS as NAMES;
+pub(crate) use activity::DeviceActivity;
+pub(crate) use series::Table;
+pub(crate) use summary::summarize;
 
 use crate::facts::GpuId;
 use crate::server::Processes;
@@ -69,14 +69,14 @@ use reader::{Reader, Reading};
 use scrape::{Answer, Scraper};
 
 /// How often is sampled where nobody says otherwise.
-pub const INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Samples of a series that are stored; a longer one is thinned. A trial of a minute without a GPU takes about 6 kB.
 const MOST_STORED: usize = 120;
 
 /// What to watch.
 #[derive(Clone, Debug)]
-pub struct Scope {
+pub(crate) struct Scope {
     /// Whose page `/metrics` is asked: as a load's target, a trailing `/v1` is accepted. `None`: no page.
     pub base_url: Option<String>,
     /// The server's processes, where they are known.
@@ -90,7 +90,7 @@ pub struct Scope {
 
 /// Which GPUs to watch: those that the server's processes compute on, or else the first visible ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Devices {
+pub(crate) struct Devices {
     /// The server's `CUDA_VISIBLE_DEVICES`; `None` where it is not set.
     pub visible: Option<String>,
     /// How many of them the server uses, as far as that is known.
@@ -103,13 +103,13 @@ pub struct Devices {
 }
 
 /// A device and the ids of the processes that compute on it.
-pub type DeviceProcesses = (GpuId, Vec<u32>);
+pub(crate) type DeviceProcesses = (GpuId, Vec<u32>);
 
 impl Scope {
     /// A server of which only the address is known. If that is one of this machine, its processors, memory and visible
     /// GPUs are watched as well.
     #[must_use]
-    pub fn of_url(base_url: impl Into<String>) -> Self {
+    pub(crate) fn of_url(base_url: impl Into<String>) -> Self {
         let base_url = base_url.into();
         let host = base_url.split("://").nth(1).unwrap_or(&base_url);
         let local = ["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local));
@@ -123,7 +123,7 @@ impl Scope {
 
 /// What was seen.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Telemetry {
+pub(crate) struct Telemetry {
     pub began: Instant,
     pub ended: Instant,
     pub interval: Duration,
@@ -146,7 +146,7 @@ pub struct Telemetry {
 
 /// A process of others that computes on one of the engine's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForeignProcess {
+pub(crate) struct ForeignProcess {
     pub device: String,
     /// In the driver's own namespace.
     pub pid: u32,
@@ -187,7 +187,7 @@ impl Telemetry {
 
     /// Summary and series of a trial.
     #[must_use]
-    pub fn story(&self, window: Option<Range<Instant>>, output_tokens: u64) -> Story {
+    pub(crate) fn story(&self, window: Option<Range<Instant>>, output_tokens: u64) -> Story {
         let window = window.unwrap_or(self.began..self.ended);
         let summary = summarize(self, &window, output_tokens);
         Story { summary, series: self.to_json(&window), disturbed: disturbance::found(self, &window) }
@@ -198,7 +198,7 @@ impl Telemetry {
     /// sample; what is missing is null, and so is a reason for slowness (`slowed_by_...`) that does not hold. `gpus` is a list, the others (`server`, `process`, `host`) are absent where there was
     /// nothing.
     #[must_use]
-    pub fn to_json(&self, window: &Range<Instant>) -> Json {
+    pub(crate) fn to_json(&self, window: &Range<Instant>) -> Json {
         let mut json = json!({
             "interval_s": self.interval.as_secs_f64(),
             "window_s": window.end.saturating_duration_since(window.start).as_secs_f64(),
@@ -240,7 +240,7 @@ impl Telemetry {
 
 /// A running observation. Dropping it ends it without a result.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     stop: Option<oneshot::Sender<()>>,
     mark: Mark,
     task: JoinHandle<Telemetry>,
@@ -248,11 +248,11 @@ pub struct Watch {
 
 /// Asks for a sample at an instant of interest. Quick, and of any thread.
 #[derive(Clone, Debug, Default)]
-pub struct Mark(Arc<Notify>);
+pub(crate) struct Mark(Arc<Notify>);
 
 impl Mark {
     /// A sample is taken soon, but not of the server's page: that would delay the very requests that begin now.
-    pub fn now(&self) {
+    pub(crate) fn now(&self) {
         self.0.notify_one();
     }
 }
@@ -260,7 +260,7 @@ impl Mark {
 impl Watch {
     /// Begins to sample, on the runtime of the caller: the first sample is taken at once.
     #[must_use]
-    pub fn start(scope: Scope) -> Self {
+    pub(crate) fn start(scope: Scope) -> Self {
         let (stop, stopped) = oneshot::channel();
         let mark = Mark::default();
         let task = tokio::spawn(sample(scope, mark.clone(), stopped));
@@ -269,12 +269,12 @@ impl Watch {
 
     /// To ask for samples with.
     #[must_use]
-    pub fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         self.mark.clone()
     }
 
     /// Takes a last sample and ends; a few seconds at most, whatever hangs. To be called before the server is stopped.
-    pub async fn stop(mut self) -> Telemetry {
+    pub(crate) async fn stop(mut self) -> Telemetry {
         if let Some(stop) = self.stop.take() {
             // The task waits for it.
             let _ = stop.send(());
@@ -297,7 +297,7 @@ impl Drop for Watch {
 }
 
 /// The series that a server's page has at this moment, by name; `None` when it does not answer in time or has none.
-pub async fn ask(base_url: &str) -> Option<Vec<(&'static str, f64)>> {
+pub(crate) async fn ask(base_url: &str) -> Option<Vec<(&'static str, f64)>> {
     match Scraper::new(base_url).ok()?.ask().await {
         Answer::Values(row) => Some(row),
         Answer::Missed | Answer::Nothing(_) => None,

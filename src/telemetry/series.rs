@@ -28,7 +28,7 @@ const COVERED: f64 = 0.9;
 
 /// One source's values: a column for each name, with the same instants. Where a sample lacks a value it is NaN.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table {
+pub(crate) struct Table {
     at: Vec<Instant>,
     columns: BTreeMap<&'static str, Vec<f64>>,
 }
@@ -47,7 +47,7 @@ impl Table {
     }
 
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.at.is_empty()
     }
 

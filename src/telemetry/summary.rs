@@ -10,7 +10,7 @@ use super::{Table, Telemetry};
 ///
 /// `output_tokens` are those that clients received in the window.
 #[must_use]
-pub fn summarize(telemetry: &Telemetry, window: &Range<Instant>, output_tokens: u64) -> BTreeMap<String, f64> {
+pub(crate) fn summarize(telemetry: &Telemetry, window: &Range<Instant>, output_tokens: u64) -> BTreeMap<String, f64> {
     let mut summary = Summary { window, values: BTreeMap::new() };
     let server = &telemetry.server;
     for gauge in ["requests_running", "requests_waiting", "kv_cache_usage"] {

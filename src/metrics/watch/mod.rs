@@ -21,14 +21,14 @@ use evidence::{Evidence, exceeds};
 use saturation::Saturation;
 use until::Progress;
 
-pub use until::{Until, UntilError};
+pub(crate) use until::Until;
 
 /// This many failures to connect, one after the other, are the end of the server.
 const GONE: usize = 20;
 
 /// What a run is watched for.
 #[derive(Clone, Debug)]
-pub struct WatchOptions {
+pub(crate) struct WatchOptions {
     /// The precision that is enough.
     pub until: Option<Until>,
     /// Completed requests and time of the measured window, before which nothing but certainty ends a run. How long it may
@@ -68,7 +68,7 @@ impl Default for WatchOptions {
 
 /// Why a run should end now, with a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub(crate) enum Stop {
     /// The number is as precise as was asked for.
     Precise(String),
     ErrorRate(String),
@@ -92,7 +92,7 @@ impl fmt::Display for Stop {
 
 /// The state of the watch. Its size does not depend on the run's length.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     options: WatchOptions,
     completed: u64,
     failed: u64,
@@ -110,7 +110,7 @@ pub struct Watch {
 
 impl Watch {
     #[must_use]
-    pub fn new(options: WatchOptions) -> Self {
+    pub(crate) fn new(options: WatchOptions) -> Self {
         let progress = options.until.clone().map(Progress::new);
         let evidence = options.limits.iter().filter_map(Evidence::new).collect();
         Self {
@@ -129,7 +129,7 @@ impl Watch {
 
     /// Takes note of an event of the load; says so when the run should end. Only the measured window counts. Quick enough
     /// for the load's thread: what is costly is looked at once a second, over a few hundred numbers.
-    pub fn on(&mut self, event: &Event<'_>) -> Option<Stop> {
+    pub(crate) fn on(&mut self, event: &Event<'_>) -> Option<Stop> {
         match event {
             Event::Ended { phase: Phase::Measure, record } => {
                 self.ended(record);

@@ -10,14 +10,14 @@ use crate::metrics::{Latency, Slo, milliseconds, mser5, tpot_ms};
 
 /// The precision that is enough: half of the 95 % confidence interval, as a share of the value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Until {
+pub(crate) struct Until {
     pub metric: String,
     pub relative: f64,
 }
 
 /// A precision that nothing can be measured to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UntilError {
+pub(crate) enum UntilError {
     #[error("the precision of {0:?} cannot be judged while a run goes on")]
     Metric(String),
     #[error("a precision must be a share above 0 % and below 100 %, such as 2%, not {0:?}")]
@@ -27,7 +27,7 @@ pub enum UntilError {
 impl UntilError {
     /// What to do next.
     #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
+    pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Metric(_) => Some("use a throughput, or the mean, the median or a percentile of a latency"),
             Self::Share(_) => None,
@@ -40,7 +40,7 @@ impl Until {
     ///
     /// # Errors
     /// When the metric has no interval, or the text is no share.
-    pub fn parse(metric: &str, share: &str) -> Result<Self, UntilError> {
+    pub(crate) fn parse(metric: &str, share: &str) -> Result<Self, UntilError> {
         Sample::of(metric).ok_or_else(|| UntilError::Metric(metric.to_owned()))?;
         Ok(Self { metric: metric.to_owned(), relative: Self::share(share)? })
     }
@@ -49,7 +49,7 @@ impl Until {
     ///
     /// # Errors
     /// When the text is no share.
-    pub fn share(share: &str) -> Result<f64, UntilError> {
+    pub(crate) fn share(share: &str) -> Result<f64, UntilError> {
         let (number, unit) = share.strip_suffix('%').map_or((share, 1.0), |number| (number, 100.0));
         let relative = number.trim().parse().ok().map(|number: f64| number / unit);
         let relative = relative.filter(|relative| *relative > 0.0 && *relative < 1.0);

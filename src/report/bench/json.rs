@@ -20,7 +20,7 @@ pub(super) fn write(runs: Runs<'_>) -> String {
 /// by class), `client`, `window`, `confidence` and `server`. A latency that does not exist is absent, not 0. A rate without a limit is the
 /// text `inf`, as there; so is a burstiness without one.
 #[must_use]
-pub fn benchmark_json(run: &Benchmark) -> Json {
+pub(crate) fn benchmark_json(run: &Benchmark) -> Json {
     let mut map = match serde_json::to_value(&run.measurement) {
         Ok(Json::Object(map)) => map,
         // A measurement is an object of finite numbers.

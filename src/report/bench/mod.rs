@@ -14,12 +14,12 @@ use serde_json::Value as Json;
 
 use crate::trial::Measurement;
 
-pub use json::benchmark_json;
+pub(crate) use json::benchmark_json;
 pub(super) use text::client_line;
 
 /// One run with what it was asked to do.
 #[derive(Clone, Debug)]
-pub struct Benchmark {
+pub(crate) struct Benchmark {
     /// Names the run in tables.
     pub name: String,
     /// The run's start in local time, as `vllm bench serve` writes it: `20260131-235959`.
@@ -61,14 +61,14 @@ pub struct Benchmark {
 impl Benchmark {
     /// Whether the numbers may be used.
     #[must_use]
-    pub fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         self.invalid.is_empty()
     }
 }
 
 /// The runs of one command.
 #[derive(Clone, Copy, Debug)]
-pub enum Runs<'a> {
+pub(crate) enum Runs<'a> {
     One(&'a Benchmark),
     /// Those of a profile, in order.
     Profile(&'a [Benchmark]),
@@ -84,7 +84,7 @@ impl<'a> Runs<'a> {
 }
 
 /// One way to write runs.
-pub struct BenchFormat {
+pub(crate) struct BenchFormat {
     pub name: &'static str,
     /// One line for `--help`.
     pub help: &'static str,
@@ -98,7 +98,7 @@ impl std::fmt::Debug for BenchFormat {
 }
 
 /// Every format; the first is the default.
-pub const BENCH_FORMATS: &[BenchFormat] = &[
+pub(crate) const BENCH_FORMATS: &[BenchFormat] = &[
     BenchFormat { name: "text", help: "The text of `vllm bench serve`", write: text::write },
     BenchFormat {
         name: "json",

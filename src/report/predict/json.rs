@@ -9,7 +9,7 @@ use crate::twin::{Forecast, Part};
 
 /// One document; the best prediction first.
 #[must_use]
-pub fn predictions_json(predictions: &Predictions<'_>) -> Json {
+pub(crate) fn predictions_json(predictions: &Predictions<'_>) -> Json {
     json!({
         "study": predictions.study,
         "engine": predictions.engine,

@@ -13,13 +13,13 @@ use crate::objective::Objective;
 use crate::predict::{LaunchNoise, Prediction};
 use crate::twin::DevicePreset;
 
-pub use json::predictions_json;
-pub use page::predictions_page;
-pub use text::predictions_text;
+pub(crate) use json::predictions_json;
+pub(crate) use page::predictions_page;
+pub(crate) use text::predictions_text;
 
 /// What is the same for all predictions of a study.
 #[derive(Debug)]
-pub struct Predictions<'a> {
+pub(crate) struct Predictions<'a> {
     pub study: &'a str,
     pub objective: &'a Objective,
     /// The engine and its release.
@@ -34,7 +34,7 @@ pub struct Predictions<'a> {
 
 /// One configuration on one device.
 #[derive(Debug)]
-pub struct Predicted {
+pub(crate) struct Predicted {
     /// What was asked for, beside what the study sets in every launch.
     pub config: Config,
     pub device: &'static DevicePreset,

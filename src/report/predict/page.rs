@@ -11,7 +11,7 @@ const STYLE: &str = include_str!("page.css");
 
 /// One HTML document without scripts, which needs nothing from the network.
 #[must_use]
-pub fn predictions_page(predictions: &Predictions<'_>) -> String {
+pub(crate) fn predictions_page(predictions: &Predictions<'_>) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\

@@ -10,7 +10,7 @@ use crate::twin::Forecast;
 
 /// A table, ranked, and the details of each row.
 #[must_use]
-pub fn predictions_text(predictions: &Predictions<'_>) -> String {
+pub(crate) fn predictions_text(predictions: &Predictions<'_>) -> String {
     let Predictions { study, objective, engine, load, all, .. } = predictions;
     let mut text = format!("study {study}, {engine}, {}\n\n", describe_load(load));
     let metric = objective.metric.as_str();

@@ -11,7 +11,7 @@ use crate::sim::refusal::Refusal;
 
 /// What an end is blamed on in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub(crate) enum Cause {
     InvalidArgument,
     InvalidValue,
     PortInUse,

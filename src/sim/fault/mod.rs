@@ -57,9 +57,8 @@ use super::refusal::Refusal;
 use crate::config::Config;
 use crate::facts::EngineVersion;
 
-pub use cause::Cause;
 pub(super) use cause::ENGINE_DEAD;
-pub use spec::{End, Fault, FaultError, Phase};
+pub(crate) use spec::{End, Fault, Phase};
 
 /// The title of the engine's process.
 const ENGINE_CORE: &str = "VLLM::EngineCore";
@@ -69,7 +68,7 @@ const SURVIVAL: Duration = Duration::from_secs(2);
 
 /// Which faults are asked for, and when they apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     pub faults: Vec<Fault>,
     /// Flags and the values that they must have; an empty value stands for a flag that is not given.
     pub conditions: Vec<(String, String)>,
@@ -375,7 +374,7 @@ fn started(child: std::io::Result<Child>) -> Result<Child, Refusal> {
 ///
 /// # Errors
 /// When the process cannot name itself.
-pub async fn engine_core() -> std::io::Result<()> {
+pub(crate) async fn engine_core() -> std::io::Result<()> {
     tokio::fs::write("/proc/self/comm", ENGINE_CORE).await?;
     tokio::time::sleep(act::LIFE).await;
     Ok(())

@@ -9,7 +9,7 @@ use super::cause::Cause;
 
 /// A moment of the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// Before the first line of the log.
     Parse,
     /// The arguments are known, the model's files are not.
@@ -51,7 +51,7 @@ impl Phase {
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     Code(u8),
     /// It sends this signal to itself.
     Signal(Signal),
@@ -59,7 +59,7 @@ pub enum End {
 
 /// One way in which the simulated engine misbehaves. What each does and how it is spelt is a table in `src/sim/fault/mod.rs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// `end` is `None` where the cause decides.
     Exit {
         at: Phase,
@@ -172,7 +172,7 @@ pub(super) const FORMS: [Form; 22] = [
 
 /// Why a text is no fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FaultError {
+pub(crate) enum FaultError {
     #[error("invalid choice: '{name}' (choose from {})", names(FORMS.iter().map(|(name, ..)| *name)))]
     Unknown { name: String },
     #[error("'{name}' needs a phase, as in {name}@weights (choose from {})", names(Phase::NAMES.iter().map(|(name, _)| *name)))]

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::spec::FORMS;
+use super::cause::Cause;
+use super::spec::{FORMS, FaultError};
 use super::*;
 
 fn fault(text: &str) -> Result<Fault, FaultError> {

@@ -18,7 +18,7 @@ const WAVES: usize = 256;
 
 /// The mean of a process and some draws from it, as functions of a point.
 #[derive(Debug)]
-pub struct Draws<'a> {
+pub(crate) struct Draws<'a> {
     process: &'a Process,
     /// Wave vectors in units of the length scales, and their phases.
     waves: Vec<f64>,
@@ -30,7 +30,7 @@ pub struct Draws<'a> {
 impl Process {
     /// The mean and so many draws, the same ones for the same seed.
     #[must_use]
-    pub fn draws(&self, count: usize, seed: u64) -> Draws<'_> {
+    pub(crate) fn draws(&self, count: usize, seed: u64) -> Draws<'_> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let n = self.len();
         let (rough, smooth) = self.kernel.features(&vec![0.0; self.kernel.axes().len()]);
@@ -76,7 +76,7 @@ impl Process {
     ///
     /// Source: C. Rasmussen and C. Williams, "Gaussian processes for machine learning", 2006, formula 5.12, with blocks.
     #[must_use]
-    pub fn held_out(&self) -> Vec<f64> {
+    pub(crate) fn held_out(&self) -> Vec<f64> {
         let n = self.len();
         let inverse = &self.factor.inverse();
         let mut differences = vec![f64::NAN; n];
@@ -107,7 +107,7 @@ impl Process {
 impl Draws<'_> {
     /// The mean's value at a point, and those of the draws.
     #[must_use]
-    pub fn at(&self, point: &[f64]) -> Vec<f64> {
+    pub(crate) fn at(&self, point: &[f64]) -> Vec<f64> {
         let process = self.process;
         let mut features = self.before(point);
         let mut cross = vec![0.0; process.len()];
