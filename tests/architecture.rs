@@ -21,6 +21,9 @@ fn problems(modules: &[&str], own: &str, file: &str, text: &str) -> Vec<String> 
         if line.contains("super::super::") {
             report("`super::super::` is not used: write `crate::`".to_owned());
         }
+        if own != "engine" && [".kind() == \"", ".kind() != \""].iter().any(|question| line.contains(question)) {
+            report("an engine is asked what it can do (`engine::Engine`), not which one it is".to_owned());
+        }
         for (at, _) in line.match_indices("crate::") {
             let rest = &line[at + "crate::".len()..];
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -97,6 +100,7 @@ fn a_breach_is_reported_with_its_file_and_line() {
     assert_eq!(of("//! Title.\nuse crate::{config, metrics};\n").len(), 1);
     assert_eq!(of("//! Title.\nuse super::super::metrics;\n").len(), 1);
     assert_eq!(of("use crate::config::Config;\n").len(), 1);
+    assert_eq!(of("//! Title.\nlet simulated = engine.kind() == \"sim\";\n").len(), 1);
     assert_eq!(of(&format!("//! Title.\n{}", "\n".repeat(MOST_LINES))).len(), 1);
 }
 

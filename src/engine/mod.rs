@@ -14,6 +14,7 @@ mod resolved;
 #[cfg(test)]
 mod resolved_tests;
 mod sim;
+mod simulated;
 mod startup;
 mod vllm;
 
@@ -31,6 +32,7 @@ pub use phases::{StartPhase, Timeline};
 pub use placeholder::{Filling, PLACEHOLDERS, PlaceholderError, asks_for, check_command_word, check_word};
 pub use python::python_of;
 pub use resolved::{Resolved, differences, resolved};
+pub use simulated::Simulated;
 pub use startup::observe;
 
 /// Everything that decides a launch's command line.
@@ -109,6 +111,21 @@ pub trait Engine: Sync {
 
     /// The device that the engine computes on, as far as its arguments and its version's text tell.
     fn device(&self, args: &[String], version: Option<&str>) -> Option<Device>;
+
+    /// Returns whether the engine computes. One that simulates uses no device, and the limits of its host are not its own.
+    fn computes(&self) -> bool {
+        true
+    }
+
+    /// What an engine simulates that computes nothing. `None` of an engine that computes, and if it would refuse its arguments.
+    fn simulated(&self, _args: &[String]) -> Option<Simulated> {
+        None
+    }
+
+    /// Returns whether the engine takes the flags for which a search space of the engine `kind` is written.
+    fn takes_space_of(&self, kind: &str) -> bool {
+        kind == self.kind()
+    }
 }
 
 pub const ENGINES: [&dyn Engine; 2] = [&vllm::Vllm, &sim::Sim];
@@ -132,6 +149,16 @@ pub fn resolve_program(program: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_engine_that_simulates_computes_nothing_and_takes_the_spaces_of_what_it_simulates() {
+        let [vllm, sim] = ["vllm", "sim"].map(|kind| find(kind).unwrap());
+        assert_eq!((vllm.computes(), vllm.simulated(&[])), (true, None));
+        assert!(!sim.computes() && sim.simulated(&[]).is_some_and(|simulated| simulated.devices == 1));
+        assert_eq!(sim.simulated(&["--sim-devices".to_owned(), "none".to_owned()]), None);
+        assert!(sim.takes_space_of("vllm") && sim.takes_space_of("sim") && !sim.takes_space_of("other"));
+        assert!(vllm.takes_space_of("vllm") && !vllm.takes_space_of("sim"));
+    }
 
     #[test]
     fn flags_come_before_the_studys_own_arguments_and_the_address_last() {

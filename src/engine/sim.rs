@@ -1,6 +1,6 @@
 //! The simulated engine: `setpoint sim serve`, a process of its own with vLLM's flags.
 
-use super::Engine;
+use super::{Engine, Simulated};
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
 use crate::twin::DevicePreset;
@@ -47,6 +47,19 @@ impl Engine for Sim {
             }
         }
         DevicePreset::find(name).map(DevicePreset::device)
+    }
+
+    fn computes(&self) -> bool {
+        false
+    }
+
+    fn simulated(&self, args: &[String]) -> Option<Simulated> {
+        Simulated::read(args)
+    }
+
+    /// It has vLLM's flags.
+    fn takes_space_of(&self, kind: &str) -> bool {
+        kind == self.kind() || super::vllm::Vllm.takes_space_of(kind)
     }
 }
 

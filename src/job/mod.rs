@@ -273,7 +273,7 @@ impl Job {
     /// engine that computes on no GPU.
     #[must_use]
     pub fn device_order(&self, device: Device) -> Option<(String, String)> {
-        let on_gpu = device != Device::Cpu && self.engine.engine.kind() != "sim";
+        let on_gpu = device != Device::Cpu && self.engine.engine.computes();
         let is_set = self.engine.environment.contains_key(DEVICE_ORDER.0);
         (on_gpu && !is_set).then(|| (DEVICE_ORDER.0.to_owned(), DEVICE_ORDER.1.to_owned()))
     }

@@ -111,9 +111,8 @@ fn read_file(
         }
     };
     let file = document.parse(|root| SpaceFile::read(root, model))?;
-    // The simulated engine takes vLLM's flags.
     let kind = engine.engine.kind();
-    if file.engine != kind && !(kind == "sim" && file.engine == "vllm") {
+    if !engine.engine.takes_space_of(&file.engine) {
         return Err(section.error("file", format!("{name} is for engine {:?}, not {kind:?}", file.engine), None));
     }
     Ok(file)

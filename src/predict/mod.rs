@@ -23,7 +23,6 @@ mod run;
 mod script;
 mod series;
 mod setup;
-mod simulated;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -51,7 +50,6 @@ pub use preset::preset_of;
 use script::Script;
 pub use series::{MOST_POINTS, Point, Series};
 use setup::Setup;
-pub use simulated::Simulated;
 pub use watch::{Shares, Term};
 
 /// What the configuration runs on.

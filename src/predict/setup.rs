@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::Question;
 use super::allocate::allocate;
 use super::client::Wire;
-use super::simulated::Simulated;
 use crate::config::Config;
+use crate::engine::Simulated;
 use crate::rule::{self, Effective, memory_launch};
 use crate::trial::Rejection;
 use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, SettingsError, Speculation, Start, StepTime};
@@ -82,7 +82,7 @@ impl Setup {
             if simulated.is_some_and(|simulated| !simulated.front_end) { prior.without_frontend() } else { prior };
         let start =
             Start::new(&job.model.shape, &memory_launch(config, &facts, &effective), device.preset, question.warm);
-        let start = start.ok().filter(|_| job.engine.engine.kind() != "sim");
+        let start = start.ok().filter(|_| job.engine.engine.computes());
         let pace = simulated.map_or(1.0, |simulated| simulated.time_scale);
         Ok(Self {
             settings,
@@ -100,7 +100,7 @@ impl Setup {
 /// What is simulated, where the study's engine is the simulated one.
 fn simulated(question: &Question<'_>) -> Option<Simulated> {
     let engine = &question.job.engine;
-    (engine.engine.kind() == "sim").then(|| Simulated::read(&engine.args)).flatten()
+    engine.engine.simulated(&engine.args)
 }
 
 /// How many engines serve at once, each on devices of its own. The old engine has no replicas.

@@ -13,13 +13,14 @@ fn study() -> Job {
 }
 
 fn question<'a>(job: &'a Job, load: &'a LoadJob, calibration: &'a Calibration) -> Question<'a> {
-    let simulated = Simulated::read(&job.engine.args).unwrap();
+    let simulated = job.engine.engine.simulated(&job.engine.args).map(|simulated| simulated.device);
+    let preset = simulated.or_else(|| DevicePreset::find(DevicePreset::DEFAULT)).unwrap();
     Question {
         job,
         load,
         config: job.parameters().fixed.clone(),
         version: FlagTable::newest_release(),
-        device: On::preset(simulated.device),
+        device: On::preset(preset),
         host: HostLimits::default(),
         knowledge: Knowledge::here(calibration),
         acceptance: None,
@@ -118,7 +119,7 @@ fn the_longest_step_grows_with_budget_and_context_and_is_on_the_clients_clock() 
     let config = rejected.config.clone().with("max-model-len", 1_000_000_i64);
     assert_eq!(longest_step(&Question { config, ..rejected.clone() }, 100, 1), None);
     let before = step(&job, 2048, 2048, 8);
-    let scale = Simulated::read(&job.engine.args).unwrap().time_scale;
+    let scale = job.engine.engine.simulated(&job.engine.args).unwrap().time_scale;
     job.engine.args.extend(["--sim-time-scale".to_owned(), (scale / 10.0).to_string()]);
     assert!((step(&job, 2048, 2048, 8) / before - 10.0).abs() < 1e-6);
 }

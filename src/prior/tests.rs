@@ -5,7 +5,7 @@ use crate::config::Value;
 use crate::facts::HostLimits;
 use crate::job::{Job, LoadJob};
 use crate::objective::{Goal, Limit};
-use crate::predict::{Knowledge, On, Simulated, predict};
+use crate::predict::{Knowledge, On, predict};
 use crate::sampler::{Known, Measured, Target};
 use crate::space::{Domain, Parameter, Scale};
 use crate::twin::{Calibration, StartupModel, Warm};
@@ -258,7 +258,7 @@ fn study() -> (Job, Space) {
 }
 
 fn asked<'a>(job: &'a Job, calibration: &'a Calibration) -> Question<'a> {
-    let simulated = Simulated::read(&job.engine.args).unwrap();
+    let simulated = job.engine.engine.simulated(&job.engine.args).unwrap();
     Question {
         job,
         load: &job.load,

@@ -8,7 +8,7 @@ use super::{Event, Installed, TuneError, Tuner};
 use crate::config::Config;
 use crate::facts::Device;
 use crate::job::{Job, Search, TWIN, known};
-use crate::predict::{Knowledge, On, Question, Simulated, preset_of};
+use crate::predict::{Knowledge, On, Question, preset_of};
 use crate::prior::{Belief, of_job, of_study};
 use crate::sampler::{Known, Prior};
 use crate::store::{Store, StoreError};
@@ -98,8 +98,8 @@ pub(super) fn twin_question<'a>(
 /// The device's preset, where there is one.
 pub(super) fn preset(job: &Job, installed: &Installed) -> Result<&'static DevicePreset, String> {
     let engine = &job.engine;
-    if engine.engine.kind() == "sim" {
-        let simulated = Simulated::read(&engine.args).map(|simulated| simulated.device);
+    if !engine.engine.computes() {
+        let simulated = engine.engine.simulated(&engine.args).map(|simulated| simulated.device);
         return simulated.ok_or_else(|| "engine.args name no simulated device".to_owned());
     }
     let name = match installed.device {

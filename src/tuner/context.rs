@@ -88,7 +88,7 @@ impl Installed {
 async fn devices(job: &Job, installed: &Installed) -> DeviceContext {
     let described = DeviceContext::described(installed.device);
     let engine = &job.engine;
-    let is_here = engine.engine.kind() != "sim" && !computes_elsewhere(&engine.command);
+    let is_here = engine.engine.computes() && !computes_elsewhere(&engine.command);
     // A study that describes its device speaks of another one than the driver, or of one that has no driver.
     if !is_here || engine.device.is_some() || installed.device == Device::Cpu {
         return described;

@@ -27,7 +27,7 @@ impl Tuner<'_> {
     #[expect(clippy::option_option, reason = "an engine on GPUs may have no such variable")]
     pub(super) fn visible_devices(&self, place: &Place) -> Option<Option<String>> {
         let engine = &self.job.engine;
-        let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.kind() != "sim";
+        let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.computes();
         let given = || engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
         on_gpu.then(|| place.devices.clone().or_else(given))
     }

@@ -190,7 +190,7 @@ const MOST_REQUESTS: u32 = 400;
 /// `None` of the simulated engine, whose options say more, of loads without a number of requests, and if the twin knows neither
 /// the device nor the model.
 fn simulate(job: &Job, installed: &Installed) -> Option<(&'static str, Cost)> {
-    if job.engine.engine.kind() == "sim" {
+    if !job.engine.engine.computes() {
         return None;
     }
     let version = job.engine.version.unwrap_or_else(FlagTable::newest_release);
@@ -237,7 +237,7 @@ const ROUGH_CPU: (f64, f64) = (45.0, 0.1);
 const ROUGH_SIM: (f64, f64) = (0.5, 0.1);
 
 fn guess(job: &Job, device: Device) -> Cost {
-    let simulated = job.engine.engine.kind() == "sim";
+    let simulated = !job.engine.engine.computes();
     let (startup, token) = match device {
         _ if simulated => ROUGH_SIM,
         Device::Cpu => ROUGH_CPU,

@@ -41,25 +41,25 @@ pub async fn detect(job: &Job) -> Installed {
     };
     let parsed = reported.as_deref().and_then(readable_release);
     let known = engine.version.or(parsed);
-    let is_real = engine.engine.kind() != "sim";
+    let computes = engine.engine.computes();
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
     let device = stated.unwrap_or(Device::UNKNOWN_GPU);
     let mut installed = Installed {
         version: known.unwrap_or_else(FlagTable::newest_release),
         device,
         // What the simulated engine runs on does not limit what it simulates.
-        host: if is_real { HostLimits::detect() } else { HostLimits::default() },
+        host: if computes { HostLimits::detect() } else { HostLimits::default() },
         undetected: None,
         gpu_name: None,
         gpu_notices: Vec::new(),
-        assumed: known.is_none() && is_real,
+        assumed: known.is_none() && computes,
         release_from: match (engine.version, parsed) {
             (Some(_), _) => ReleaseSource::Stated,
             (None, Some(_)) => ReleaseSource::Probed,
             (None, None) => ReleaseSource::Assumed,
         },
     };
-    if is_real && device != Device::Cpu {
+    if computes && device != Device::Cpu {
         let is_described = device != Device::UNKNOWN_GPU;
         match read_gpus(job).await {
             // The name leads to the preset of a described device as well.

@@ -11,7 +11,7 @@ const IDLE: u64 = 1 << 30;
 
 pub(super) fn look(study: Option<(&Job, &Installed)>) -> Vec<Finding> {
     let needs_one =
-        study.map(|(job, installed)| matches!(installed.device, Device::Cuda(_)) && job.engine.engine.kind() != "sim");
+        study.map(|(job, installed)| matches!(installed.device, Device::Cuda(_)) && job.engine.engine.computes());
     match GpuReport::of_machine() {
         Ok(report) => {
             let driver = ask(NVML_LIMIT, "reading its release", |nvml| Ok(nvml.sys_driver_version()?));

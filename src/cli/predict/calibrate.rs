@@ -57,7 +57,7 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
             .with_hint("leave --calibrate out; the ranges are then those of an unknown machine")
     })?;
     let starts = Starts::learn(&around(question), &started);
-    let simulated = question.job.engine.engine.kind() == "sim";
+    let simulated = !question.job.engine.engine.computes();
     let noise = Some(LaunchNoise::of(repeated.values().map(Vec::as_slice), simulated));
     Ok(Learned { calibration, starts, trials: all.len().min(MOST_TRIALS), noise })
 }

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::facts::EngineVersion;
 use crate::job::{Job, LoadJob};
 use crate::load::Arrival;
-use crate::predict::{Knowledge, On, Question, Simulated, compare, predict};
+use crate::predict::{Knowledge, On, Question, compare, predict};
 use crate::report::{Predicted, Predictions, predictions_json, predictions_page, predictions_text};
 use crate::store::Store;
 use crate::trial::Outcome;
@@ -66,7 +66,7 @@ pub(super) struct Predict {
 impl Predict {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         let job = Job::read(&self.study)?;
-        let simulated = (job.engine.engine.kind() == "sim").then(|| Simulated::read(&job.engine.args)).flatten();
+        let simulated = job.engine.engine.simulated(&job.engine.args);
         let release = Release::find(self.engine_version, &job, simulated, (self.calibrate.as_deref(), global)).await?;
         let version = release.version;
         job.check_release(version)?;

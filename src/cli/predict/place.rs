@@ -3,7 +3,7 @@
 use crate::cli::failure::{Failure, INVALID, USAGE};
 use crate::facts::{Device, Gpu, GpuReport, GpuSelection, HostLimits};
 use crate::job::Job;
-use crate::predict::{On, Simulated, preset_of};
+use crate::predict::{On, preset_of};
 use crate::twin::DevicePreset;
 
 /// The preset of this name.
@@ -24,9 +24,9 @@ pub(super) fn place(job: &Job, named: Option<&str>) -> Result<(On, HostLimits), 
     if let Some(name) = named {
         return Ok((counted(On::preset(preset(name)?), job), HostLimits::default()));
     }
-    if engine.engine.kind() == "sim" {
+    if !engine.engine.computes() {
         let problem = || invalid(format!("engine.args name no simulated device; there are {}", names()));
-        let simulated = Simulated::read(&engine.args).ok_or_else(problem)?;
+        let simulated = engine.engine.simulated(&engine.args).ok_or_else(problem)?;
         return Ok((counted(On::preset(simulated.device), job), HostLimits::default()));
     }
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, None));
@@ -58,7 +58,7 @@ fn is_described(device: Device) -> bool {
 /// With as many devices as the study says.
 pub(super) fn counted(on: On, job: &Job) -> On {
     let engine = &job.engine;
-    let simulated = (engine.engine.kind() == "sim").then(|| Simulated::read(&engine.args)).flatten();
+    let simulated = engine.engine.simulated(&engine.args);
     let described = engine.device.and_then(Device::gpu).and_then(|gpu| gpu.count);
     let count = simulated.map(|simulated| simulated.devices).or(described);
     match (on.facts, count) {

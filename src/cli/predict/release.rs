@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::cli::Global;
 use crate::cli::failure::Failure;
+use crate::engine::Simulated;
 use crate::facts::EngineVersion;
 use crate::flag::FlagTable;
 use crate::job::Job;
-use crate::predict::Simulated;
 use crate::server;
 use crate::store::{Store, StoreError, Study};
 

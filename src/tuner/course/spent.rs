@@ -19,7 +19,7 @@ pub(super) struct Spent {
 impl Spent {
     /// `None` where the twin does not know how this engine starts: what trials have cost as a whole is all there is then.
     pub(super) async fn read(tuner: &Tuner<'_>, study: &Study, outcomes: &[Scored]) -> Result<Option<Self>, TuneError> {
-        let is_simulated = tuner.job.engine.engine.kind() == "sim";
+        let is_simulated = !tuner.job.engine.engine.computes();
         let Some(preset) = believe::preset(tuner.job, &tuner.installed).ok().filter(|_| !is_simulated) else {
             return Ok(None);
         };

@@ -63,7 +63,7 @@ impl Slots {
             let problem = "would be the same for launches that run at the same time".to_owned();
             return Err(error(&format!("engine.env.{name}"), problem, "leave it out: every slot gets its own"));
         }
-        let on_gpu = matches!(installed.device, Device::Cuda(_)) && job.engine.engine.kind() != "sim";
+        let on_gpu = matches!(installed.device, Device::Cuda(_)) && job.engine.engine.computes();
         let words = &job.engine.command;
         let elsewhere = computes_elsewhere(words);
         let (devices, problems) = devices(asked, (on_gpu, elsewhere), visible)

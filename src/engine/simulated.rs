@@ -20,10 +20,8 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Reads what its arguments say; the last of each counts. `None` where one of them has a value that the simulated engine
-    /// would refuse.
-    #[must_use]
-    pub fn read(args: &[String]) -> Option<Self> {
+    /// Reads what its arguments say; the last of each counts. `None` if the simulated engine would refuse one of the values.
+    pub(super) fn read(args: &[String]) -> Option<Self> {
         let device = DevicePreset::find(DevicePreset::DEFAULT)?;
         let mut simulated =
             Self { device, time_scale: 1.0, devices: 1, acceptance: 0.7, front_end: true, version: None };
