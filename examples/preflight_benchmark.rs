@@ -16,6 +16,7 @@ use setpoint::preflight::{Limits, Preflight, Setup};
 use setpoint::sampler::{self, Aim, Ask, Known, Past, Suggestion};
 use setpoint::server::Marker;
 use setpoint::space::{SpaceFile, built_in};
+use setpoint::stats::to_f64;
 
 const CANDIDATES: usize = 1000;
 const IDLE: Duration = Duration::from_secs(5);
@@ -84,8 +85,7 @@ async fn main() {
         at(99),
         at(100)
     );
-    #[expect(clippy::cast_precision_loss, reason = "clock ticks are far below 2^53")]
-    let processor_ms = (ticks().0 - before) as f64 * 1e3 / procfs::ticks_per_second() as f64 / times.len() as f64;
+    let processor_ms = to_f64(ticks().0 - before) * 1e3 / to_f64(procfs::ticks_per_second()) / to_f64(times.len());
     println!("processor time of the engine: {processor_ms:.1} ms a candidate");
     let before = ticks().0;
     tokio::time::sleep(IDLE).await;

@@ -16,13 +16,13 @@ use setpoint::objective::Goal;
 use setpoint::prior::{Context, DeviceContext, LoadContext, ModelContext, of_context};
 use setpoint::sampler::{Aim, Prior, Target};
 use setpoint::space::{Domain, Parameter, Scale, Space};
+use setpoint::stats::to_f64;
 use setpoint::tuner::{beliefs, detect};
 
 /// Processor time of this process so far.
-#[expect(clippy::cast_precision_loss, reason = "ticks of a hundredth of a second")]
 fn processor_s() -> Result<f64, Box<dyn std::error::Error>> {
     let stat = procfs::process::Process::myself()?.stat()?;
-    Ok((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
+    Ok(to_f64(stat.utime + stat.stime) / to_f64(procfs::ticks_per_second()))
 }
 
 #[expect(clippy::print_stdout, reason = "it is what the program is for")]

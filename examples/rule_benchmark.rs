@@ -12,6 +12,7 @@ use setpoint::config::Config;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::flag::FlagTable;
 use setpoint::rule::{Facts, check};
+use setpoint::stats::to_f64;
 
 /// From one flag to a dozen, valid and invalid.
 const LINES: [&str; 10] = [
@@ -30,7 +31,6 @@ const LINES: [&str; 10] = [
 ];
 
 /// Calls in a second, over at least this long.
-#[expect(clippy::cast_precision_loss, reason = "ten lines")]
 fn rate(at_least: Duration, mut all_lines: impl FnMut()) -> f64 {
     let (began, mut rounds) = (Instant::now(), 0_u32);
     while began.elapsed() < at_least {
@@ -39,7 +39,7 @@ fn rate(at_least: Duration, mut all_lines: impl FnMut()) -> f64 {
         }
         rounds += 100;
     }
-    f64::from(rounds) * LINES.len() as f64 / began.elapsed().as_secs_f64()
+    f64::from(rounds) * to_f64(LINES.len()) / began.elapsed().as_secs_f64()
 }
 
 #[expect(clippy::print_stdout, reason = "it is what the program is for")]

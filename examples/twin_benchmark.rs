@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use setpoint::facts::ModelShape;
+use setpoint::stats::to_f64;
 use setpoint::twin::{
     Arrival, DevicePreset, Drive, Engine, Observer, Reply, RequestId, Scheduling, Seen, Settings, StepTime, Tokens,
 };
@@ -67,8 +68,7 @@ fn arrivals(requests: u64, rate: f64, output_len: u32, ids: bool) -> impl Iterat
         } else {
             Tokens::Count(500)
         };
-        #[expect(clippy::cast_precision_loss, reason = "a number of requests")]
-        let at = Duration::from_secs_f64(number as f64 / rate);
+        let at = Duration::from_secs_f64(to_f64(number) / rate);
         Arrival { at, prompt, output_len, priority: 0 }
     })
 }
@@ -109,8 +109,7 @@ fn memory(name: &str) -> Result<u64, Failure> {
 #[expect(clippy::print_stdout, reason = "it is what the program is for")]
 fn row(name: &str, (wall, fold): &(Duration, Fold), note: &str) {
     let (wall_s, virtual_s) = (wall.as_secs_f64(), fold.end.as_secs_f64());
-    #[expect(clippy::cast_precision_loss, reason = "for display")]
-    let token_ns = wall_s * 1e9 / fold.tokens as f64;
+    let token_ns = wall_s * 1e9 / to_f64(fold.tokens);
     println!(
         "{name:<34} {:>10} {:>10} {:>11.2} {:>11.1} {:>10.0} {:>8.1}  {note}",
         fold.replies,

@@ -9,6 +9,8 @@ use crate::own::{Own, Seen, quantile};
 use crate::process::{Cost, Server, run, tail};
 use crate::scenario::Scenario;
 
+use setpoint::stats::to_f64;
+
 #[derive(Clone, Debug)]
 pub(crate) enum Client {
     /// The path of `setpoint`.
@@ -160,8 +162,7 @@ fn truth(own: Own, count: usize) -> Truth {
     let gaps: u64 = measured.iter().map(|seen| u64::from(seen.tokens - 1)).sum();
     let from = measured.iter().map(|seen| seen.arrived_ns).min().unwrap_or(0);
     let to = measured.iter().map(|seen| seen.last_ns).max().unwrap_or(0);
-    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark")]
-    let per = |sum: f64, count: u64| sum / count as f64;
+    let per = |sum: f64, count: u64| sum / to_f64(count);
     let mean = |of: &dyn Fn(&Seen) -> u64| per(ms(measured.iter().map(of).sum()), measured.len() as u64);
     let measured_tokens: u64 = measured.iter().map(|seen| u64::from(seen.tokens)).sum();
     Truth {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use setpoint::stats::{f64_to_usize, to_f64};
+
 /// One answered request. Nanoseconds on the clock of `clock::now`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Seen {
@@ -37,8 +39,6 @@ pub(crate) struct Own {
 
 /// Ascending values in, the smallest that is not below a share `q` of them out; zero of none.
 pub(crate) fn quantile(sorted: &[u32], q: f64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a length")]
-    #[expect(clippy::cast_precision_loss, reason = "counts are small")]
-    let rank = (q * sorted.len() as f64).ceil() as usize;
+    let rank = f64_to_usize((q * to_f64(sorted.len())).ceil());
     sorted.get(rank.max(1) - 1).copied().unwrap_or(0)
 }

@@ -20,6 +20,8 @@ use crate::connection::get;
 use crate::own::Own;
 use crate::server::{Timing, usage};
 
+use setpoint::stats::to_f64;
+
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The server's process; killed on drop.
@@ -151,9 +153,8 @@ fn machine_cpu_s() -> f64 {
         text.lines().next().unwrap_or_default().split(' ').filter_map(|word| word.parse().ok()).collect();
     // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
     let busy: u64 = ticks.iter().take(8).enumerate().filter(|(index, _)| !matches!(index, 3 | 4)).map(|(_, n)| n).sum();
-    #[expect(clippy::cast_precision_loss, reason = "a machine's life in ticks")]
-    let seconds = busy as f64 / procfs::ticks_per_second() as f64;
-    seconds
+
+    to_f64(busy) / to_f64(procfs::ticks_per_second())
 }
 
 /// The last lines of a file.

@@ -5,6 +5,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use crate::client::Outcome;
 use crate::scenario::Scenario;
 
+use setpoint::stats::to_f64;
+
 /// A server that is later than this for one token of a hundred is not a clock that a client can be held against: the
 /// narrowest target on single latencies is twice as wide.
 const LATE_MS: f64 = 5.0;
@@ -32,15 +34,14 @@ pub(crate) fn median(runs: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
 
 type Quantity = fn(&Outcome) -> f64;
 
-#[expect(clippy::cast_precision_loss, reason = "counts of a benchmark")]
 const QUANTITIES: &[(&str, usize, Quantity)] = &[
     ("wall s", 2, |run| run.cost.wall_s),
     ("cpu s", 2, |run| run.cost.cpu_s),
     ("  until the first request", 2, |run| run.start_cpu_s),
     ("max rss MB", 0, |run| run.cost.max_rss_mb),
     ("start to first request ms", 1, |run| run.start_ms),
-    ("completed", 0, |run| run.reported.completed as f64),
-    ("failed", 0, |run| run.reported.failed as f64),
+    ("completed", 0, |run| to_f64(run.reported.completed)),
+    ("failed", 0, |run| to_f64(run.reported.failed)),
     ("output tokens/s", 0, |run| run.reported.output_throughput),
     ("  the server's own", 0, |run| run.truth.tokens_per_s),
     ("mean ttft ms", 2, |run| run.reported.mean_ttft_ms),
@@ -136,7 +137,6 @@ fn verdict(scenario: &str, what: &str, value: f64, limit: Limit, unit: &str) -> 
 }
 
 /// Every target that the scenarios which ran can tell of; `compared`: whether vLLM's client was to be measured too.
-#[expect(clippy::cast_precision_loss, reason = "counts of a benchmark")]
 pub(crate) fn verdicts(all: &[Results], compared: bool) -> Vec<Verdict> {
     let mut lines = Vec::new();
     for results in all {
@@ -164,7 +164,7 @@ pub(crate) fn verdicts(all: &[Results], compared: bool) -> Vec<Verdict> {
             }
             "streams-5000" => {
                 let errors = median(&results.setpoint, |run| {
-                    f64::from(results.scenario.requests) - run.reported.completed as f64
+                    f64::from(results.scenario.requests) - to_f64(run.reported.completed)
                 });
                 line("requests not completed", errors, Limit::AtMost(0.0), "");
             }
@@ -173,8 +173,8 @@ pub(crate) fn verdicts(all: &[Results], compared: bool) -> Vec<Verdict> {
                 line("mean ttft against the server's own", ours(share), Limit::AtMost(5.0), " %");
             }
             "firehose" if compared => {
-                let included: Quantity = |run| run.truth.tokens as f64 / run.cost.cpu_s;
-                let excluded: Quantity = |run| run.truth.tokens as f64 / (run.cost.cpu_s - run.start_cpu_s);
+                let included: Quantity = |run| to_f64(run.truth.tokens) / run.cost.cpu_s;
+                let excluded: Quantity = |run| to_f64(run.truth.tokens) / (run.cost.cpu_s - run.start_cpu_s);
                 for (what, per_cpu) in [("included", included), ("excluded", excluded)] {
                     let (ours, theirs) = (ours(per_cpu), median(&results.vllm, per_cpu));
                     let what = format!("tokens per cpu second, start {what}, {ours:.0} against {theirs:.0}");

@@ -30,6 +30,8 @@ use crate::connection::{Connection, Reply, Request};
 use crate::own::{Own, Seen, quantile};
 use crate::wire::{self, Wire};
 
+use setpoint::stats::to_f64;
+
 /// The shortest time between two batches. On the average a token is written half of it late.
 const TICK_NS: u64 = 200_000;
 const READ_BYTES: usize = 256 * 1024;
@@ -310,7 +312,6 @@ pub(crate) fn usage(who: UsageWho) -> (f64, f64) {
     let Ok(usage) = getrusage(who) else { return (f64::NAN, f64::NAN) };
     let cpu = usage.user_time() + usage.system_time();
     let rss_kib = u32::try_from(usage.max_rss()).unwrap_or(u32::MAX);
-    #[expect(clippy::cast_precision_loss, reason = "microseconds of a benchmark")]
-    let cpu_s = cpu.num_microseconds() as f64 / 1e6;
+    let cpu_s = to_f64(cpu.num_microseconds()) / 1e6;
     (cpu_s, f64::from(rss_kib) * 1024.0 / 1e6)
 }

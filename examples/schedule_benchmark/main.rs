@@ -24,6 +24,7 @@ use client::{Stream, load};
 use serde::Deserialize;
 use server::Server;
 use setpoint::facts::ModelShape;
+use setpoint::stats::{f64_to_usize, to_f64};
 use setpoint::twin::{DevicePreset, Policy, Scheduling, Settings, StepTime, Work};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -70,26 +71,18 @@ struct Late(Vec<f64>);
 impl Late {
     fn add(&mut self, at_ns: u64, due_ns: u64) {
         let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
-        #[expect(clippy::cast_precision_loss, reason = "microseconds for display")]
-        self.0.push((signed(at_ns) - signed(due_ns)) as f64 / 1e3);
+        self.0.push(to_f64(signed(at_ns) - signed(due_ns)) / 1e3);
     }
 
     fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable_by(f64::total_cmp);
-        #[expect(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "counts"
-        )]
-        let rank = (share * sorted.len() as f64).ceil() as usize;
+        let rank = f64_to_usize((share * to_f64(sorted.len())).ceil());
         sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts")]
     fn mean(values: &[f64]) -> f64 {
-        values.iter().sum::<f64>() / values.len() as f64
+        values.iter().sum::<f64>() / to_f64(values.len())
     }
 
     /// By how much the last quarter is later than the first.
@@ -228,8 +221,7 @@ fn main() -> Result<()> {
             let [mid, high, most] = [0, 1, 2].map(|which| of(&|run| late(run).summary()[which]));
             format!("{mid:.0} / {high:.0} / {most:.0}")
         };
-        #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
-        let behind = of(&|run| run.late as f64);
+        let behind = of(&|run| to_f64(run.late));
         let length_ms = of(&|run| run.length_ms);
         println!(
             "{length_ms:>8.2} {:>9.0} {:>22} {:>22} {:>22} {:>8.0} {behind:>6.0} {:>6.1}% {:>6.0}%",

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::{Arguments, DEVICE, Result};
 
+use setpoint::stats::to_f64;
+
 /// Killed on drop.
 pub(crate) struct Server {
     child: Child,
@@ -43,8 +45,7 @@ impl Server {
     /// Seconds of processor time so far.
     pub(crate) fn cpu_s(&self) -> Result<f64> {
         let stat = procfs::process::Process::new(i32::try_from(self.child.id())?)?.stat()?;
-        #[expect(clippy::cast_precision_loss, reason = "ticks of a short life")]
-        let ticks = (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64;
+        let ticks = to_f64(stat.utime + stat.stime) / to_f64(procfs::ticks_per_second());
         Ok(ticks)
     }
 

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::stats::to_f64;
+
 /// A flag's value as the engine reads it. JSON and list flags are carried as their text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -30,8 +32,7 @@ impl Value {
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Self::Float(f) => Some(*f),
-            #[expect(clippy::cast_precision_loss, reason = "flag values are far below 2^53")]
-            Self::Int(i) => Some(*i as f64),
+            Self::Int(i) => Some(to_f64(*i)),
             Self::Bool(_) | Self::Text(_) => None,
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use crate::config::{Config, Value};
+use crate::stats::to_f64;
 
 /// A value that can be read from TOML; the error says what was expected and what was found.
 pub trait FromToml: Sized {
@@ -64,8 +65,7 @@ impl FromToml for f64 {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         match value {
             DeValue::Float(number) => number.as_str().replace('_', "").parse().map_err(|_| "not a number".to_owned()),
-            #[expect(clippy::cast_precision_loss, reason = "limits and ranges are far below 2^53")]
-            DeValue::Integer(_) => i64::from_toml(value).map(|number| number as f64),
+            DeValue::Integer(_) => i64::from_toml(value).map(to_f64),
             _ => expected("a number", value),
         }
     }

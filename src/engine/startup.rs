@@ -1,6 +1,7 @@
 //! What a start's log tells of the memory. Sources: vLLM's own lines, releases as in `flag`, and logs of 0.9.0.1.
 
 use crate::memory::Observed;
+use crate::stats::f64_to_u64;
 
 /// Reads every line. Of several workers' numbers the tightest counts: the most weights and the least cache.
 #[must_use]
@@ -17,18 +18,18 @@ pub fn observe(log: &str) -> Observed {
             .or_else(|| after("the rest of the memory reserved for KV Cache is "))
             .or_else(|| after("larger than the available KV cache memory (").filter(|_| seen.cache_gib.is_none()));
         keep(&mut seen.cache_gib, cache, f64::min);
-        let blocks = size("num_gpu_blocks is: ").or_else(|| v0_blocks(line)).map(whole);
+        let blocks = size("num_gpu_blocks is: ").or_else(|| v0_blocks(line)).map(f64_to_u64);
         keep(&mut seen.blocks, blocks, u64::min);
         // `GPU`, and from 0.32 the device's name.
-        keep(&mut seen.tokens, size(" KV cache size: ").map(whole), u64::min);
+        keep(&mut seen.tokens, size(" KV cache size: ").map(f64_to_u64), u64::min);
         let length = size("Maximum concurrency for ");
-        keep(&mut seen.max_model_len, length.map(whole), u64::min);
+        keep(&mut seen.max_model_len, length.map(f64_to_u64), u64::min);
         keep(&mut seen.concurrency, length.and_then(|_| size(" tokens per request: ")), f64::min);
         let graphs = line.contains("Graph capturing finished in ").then(|| after(" took ")).flatten();
         keep(&mut seen.graphs_gib, graphs, f64::max);
         let init = line.contains("init engine (").then(|| size(") took ")).flatten();
         keep(&mut seen.init_s, init, f64::max);
-        keep(&mut seen.largest_length, size("estimated maximum model length is ").map(whole), u64::min);
+        keep(&mut seen.largest_length, size("estimated maximum model length is ").map(f64_to_u64), u64::min);
     }
     seen
 }
@@ -55,11 +56,6 @@ fn number_after(line: &str, text: &str) -> Option<f64> {
     let end = rest.find(|c: char| !(c.is_ascii_digit() || "-.,".contains(c))).unwrap_or(rest.len());
     let digits = rest[..end].trim_end_matches(['.', ',']).replace(',', "");
     digits.parse().ok().filter(|number: &f64| number.is_finite())
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count from a log, which saturates")]
-fn whole(number: f64) -> u64 {
-    number as u64
 }
 
 #[cfg(test)]

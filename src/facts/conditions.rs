@@ -7,6 +7,7 @@ use procfs::{FromBufRead, MemoryPressure};
 use serde::{Deserialize, Serialize};
 
 use super::host_use::HostUse;
+use crate::stats::to_f64;
 
 /// Wake-ups from deeper idle states take longer, in microseconds, than a decode step should vary.
 const LONG_WAKE_UP_US: u64 = 100;
@@ -347,9 +348,8 @@ fn other_users(readings: &HostUse) -> Option<MeasurementCondition> {
     Some(MeasurementCondition::distorting(kind, state, effect, "wait for them, or use a time when nobody else works"))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "one digit behind the point")]
 fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / GIB as f64)
+    format!("{:.1} GiB", to_f64(bytes) / to_f64(GIB))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Device, Host, readable_release};
+use crate::stats::to_f64;
 
 /// The largest share by which two memory sizes of the same hardware differ: drivers and kernels reserve different amounts.
 const MEMORY_TOLERANCE: f64 = 0.02;
@@ -167,8 +168,7 @@ fn release_change(stored: &str, now: &str) -> Option<Kind> {
 
 fn is_same_size(stored: Option<u64>, now: Option<u64>) -> bool {
     let Some((stored, now)) = stored.zip(now) else { return true };
-    #[expect(clippy::cast_precision_loss, reason = "sizes of memory are below 2^53")]
-    let (stored, now) = (stored as f64, now as f64);
+    let (stored, now) = (to_f64(stored), to_f64(now));
     (stored - now).abs() <= MEMORY_TOLERANCE * stored.max(now)
 }
 

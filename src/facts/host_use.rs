@@ -8,6 +8,8 @@ use sysinfo::{
     ProcessesToUpdate, System, UpdateKind, Users, get_current_pid,
 };
 
+use crate::stats::to_f64;
+
 /// Processors that a process of another user has to take to be named.
 const MUCH_PROCESSOR: f64 = 0.5;
 /// The same as a share of the host's memory.
@@ -112,8 +114,7 @@ fn others(system: &System, before: &HashMap<Pid, u64>, seconds: f64) -> Option<V
                 pid: pid.as_u32(),
                 name: process.name().to_string_lossy().into_owned(),
                 user: name.unwrap_or_else(|| user.to_string()),
-                #[expect(clippy::cast_precision_loss, reason = "milliseconds of less than a second")]
-                processors: used as f64 / 1000.0 / seconds,
+                processors: to_f64(used) / 1000.0 / seconds,
                 memory: process.memory(),
             })
         })

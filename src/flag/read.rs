@@ -8,6 +8,7 @@ use super::book::RECORDED;
 use super::{Flag, FlagError, Kind};
 use crate::config::Value;
 use crate::facts::EngineVersion;
+use crate::stats::f64_to_i64;
 
 /// Flags whose integers may be written as `2k` (thousands) or `2K` (1024s): `human_readable_int` in vLLM's `arg_utils`.
 const HUMAN_INTEGERS: [&str; 6] = [
@@ -211,8 +212,7 @@ pub(super) fn human_integer(text: &str) -> Option<i64> {
             None => plain(digits),
         };
         let number: f64 = digits.parse().ok().filter(|_| fits)?;
-        #[expect(clippy::cast_possible_truncation, reason = "the engine truncates as well")]
-        return Some((number * scale) as i64);
+        return Some(f64_to_i64(number * scale));
     }
     let binary = SCALES.iter().position(|(letter, _)| letter.to_ascii_uppercase() == last);
     if let Some(power) = binary {

@@ -2,6 +2,7 @@
 
 use crate::document::{DocumentError, Section};
 use crate::facts::{Device, Gpu};
+use crate::stats::f64_to_u64;
 
 /// What describes GPUs that need not be present.
 const GPU_KEYS: [&str; 3] = ["gpus", "gpu_memory_gib", "compute_capability"];
@@ -34,8 +35,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Option<Device>, DocumentErro
             section.error("compute_capability", format!("{text:?} is not a compute capability"), Some(hint))
         })
     });
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size in bytes")]
-    let memory = gib.map(|gib| (gib * f64::from(1 << 30)) as u64);
+    let memory = gib.map(|gib| f64_to_u64(gib * f64::from(1 << 30)));
     Ok(Some(Device::Cuda(Gpu::described(memory, count, capability.transpose()?))))
 }
 

@@ -8,6 +8,7 @@ use super::positive;
 use crate::document::{DocumentError, FromToml, Section};
 use crate::load::{Api, Arrival, Plan};
 use crate::metrics::{Part, Slo, SloError, Until};
+use crate::stats::f64_to_u32;
 use crate::workload::Workload;
 
 /// How the workload is asked.
@@ -89,9 +90,8 @@ impl LoadJob {
     /// Requests that are sent, the warm-up's included, as far as the plan says it.
     #[must_use]
     pub fn total(&self) -> Option<u32> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         let by_time = || match (&self.arrival, self.duration) {
-            (Arrival::Rate { per_s, .. }, Some(duration)) => Some((per_s * duration.as_secs_f64()).ceil() as u32),
+            (Arrival::Rate { per_s, .. }, Some(duration)) => Some(f64_to_u32((per_s * duration.as_secs_f64()).ceil())),
             _ => None,
         };
         let requests = match (self.requests, by_time()) {

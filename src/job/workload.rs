@@ -13,6 +13,7 @@ use super::{LoadJob, ModelJob};
 use crate::document::{DocumentError, FromToml, Section, nearest};
 use crate::facts::EngineVersion;
 use crate::load::Api;
+use crate::stats::to_f64;
 use crate::workload::{Length, Pruning, Spec, Surroundings, Think, Workload, WorkloadError};
 
 const NO_TOKENIZER: &str =
@@ -99,8 +100,7 @@ impl WorkloadJob {
     pub fn mean_output(&self) -> f64 {
         let turns = (0..8).flat_map(|index| self.built.session(index).turns);
         let outputs: Vec<_> = turns.map(|turn| f64::from(turn.request.output_len)).collect();
-        #[expect(clippy::cast_precision_loss, reason = "some turns")]
-        let count = outputs.len().max(1) as f64;
+        let count = to_f64(outputs.len().max(1));
         outputs.iter().sum::<f64>() / count
     }
 

@@ -23,6 +23,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Gamma};
 
 use super::Arrival;
+use crate::stats::to_f64;
 
 /// The generator's stream for arrivals. Workloads number theirs from 0, by session.
 const STREAM: u64 = u64::MAX;
@@ -105,8 +106,7 @@ fn renewals(burstiness: f64, seed: u64) -> impl Iterator<Item = f64> {
 /// What brings the last of so many sessions to its expected place.
 fn stretch(burstiness: f64, seed: u64, sessions: u64) -> f64 {
     let last = usize::try_from(sessions).ok().and_then(|n| renewals(burstiness, seed).nth(n.checked_sub(1)?));
-    #[expect(clippy::cast_precision_loss, reason = "counts of sessions are far below 2^53")]
-    let expected = sessions as f64;
+    let expected = to_f64(sessions);
     match last {
         Some(last) if last > 0.0 => expected / last,
         _ => 1.0,
@@ -130,6 +130,7 @@ fn duration(seconds: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::f64_to_usize;
 
     fn seconds(arrival: &Arrival, seed: u64, sessions: Option<u64>, n: usize) -> Vec<f64> {
         instants(arrival, seed, sessions).take(n).map(|at| at.as_secs_f64()).collect()
@@ -189,8 +190,7 @@ mod tests {
             // variation of the gaps.
             let mut counts = vec![0.0_f64; 500];
             for at in at {
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
-                if let Some(count) = counts.get_mut((at / 10.0) as usize) {
+                if let Some(count) = counts.get_mut(f64_to_usize(at / 10.0)) {
                     *count += 1.0;
                 }
             }

@@ -6,6 +6,7 @@
 
 use super::{GIB, Launch, gib};
 use crate::facts::{EngineVersion, ModelShape};
+use crate::stats::to_f64;
 
 /// Copies of the 32-bit logits that the sampler holds at its peak: 16-bit and 32-bit logits, sorted values and their
 /// 64-bit indices, probabilities, sums, masks.
@@ -25,13 +26,12 @@ pub(super) struct Peaks {
 }
 
 /// `None` where the shape lacks a size.
-#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
 pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
     let resolved = &launch.resolved;
-    let element = launch.element_bytes(model) as f64;
-    let parallel = resolved.tensor_parallel_size.max(1) as f64;
-    let (tokens, hidden) = (resolved.max_num_batched_tokens as f64, model.hidden_size? as f64);
-    let sequences = resolved.max_num_seqs.min(resolved.max_num_batched_tokens) as f64;
+    let element = to_f64(launch.element_bytes(model));
+    let parallel = to_f64(resolved.tensor_parallel_size.max(1));
+    let (tokens, hidden) = (to_f64(resolved.max_num_batched_tokens), to_f64(model.hidden_size?));
+    let sequences = to_f64(resolved.max_num_seqs.min(resolved.max_num_batched_tokens));
     let copies = if resolved.version >= EngineVersion::V0_20 { SELECTING } else { SORTING };
     let (inner, outer) = match (resolved.v0, launch.compiled) {
         (_, false) => (3.0, 3.0),
@@ -39,9 +39,9 @@ pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
         // Without `auto_functionalized_v2` the compiled graph copies what it writes to.
         (true, true) => (5.5, 1.0),
     };
-    let intermediate = intermediate(model)? as f64 / parallel;
+    let intermediate = to_f64(intermediate(model)?) / parallel;
     Some(Peaks {
-        sampler: sequences * model.vocab_size? as f64 * 4.0 * copies / GIB,
+        sampler: sequences * to_f64(model.vocab_size?) * 4.0 * copies / GIB,
         hidden: tokens * hidden * element / GIB,
         forward: tokens * (inner * intermediate + outer * hidden) * element / GIB,
     })

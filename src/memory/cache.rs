@@ -2,6 +2,7 @@
 
 use super::Launch;
 use crate::facts::{EngineVersion, ModelShape};
+use crate::stats::to_f64;
 
 /// Bytes that one token of one layer takes in `fp8_ds_mla`: 512 elements, 4 scales, 64 elements in 16 bits.
 const DEEPSEEK_TOKEN: u64 = 656;
@@ -119,9 +120,8 @@ impl Layout {
 
     /// Sequences of this length that fit at the same time.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a ratio that is printed with two decimals")]
     pub fn concurrency(&self, blocks: u64, length: u64) -> f64 {
-        blocks as f64 / self.blocks_per_request(length).max(1) as f64
+        to_f64(blocks) / to_f64(self.blocks_per_request(length).max(1))
     }
 
     /// The tokens of the cache as the release's log tells them.

@@ -10,6 +10,7 @@ use super::gaussian::Gaussian;
 use super::predict::{Base, OVERHEAD};
 use super::{Launch, Layout, gib};
 use crate::facts::ModelShape;
+use crate::stats::{f64_to_u64, to_f64};
 
 /// What a log tells of a start; what it does not tell is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -144,14 +145,12 @@ fn cache_gib(model: &ModelShape, launch: &Launch, observed: &Observed) -> Option
     blocks.map(|blocks| gib(blocks.saturating_mul(layout.block_bytes))).or(observed.cache_gib)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a number of blocks, of which 53 bits are more than enough")]
 fn whole_blocks(layout: &Layout, length: u64) -> f64 {
-    layout.blocks_per_request(length) as f64
+    to_f64(layout.blocks_per_request(length))
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, which is what is meant")]
 fn whole(number: f64) -> u64 {
-    number.max(0.0) as u64
+    f64_to_u64(number.max(0.0))
 }
 
 #[cfg(test)]

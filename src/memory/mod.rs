@@ -4,6 +4,8 @@
 //! arithmetic ([`Layout`]); what the engine takes besides is an estimate with a standard deviation ([`predict`]) that
 //! every observed start makes smaller ([`Learned`]).
 
+use crate::stats::{f64_to_u64, to_f64};
+
 mod activation;
 mod cache;
 mod gaussian;
@@ -22,15 +24,13 @@ pub use predict::{Prediction, predict};
 const GIB: f64 = 1_073_741_824.0;
 
 /// Bytes as GiB.
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory, of which 53 bits are more than exact enough")]
 pub fn gib(bytes: u64) -> f64 {
-    bytes as f64 / GIB
+    to_f64(bytes) / GIB
 }
 
 /// GiB as bytes, 0 where it is negative.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, which is what is meant")]
 pub fn bytes(gib: f64) -> u64 {
-    (gib * GIB) as u64
+    f64_to_u64(gib * GIB)
 }
 
 /// The shape of Llama 3.1 8B.

@@ -4,6 +4,7 @@ use super::gaussian::{Gaussian, SIZE, Vector};
 use super::learn::Learned;
 use super::{Launch, Layout, activation, bytes, graph, weights};
 use crate::facts::ModelShape;
+use crate::stats::to_f64;
 use crate::surrogate::normal;
 
 /// The corrections, by their place in a [`Vector`].
@@ -207,7 +208,7 @@ pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option
     let base = Base::new(model, launch);
     let budget_gib = activation::budget(launch);
     let set =
-        launch.cache_memory.map(super::gib).or_else(|| Some(super::gib(layout.block_bytes) * count(launch.blocks?)));
+        launch.cache_memory.map(super::gib).or_else(|| Some(super::gib(layout.block_bytes) * to_f64(launch.blocks?)));
     let Some(base) = base else {
         // The arithmetic of a cache whose size is set needs nothing else.
         return Some(Prediction {
@@ -249,11 +250,6 @@ pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option
         blocks: launch.blocks,
         crowded,
     })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a number of blocks, of which 53 bits are more than enough")]
-fn count(blocks: u64) -> f64 {
-    blocks as f64
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::cache::stage_layers;
 use super::{Launch, gib};
 use crate::facts::ModelShape;
+use crate::stats::to_f64;
 
 /// What the weights of one device take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,11 +19,10 @@ const MXFP4_BITS: f64 = 4.25;
 const MXFP4_MULTIPLE: u64 = 256;
 
 /// `None` where neither the checkpoint's size nor the shape is known.
-#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
 pub(super) fn weights(model: &ModelShape, launch: &Launch) -> Option<Weights> {
     let resolved = &launch.resolved;
     let layers = model.layers.unwrap_or(1);
-    let stage = stage_layers(layers, launch) as f64 / layers.max(1) as f64;
+    let stage = to_f64(stage_layers(layers, launch)) / to_f64(layers.max(1));
     let estimate = match (model.checkpoint_bytes, shaped(model, launch)) {
         // Packed experts are stored without the padding that they are loaded with.
         (Some(bytes), _) if !is_mxfp4(model) => {
@@ -36,12 +36,12 @@ pub(super) fn weights(model: &ModelShape, launch: &Launch) -> Option<Weights> {
         (None, None) => return None,
     };
     // All replicas together hold one copy of the experts.
-    let spread = launch.data_parallel_size as f64;
+    let spread = to_f64(launch.data_parallel_size);
     let kept = match expert_share(model).filter(|_| spread > 1.0) {
         Some(share) => 1.0 - share + share / spread,
         None => 1.0,
     };
-    let share = kept * stage / resolved.tensor_parallel_size.max(1) as f64;
+    let share = kept * stage / to_f64(resolved.tensor_parallel_size.max(1));
     // Stages have the embeddings on one end or the other, and norms and small projections are copied.
     let uneven = if share < 1.0 { 0.01 } else { 0.0 } + if resolved.pipeline_parallel_size > 1 { 0.05 } else { 0.0 };
     let gib = (estimate.gib * share - gib(launch.offloaded)).max(0.0);
@@ -53,15 +53,13 @@ fn is_mxfp4(model: &ModelShape) -> bool {
 }
 
 /// Bytes of one unquantised weight.
-#[expect(clippy::cast_precision_loss, reason = "1 to 4")]
 fn plain_bytes(model: &ModelShape, launch: &Launch) -> f64 {
-    launch.element_bytes(model) as f64
+    to_f64(launch.element_bytes(model))
 }
 
 /// By how much the loaded weights differ from the stored ones; `None` where that is not known.
-#[expect(clippy::cast_precision_loss, reason = "1 to 4")]
 fn converted(model: &ModelShape, launch: &Launch) -> Option<f64> {
-    let cast = plain_bytes(model, launch) / model.dtype_bytes.max(1) as f64;
+    let cast = plain_bytes(model, launch) / to_f64(model.dtype_bytes.max(1));
     match (&model.quantization, &launch.quantization) {
         (Some(_), _) => Some(1.0),
         (None, None) => Some(cast),
@@ -70,7 +68,7 @@ fn converted(model: &ModelShape, launch: &Launch) -> Option<f64> {
             let (matrices, embeddings) = parts(model)?;
             let bits = named_bits(method)?;
             let plain = plain_bytes(model, launch);
-            Some((matrices * bits / 8.0 + embeddings * plain) / ((matrices + embeddings) * model.dtype_bytes as f64))
+            Some((matrices * bits / 8.0 + embeddings * plain) / ((matrices + embeddings) * to_f64(model.dtype_bytes)))
         }
     }
 }
@@ -88,51 +86,45 @@ fn named_bits(method: &str) -> Option<f64> {
 }
 
 /// Numbers of quantisable weights and of embeddings.
-#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
 fn parts(model: &ModelShape) -> Option<(f64, f64)> {
     let (layer, expert) = (layer_weights(model)?, expert_weights(model).unwrap_or(0.0));
-    let dense = model.experts.map_or(0, |experts| experts.dense_layers.min(model.layers.unwrap_or(0))) as f64;
-    let layers = model.layers? as f64;
+    let dense = to_f64(model.experts.map_or(0, |experts| experts.dense_layers.min(model.layers.unwrap_or(0))));
+    let layers = to_f64(model.layers?);
     let mlp = mlp_weights(model, model.intermediate_size.unwrap_or(0));
     let all = match model.experts {
         Some(_) => layers * layer + dense * mlp + (layers - dense) * expert,
         None => layers * (layer + mlp),
     };
     let copies = if model.tied_embeddings { 1.0 } else { 2.0 };
-    Some((all, copies * model.hidden_size? as f64 * model.vocab_size? as f64))
+    Some((all, copies * to_f64(model.hidden_size?) * to_f64(model.vocab_size?)))
 }
 
 /// Which part of the weights the routed experts are.
-#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
 fn expert_share(model: &ModelShape) -> Option<f64> {
     let experts = model.experts?;
     let (matrices, embeddings) = parts(model)?;
-    let layers = model.layers?.saturating_sub(experts.dense_layers) as f64;
+    let layers = to_f64(model.layers?.saturating_sub(experts.dense_layers));
     Some((layers * expert_weights(model)? / (matrices + embeddings)).min(1.0))
 }
 
 /// Attention of one layer.
-#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
 fn layer_weights(model: &ModelShape) -> Option<f64> {
     let heads = 2 * model.attention_heads? + 2 * model.kv_heads?;
-    Some(model.hidden_size? as f64 * model.head_dim? as f64 * heads as f64)
+    Some(to_f64(model.hidden_size?) * to_f64(model.head_dim?) * to_f64(heads))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
 fn mlp_weights(model: &ModelShape, intermediate: u64) -> f64 {
     let matrices = if model.gated_mlp { 3.0 } else { 2.0 };
-    matrices * model.hidden_size.unwrap_or(0) as f64 * intermediate as f64
+    matrices * to_f64(model.hidden_size.unwrap_or(0)) * to_f64(intermediate)
 }
 
 /// All experts of one layer.
-#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
 fn expert_weights(model: &ModelShape) -> Option<f64> {
     let experts = model.experts?;
     let one = mlp_weights(model, experts.intermediate_size.or(model.intermediate_size)?);
-    Some(experts.count.saturating_add(experts.shared) as f64 * one)
+    Some(to_f64(experts.count.saturating_add(experts.shared)) * one)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
 fn shaped(model: &ModelShape, launch: &Launch) -> Option<Weights> {
     if model.experts.is_none() && model.intermediate_size.is_none() {
         return None;
@@ -142,13 +134,13 @@ fn shaped(model: &ModelShape, launch: &Launch) -> Option<Weights> {
     let method = model.quantization.as_deref().or(launch.quantization.as_deref());
     let (quantized, known) = if is_mxfp4(model) {
         // Only the experts are packed.
-        let experts = model.layers? as f64 * expert_weights(model)?;
+        let experts = to_f64(model.layers?) * expert_weights(model)?;
         let hidden = model.hidden_size?;
-        let padded = hidden.next_multiple_of(MXFP4_MULTIPLE) as f64 / hidden as f64;
+        let padded = to_f64(hidden.next_multiple_of(MXFP4_MULTIPLE)) / to_f64(hidden);
         let padded = if launch.resolved.cpu { 1.0 } else { padded };
         (experts * MXFP4_BITS / 8.0 * padded + (matrices - experts) * plain, true)
     } else {
-        let stored = model.quantization_bits.map(|bits| bits as f64 + if bits < 8 { 0.2 } else { 0.0 });
+        let stored = model.quantization_bits.map(|bits| to_f64(bits) + if bits < 8 { 0.2 } else { 0.0 });
         let bits = method.and_then(|method| stored.or_else(|| named_bits(method)));
         (matrices * bits.map_or(plain, |bits| bits / 8.0), method.is_none() || bits.is_some())
     };

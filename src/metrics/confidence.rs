@@ -18,9 +18,8 @@
 //! are fewer than 100 observations; with fewer than 50 there is no interval (Schmeiser 1982: more than 30 batches gain
 //! nothing, fewer than 10 lose much).
 
+use crate::stats::{f64_to_usize, to_f64};
 use crate::trial::Interval;
-
-use super::distribution::number;
 
 /// The 97.5 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
@@ -64,7 +63,7 @@ pub(crate) fn batch_means(batches: &[(f64, f64)]) -> Option<Estimate> {
 
 /// [`batch_means`] for another quantile of the normal distribution than that of 97.5 %.
 pub(super) fn batch_means_at(batches: &[(f64, f64)], z: f64) -> Option<Estimate> {
-    let k = number(batches.len());
+    let k = to_f64(batches.len());
     let (y, x) = batches.iter().fold((0.0, 0.0), |(y, x), batch| (y + batch.0, x + batch.1));
     if batches.len() < 10 || x <= 0.0 {
         return None;
@@ -91,18 +90,17 @@ pub(crate) fn student(z: f64, freedom: f64) -> f64 {
 /// The places, from 0, of the sorted values that bound the `p`-th percentile (0 to 100) of `n` values.
 pub(super) fn bounds(n: usize, p: f64) -> (Option<usize>, Option<usize>) {
     let share = p / 100.0;
-    let (trials, mean) = (number(n), number(n) * share);
+    let (trials, mean) = (to_f64(n), to_f64(n) * share);
     if n == 0 || share <= 0.0 || share >= 1.0 {
         return (None, None);
     }
     // Ten standard deviations below the mean nothing is left to sum up.
     let reach = 10.0 * (mean * (1.0 - share)).sqrt() + 10.0;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and n")]
-    let first = (mean - reach).max(0.0) as usize;
+    let first = f64_to_usize((mean - reach).max(0.0));
     let chosen = |k: f64| libm::lgamma(trials + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(trials - k + 1.0);
     let (mut below, mut low) = (0.0, None);
     for k in first..=n {
-        let at = number(k);
+        let at = to_f64(k);
         below += (chosen(at) + at * share.ln() + (trials - at) * (-share).ln_1p()).exp();
         // `below` is P(B <= k): k is the place of l while it is small enough, and of u once it is large enough.
         if below <= 0.025 {

@@ -1,5 +1,6 @@
 //! Mean, population standard deviation and percentiles of a sample, exactly.
 
+use crate::stats::{f64_to_usize, to_f64};
 use crate::trial::{Distribution, Speeds};
 
 /// The statistics of a sample of latencies; `None` where it is empty.
@@ -24,7 +25,7 @@ fn moments(values: &mut [f64]) -> Option<(f64, f64)> {
         return None;
     }
     values.sort_unstable_by(f64::total_cmp);
-    let n = number(values.len());
+    let n = to_f64(values.len());
     let mean = values.iter().sum::<f64>() / n;
     // In two passes: the difference of two large sums of squares would lose the digits that matter.
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
@@ -35,9 +36,8 @@ fn moments(values: &mut [f64]) -> Option<(f64, f64)> {
 #[must_use]
 pub(crate) fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
-    let rank = p.clamp(0.0, 100.0) / 100.0 * number(last);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank lies within 0 and the length")]
-    let below = rank.floor() as usize;
+    let rank = p.clamp(0.0, 100.0) / 100.0 * to_f64(last);
+    let below = f64_to_usize(rank.floor());
     let (low, high) = (sorted[below.min(last)], sorted[(below + 1).min(last)]);
     Some(low + rank.fract() * (high - low))
 }
@@ -50,11 +50,6 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     percentile(&values, 50.0)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "samples are far smaller than 2^53")]
-pub(super) fn number(n: usize) -> f64 {
-    n as f64
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -65,8 +60,8 @@ mod tests {
     fn naive(values: &[f64], p: f64) -> f64 {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let rank = p / 100.0 * number(sorted.len() - 1);
-        sorted.iter().enumerate().map(|(i, x)| x * (1.0 - (number(i) - rank).abs()).max(0.0)).sum()
+        let rank = p / 100.0 * to_f64(sorted.len() - 1);
+        sorted.iter().enumerate().map(|(i, x)| x * (1.0 - (to_f64(i) - rank).abs()).max(0.0)).sum()
     }
 
     proptest! {
@@ -79,7 +74,7 @@ mod tests {
 
         #[test]
         fn the_statistics_agree_with_naive_versions(values in prop::collection::vec(0.0..1e6, 1..200)) {
-            let n = number(values.len());
+            let n = to_f64(values.len());
             let mean = values.iter().sum::<f64>() / n;
             let std = (values.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n).sqrt();
             let found = distribution(values.clone()).unwrap();

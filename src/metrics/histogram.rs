@@ -5,9 +5,8 @@
 //! nanoseconds needs 260 KB. It is written here because merging has to be exact, in any order: sums are kept as integers,
 //! which mean and standard deviation come from without a bucket's error.
 
+use crate::stats::{f64_to_u64, to_f64};
 use crate::trial::Distribution;
-
-use super::distribution::number;
 
 /// Buckets of a power of two, as a power of two.
 const BITS: u32 = 10;
@@ -42,7 +41,7 @@ impl Histogram {
     /// The mean, without a bucket's error; `None` where nothing was counted.
     #[must_use]
     pub(crate) fn mean(&self) -> Option<f64> {
-        (self.count > 0).then(|| big(self.sum) / big(self.count.into()))
+        (self.count > 0).then(|| to_f64(self.sum) / to_f64(self.count))
     }
 
     /// The population standard deviation, without a bucket's error.
@@ -53,8 +52,8 @@ impl Histogram {
         let n = u128::from(self.count);
         let exact = n.checked_mul(self.squares).zip(self.sum.checked_mul(self.sum));
         let variance = match exact {
-            Some((squares, square)) => big(squares.saturating_sub(square)) / big(n).powi(2),
-            None => big(self.squares) / big(n) - mean * mean,
+            Some((squares, square)) => to_f64(squares.saturating_sub(square)) / to_f64(n).powi(2),
+            None => to_f64(self.squares) / to_f64(n) - mean * mean,
         };
         Some(variance.max(0.0).sqrt())
     }
@@ -73,9 +72,8 @@ impl Histogram {
     /// The `p`-th percentile (0 to 100), interpolated as among exact values, within 0.05 %.
     #[must_use]
     pub(crate) fn percentile(&self, p: f64) -> Option<f64> {
-        let rank = p.clamp(0.0, 100.0) / 100.0 * big(self.count.checked_sub(1)?.into());
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the count")]
-        let place = rank.floor() as u64;
+        let rank = p.clamp(0.0, 100.0) / 100.0 * to_f64(self.count.checked_sub(1)?);
+        let place = f64_to_u64(rank.floor());
         let low = self.at(place.min(self.count - 1))?;
         let high = self.at((place + 1).min(self.count - 1))?;
         Some(low + rank.fract() * (high - low))
@@ -102,12 +100,7 @@ fn middle(bucket: usize) -> f64 {
     let lead = bucket - (power << BITS);
     let width = 2.0_f64.powi(i32::try_from(power).unwrap_or(i32::MAX));
     // A bucket holds the values from its begin to the one before the next bucket's.
-    number(lead) * width + (width - 1.0) / 2.0
-}
-
-#[expect(clippy::cast_precision_loss, reason = "16 digits are more than a histogram has")]
-fn big(n: u128) -> f64 {
-    n as f64
+    to_f64(lead) * width + (width - 1.0) / 2.0
 }
 
 #[cfg(test)]
@@ -134,7 +127,7 @@ mod tests {
     proptest! {
         #[test]
         fn percentiles_are_within_their_bound(values in values(), p in 0.0..=100.0) {
-            let mut sorted: Vec<f64> = values.iter().map(|value| big(u128::from(*value))).collect();
+            let mut sorted: Vec<f64> = values.iter().map(|value| to_f64(u128::from(*value))).collect();
             sorted.sort_by(f64::total_cmp);
             match (of(&values).percentile(p), percentile(&sorted, p)) {
                 (Some(found), Some(exact)) => {
@@ -146,7 +139,7 @@ mod tests {
 
         #[test]
         fn mean_and_deviation_have_no_error(values in prop::collection::vec(0_u64..1 << 40, 1..60)) {
-            let exact = distribution(values.iter().map(|value| big(u128::from(*value))).collect()).unwrap();
+            let exact = distribution(values.iter().map(|value| to_f64(u128::from(*value))).collect()).unwrap();
             let found = of(&values).distribution(1.0).unwrap();
             prop_assert!((found.mean - exact.mean).abs() <= exact.mean * 1e-9);
             prop_assert!((found.std - exact.std).abs() <= exact.std * 1e-6 + 1e-6);
@@ -155,7 +148,7 @@ mod tests {
         #[test]
         fn every_value_lies_in_its_bucket(value in any::<u64>()) {
             prop_assert!(bucket(value) <= bucket(value.saturating_add(1)));
-            let value_f = big(u128::from(value));
+            let value_f = to_f64(u128::from(value));
             prop_assert!((middle(bucket(value)) - value_f).abs() <= value_f / 2048.0);
         }
     }

@@ -3,21 +3,20 @@
 use std::time::Duration;
 
 use crate::load::Record;
-
-use super::distribution::number;
+use crate::stats::{f64_to_usize, to_f64};
 
 /// When the output tokens of a request arrived, in seconds on the run's clock, with their number: each content chunk has
 /// the same share of the tokens. Where only the first and the last chunk's time were kept, the others lie evenly between.
 pub(super) fn arrivals(record: &Record) -> impl Iterator<Item = (f64, f64)> {
     let chunks = if record.thinned { record.chunk_count as usize } else { record.chunks.len() };
-    let share = f64::from(record.output_tokens) / number(chunks.max(1));
+    let share = f64::from(record.output_tokens) / to_f64(chunks.max(1));
     let sent = record.sent.as_secs_f64();
     let at = move |micros: f64| sent + micros / 1e6;
     let first = record.chunks.first().copied().map_or(0.0, f64::from);
     let last = record.chunks.last().copied().map_or(0.0, f64::from);
     (0..chunks).map(move |i| {
         let micros = if record.thinned {
-            first + (last - first) * number(i) / number(chunks - 1).max(1.0)
+            first + (last - first) * to_f64(i) / to_f64(chunks - 1).max(1.0)
         } else {
             f64::from(record.chunks[i])
         };
@@ -36,16 +35,15 @@ pub(super) struct Grid {
 impl Grid {
     /// `n` intervals from `from` to `to`.
     pub(super) fn new(from: f64, to: f64, n: usize) -> Self {
-        Self { from, width: (to - from) / number(n), sums: vec![0.0; n] }
+        Self { from, width: (to - from) / to_f64(n), sums: vec![0.0; n] }
     }
 
     /// Adds to the interval of this instant; what lies outside is left out, the end counts as inside.
     pub(super) fn add(&mut self, at: f64, value: f64) {
         let place = (at - self.from) / self.width;
         let n = self.sums.len();
-        if place >= 0.0 && place <= number(n) {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and n")]
-            let place = (place as usize).min(n - 1);
+        if place >= 0.0 && place <= to_f64(n) {
+            let place = f64_to_usize(place).min(n - 1);
             self.sums[place] += value;
         }
     }
@@ -58,13 +56,12 @@ impl Grid {
 
 /// Requests that were due and had not ended in the middle of each of `n` intervals.
 pub(super) fn population(records: &[Record], from: f64, to: f64, n: usize) -> Vec<f64> {
-    let width = (to - from) / number(n);
+    let width = (to - from) / to_f64(n);
     // The first middle that is not before the instant.
     let place = |at: Duration| {
-        let place = ((at.as_secs_f64() - from) / width - 0.5).ceil().clamp(0.0, number(n));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and n")]
-        let place = place as usize;
-        place
+        let place = ((at.as_secs_f64() - from) / width - 0.5).ceil().clamp(0.0, to_f64(n));
+
+        f64_to_usize(place)
     };
     let mut changes = vec![0.0; n + 1];
     for record in records {
@@ -87,8 +84,7 @@ pub(super) fn peaks<'a>(completed: impl Iterator<Item = &'a Record> + Clone) -> 
     let last =
         |record: &Record| record.sent.as_secs_f64() + f64::from(record.chunks.last().copied().unwrap_or(0)) / 1e6;
     let end = completed.clone().map(last).fold(begin, f64::max);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a run, from its begin")]
-    let second = |at: f64| (at - begin).max(0.0) as usize;
+    let second = |at: f64| f64_to_usize((at - begin).max(0.0));
     let (mut tokens, mut changes) = (vec![0.0_f64; second(end) + 1], vec![0_i64; second(end) + 2]);
     for record in completed {
         for (at, share) in arrivals(record) {

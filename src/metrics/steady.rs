@@ -23,9 +23,9 @@
 //! 10 % over the part while being significant. And it has to be long: three median requests, and 30 requests.
 
 use crate::load::Run;
+use crate::stats::to_f64;
 use crate::trial::Window;
 
-use super::distribution::number;
 use super::percentile;
 use super::series::{Grid, arrivals, population};
 
@@ -116,7 +116,7 @@ fn find(run: &Run, whole: &Window) -> Result<Window, String> {
         }
     }
 
-    let begin = from + number(cut) * tokens.width;
+    let begin = from + to_f64(cut) * tokens.width;
     long(begin, known)?;
     let sent = run.records.iter().filter(|record| (begin..=known).contains(&record.sent.as_secs_f64())).count();
     if sent < REQUESTS {
@@ -134,13 +134,13 @@ fn find(run: &Run, whole: &Window) -> Result<Window, String> {
 /// so that the warm-up has no end in the first half, and for fewer than ten means.
 #[must_use]
 pub(crate) fn mser5(series: &[f64]) -> Option<usize> {
-    let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / number(BATCH)).collect();
+    let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / to_f64(BATCH)).collect();
     if means.len() < 2 * TAIL {
         return None;
     }
     let error = |cut: usize| {
         let left = &means[cut..];
-        let n = number(left.len());
+        let n = to_f64(left.len());
         let mean = left.iter().sum::<f64>() / n;
         let squares: f64 = left.iter().map(|value| (value - mean).powi(2)).sum();
         // What is constant but for rounding is constant: otherwise rounding would decide where the warm-up ends.
@@ -156,10 +156,10 @@ pub(crate) fn mser5(series: &[f64]) -> Option<usize> {
 /// By how much a straight line through the means of a series changes from its begin to its end, as a share of the mean;
 /// 0 where the change is not significant.
 fn trend(series: &[f64]) -> f64 {
-    let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / number(BATCH)).collect();
-    let n = number(means.len());
+    let means: Vec<f64> = series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / to_f64(BATCH)).collect();
+    let n = to_f64(means.len());
     let (mean, middle) = (means.iter().sum::<f64>() / n, (n - 1.0) / 2.0);
-    let off = || means.iter().enumerate().map(|(i, value)| (number(i) - middle, value - mean));
+    let off = || means.iter().enumerate().map(|(i, value)| (to_f64(i) - middle, value - mean));
     let spread: f64 = off().map(|(x, _)| x * x).sum();
     let slope = off().map(|(x, y)| x * y).sum::<f64>() / spread;
     let rest: f64 = off().map(|(x, y)| (y - slope * x).powi(2)).sum();
@@ -180,7 +180,7 @@ mod tests {
 
     fn noisy(n: usize, value: impl Fn(f64) -> f64) -> Vec<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
-        (0..n).map(|i| value(number(i)) + rng.random_range(-5.0..5.0)).collect()
+        (0..n).map(|i| value(to_f64(i)) + rng.random_range(-5.0..5.0)).collect()
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         for ramp in [0_u32, 20, 40, 80] {
             let ramp = f64::from(ramp);
             let series = noisy(200, |i| if i < ramp { 100.0 * i / ramp } else { 100.0 });
-            let cut = number(mser5(&series).unwrap());
+            let cut = to_f64(mser5(&series).unwrap());
             assert!((ramp - 15.0..=ramp + 30.0).contains(&cut), "{cut} of a ramp of {ramp}");
         }
         assert_eq!(mser5(&[7.3; 100]), Some(0));

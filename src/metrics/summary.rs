@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::load::{Record, Run};
+use crate::stats::{f64_to_u64, to_f64};
 use crate::trial::{Interval, Measurement, Window};
 
 use super::confidence::{Estimate, batch_means, batched, batches, percentile_interval};
-use super::distribution::{distribution, number, speeds};
+use super::distribution::{distribution, speeds};
 use super::series::{Grid, arrivals, peaks};
 use super::{Latency, Options, Part, Slo, milliseconds, steady, tpot_ms, validity, whole};
 
@@ -66,8 +67,7 @@ fn counts(run: &Run, window: &Window, goodput: &[Slo]) -> Measurement {
         }
     }
     if window.steady {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count, up to rounding")]
-        let arrived = arrived.round() as u64;
+        let arrived = f64_to_u64(arrived.round());
         measurement.total_output_tokens = arrived;
     }
     measurement.good = good;
@@ -127,7 +127,7 @@ fn latencies(run: &Run, window: &Window, options: &Options<'_>, measurement: &mu
     }
     // The gaps of one request resemble each other: only the mean has an interval, over requests as they are.
     let gaps: Vec<(f64, f64)> =
-        records.iter().map(|record| (record.gaps().map(milliseconds).sum(), number(record.gaps().count()))).collect();
+        records.iter().map(|record| (record.gaps().map(milliseconds).sum(), to_f64(record.gaps().count()))).collect();
     let estimate = batches(gaps.len()).and_then(|k| batch_means(&batched(&gaps, k)));
     if let Some(estimate) = estimate {
         confidence.insert("mean_itl_ms".to_owned(), estimate.into());

@@ -23,9 +23,9 @@
 //! Fewer than 50 replies or 150 reads say nothing of a wait or a lag: a single pause of the machine would be most of it.
 
 use crate::load::{Arrival, Client, Plan, Record, Run};
+use crate::stats::to_f64;
 use crate::trial::ClientReport;
 
-use super::distribution::number;
 use super::{median, milliseconds, percentile, tpot_ms};
 
 const MOST_CPU: f64 = 0.9;
@@ -66,7 +66,7 @@ pub(crate) fn validity(run: &Run, plan: &Plan) -> ClientReport {
         p50_lag_ms: percentile(&lags, 50.0),
         p99_lag_ms: percentile(&lags, 99.0),
         max_lag_ms: (!lags.is_empty()).then(|| f64::from(client.max_lag_us) / 1e3),
-        mean_turnaround_ms: (!completed.is_empty()).then(|| milliseconds(client.turnaround) / number(completed.len())),
+        mean_turnaround_ms: (!completed.is_empty()).then(|| milliseconds(client.turnaround) / to_f64(completed.len())),
         p99_lateness_ms: percentile(&lateness, 99.0).filter(|_| timed),
         achieved_rate: rate(first_turns().map(|record| record.sent.as_secs_f64())),
         offered_rate: rate(first_turns().map(|record| record.due.as_secs_f64())).filter(|_| timed),
@@ -97,7 +97,7 @@ fn rate(at: impl Iterator<Item = f64>) -> Option<f64> {
     for at in at {
         (n, first, last) = (n + 1, first.min(at), last.max(at));
     }
-    (n > 1 && last > first).then(|| number(n - 1) / (last - first))
+    (n > 1 && last > first).then(|| to_f64(n - 1) / (last - first))
 }
 
 fn busy(report: &ClientReport) -> Option<String> {
@@ -166,8 +166,7 @@ fn slow(report: &ClientReport, run: &Run) -> Option<String> {
 }
 
 fn starved(report: &ClientReport, run: &Run) -> Option<String> {
-    #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
-    let share = report.starved as f64 / number(run.records.len() + run.unfinished).max(1.0);
+    let share = to_f64(report.starved) / to_f64(run.records.len() + run.unfinished).max(1.0);
     (share > MOST_STARVED && report.starved > HARMLESS_STARVED).then(|| {
         format!(
             "{} times a session was due before its requests were generated, for more than {:.0} % of the requests",

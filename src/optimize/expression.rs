@@ -267,6 +267,7 @@ mod tests {
     use super::*;
     use crate::optimize::parameter::{read_config, read_space};
     use crate::space::Space;
+    use crate::stats::to_f64;
     use proptest::prelude::*;
     use serde_json::{Value as Json, json};
 
@@ -370,8 +371,7 @@ mod tests {
         #[test]
         fn sums_and_products_are_those_of_arithmetic(x in -50_i64..50, y in 1_i64..50, z in -50_i64..50) {
             // With integers this small, 64-bit floats are exact but for the quotient, which both sides round alike.
-            #[expect(clippy::cast_precision_loss, reason = "small integers")]
-            let expected = x as f64 - y as f64 * z as f64 + x as f64 / y as f64;
+            let expected = to_f64(x) - to_f64(y) * to_f64(z) + to_f64(x) / to_f64(y);
             let expr = format!("{x} - {y} * {z} + {x} / {y} == {expected:?}");
             prop_assert!(holds(&expr), "{}", expr);
         }

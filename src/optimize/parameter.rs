@@ -6,6 +6,7 @@ use super::error::{ProtocolError, quote};
 use super::field::Fields;
 use crate::config::{Config, Value};
 use crate::space::{Condition, Domain, Parameter, Scale, Space};
+use crate::stats::{f64_to_i64, to_f64};
 
 /// Bounds of integers: beyond them neighbours are the same double.
 const LARGEST: i64 = 1 << 53;
@@ -157,10 +158,9 @@ fn same(value: &Value, json: &Json) -> bool {
 }
 
 /// An integer, also where it is written as 2.0.
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "checked for both")]
 fn whole(json: &Json) -> Option<i64> {
-    let exact = |number: &f64| number.fract() == 0.0 && number.abs() <= LARGEST as f64;
-    json.as_i64().or_else(|| json.as_f64().filter(exact).map(|number| number as i64))
+    let exact = |number: &f64| number.fract() == 0.0 && number.abs() <= to_f64(LARGEST);
+    json.as_i64().or_else(|| json.as_f64().filter(exact).map(f64_to_i64))
 }
 
 /// The configuration that `json` says, with every value in its parameter's type.

@@ -6,6 +6,7 @@ use super::{Effort, PredictError, run};
 use crate::job::LoadJob;
 use crate::load::Arrival;
 use crate::objective::Constraint;
+use crate::stats::f64_to_u32;
 use crate::twin::Factors;
 
 /// What is raised.
@@ -120,8 +121,7 @@ impl Search<'_> {
         let ratio = value / self.begin();
         match &mut load.arrival {
             Arrival::Closed | Arrival::AtOnce => {
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of users")]
-                let users = value.round().max(1.0) as u32;
+                let users = f64_to_u32(value.round().max(1.0));
                 load.concurrency = Some(users);
                 // As many per user as in the study's own.
                 if self.load.concurrency.is_some_and(|own| load.warmup >= own) {
@@ -135,8 +135,7 @@ impl Search<'_> {
             Arrival::Trace { factor } => *factor = 1.0 / value,
         }
         if !matches!(load.arrival, Arrival::Trace { .. }) {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-            let scaled = |requests: u32| (f64::from(requests) * ratio.max(1.0)).ceil() as u32;
+            let scaled = |requests: u32| f64_to_u32((f64::from(requests) * ratio.max(1.0)).ceil());
             load.requests = match load.requests {
                 Some(requests) => Some(scaled(requests).min(self.most_requests)),
                 None => Some(self.most_requests),

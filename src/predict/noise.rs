@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::metrics::student;
+use crate::stats::to_f64;
 use crate::trial::Measurement;
 
 /// Degrees of freedom that the assumed deviation counts for, beside repeated measurements and without any.
@@ -44,7 +45,6 @@ pub struct LaunchNoise {
 impl LaunchNoise {
     /// Learns from groups of measurements, each of one configuration in launches of its own.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a number of launches")]
     pub fn of<'a>(groups: impl IntoIterator<Item = &'a [Measurement]>, simulated: bool) -> Self {
         let assumed = if simulated { ASSUMED_SIMULATED } else { ASSUMED };
         let mut noise = Self { assumed, ..Self::default() };
@@ -58,11 +58,11 @@ impl LaunchNoise {
                 if logs.len() < 2 {
                     continue;
                 }
-                let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+                let mean = logs.iter().sum::<f64>() / to_f64(logs.len());
                 let squares: f64 = logs.iter().map(|log| (log - mean) * (log - mean)).sum();
                 let (sum, freedom) = noise.measured.entry(name).or_default();
                 *sum += squares;
-                *freedom += (logs.len() - 1) as f64;
+                *freedom += to_f64(logs.len() - 1);
             }
         }
         noise

@@ -13,6 +13,7 @@ use super::watch::Watch;
 use crate::job::LoadJob;
 use crate::load::{self, Arrival, Run, Warmup, check, due, measured, warmup, warmup_places};
 use crate::metrics::{Options, summarize, summarize_within};
+use crate::stats::to_f64;
 use crate::trial::{Failure, FailureKind, Measurement, Outcome};
 use crate::twin::{Counters, Drive, Engine, Factors, Frontend, Observer, StepTime};
 
@@ -168,7 +169,6 @@ fn judge(measurement: Measurement, run: &Run, load: &LoadJob) -> Outcome {
     Outcome::Failed(Failure { kind: FailureKind::RequestErrors, message })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
 fn share(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
+    to_f64(part) / to_f64(whole.max(1))
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::stats::{f64_to_usize, to_f64};
 use crate::twin::Seen;
 
 /// Points that are kept at most.
@@ -74,7 +75,7 @@ impl Recorder {
         }
         let mut at = place(from, self.width);
         while from < to {
-            let until = (float(at + 1) * self.width).min(to);
+            let until = (to_f64(at + 1) * self.width).min(to);
             // By rounding nothing may be left of an interval.
             if until > from {
                 if self.sums.len() <= at {
@@ -82,8 +83,8 @@ impl Recorder {
                 }
                 let seconds = until - from;
                 self.sums[at] = self.sums[at].plus(Sums {
-                    running: float(seen.running) * seconds,
-                    waiting: float(seen.waiting) * seconds,
+                    running: to_f64(seen.running) * seconds,
+                    waiting: to_f64(seen.waiting) * seconds,
                     kv: seen.kv_usage * seconds,
                     tokens: f64::from(seen.work.tokens) * seconds,
                     busy: seconds,
@@ -106,21 +107,15 @@ impl Recorder {
         let point = |sums: &Sums| Point {
             running: sums.running / width,
             waiting: sums.waiting / width,
-            kv: sums.kv / width / float(engines.max(1)),
+            kv: sums.kv / width / to_f64(engines.max(1)),
             tokens: if sums.busy > 0.0 { sums.tokens / sums.busy } else { 0.0 },
         };
         Series { step_s: width, budget: self.budget, points: self.sums.iter().map(point).collect() }
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place among points, never negative")]
 fn place(at: f64, width: f64) -> usize {
-    (at / width) as usize
-}
-
-#[expect(clippy::cast_precision_loss, reason = "places among points and numbers of requests")]
-fn float(number: usize) -> f64 {
-    number as f64
+    f64_to_usize(at / width)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::series::Recorder;
+use crate::stats::to_f64;
 use crate::twin::{Counters, Engine, Observer, Parts, Seen, StepTime, Wait, Work};
 
 /// Why requests wait, in the order in which it is shown.
@@ -134,7 +135,7 @@ impl<'a> Watch<'a> {
         let of = |sum: f64, whole: f64| if whole > 0.0 { sum / whole } else { 0.0 };
         let terms: f64 = self.terms_s.iter().sum();
         Shares {
-            busy: of(self.busy_s, window.as_secs_f64() * float(self.replicas)).min(1.0),
+            busy: of(self.busy_s, window.as_secs_f64() * to_f64(self.replicas)).min(1.0),
             waits: self.waits_s.map(|wait| of(wait, self.busy_s)),
             terms: self.terms_s.map(|term| of(term, terms)),
         }
@@ -149,13 +150,13 @@ impl<'a> Watch<'a> {
     pub(super) fn server(&self, window: Duration, counted: &[Counters]) -> BTreeMap<String, f64> {
         let seconds = window.as_secs_f64();
         let mean = |mean: Mean| if seconds > 0.0 { mean.sum / seconds } else { 0.0 };
-        let sum = |of: fn(&Counters) -> u64| float64(counted.iter().map(of).sum());
+        let sum = |of: fn(&Counters) -> u64| to_f64(counted.iter().map(of).sum::<u64>());
         let mut server: BTreeMap<String, f64> = [
             ("requests_running_mean", mean(self.running)),
             ("requests_running_max", self.running.most),
             ("requests_waiting_mean", mean(self.waiting)),
             ("requests_waiting_max", self.waiting.most),
-            ("kv_cache_usage_mean", mean(self.kv) / float(self.replicas)),
+            ("kv_cache_usage_mean", mean(self.kv) / to_f64(self.replicas)),
             ("kv_cache_usage_max", self.kv.most),
             ("preemptions", sum(|counters| counters.preemptions)),
             ("server_prompt_tokens", sum(|counters| counters.prompt_tokens)),
@@ -191,21 +192,11 @@ impl Observer for Watch<'_> {
         for (sum, term) in self.terms_s.iter_mut().zip(terms) {
             *sum += term * share;
         }
-        self.running.add(float(seen.running), seconds);
-        self.waiting.add(float(seen.waiting), seconds);
+        self.running.add(to_f64(seen.running), seconds);
+        self.waiting.add(to_f64(seen.waiting), seconds);
         self.kv.add(seen.kv_usage, seconds);
         self.samples.add(f64::from(seen.work.samples), seconds);
         self.cost += 4 + u64::from(seen.work.sequences);
         self.series.step(seen, begin, self.pace);
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "numbers of requests")]
-fn float(number: usize) -> f64 {
-    number as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
-fn float64(number: u64) -> f64 {
-    number as f64
 }

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::objective::Goal;
 use crate::sampler::{Aim, Known, Measured, Reading, sobol_point};
 use crate::space::{Domain, Space};
+use crate::stats::to_f64;
 
 /// Configurations that are spread evenly, and those around the best, at most.
 const EVEN: usize = 160;
@@ -226,9 +227,8 @@ fn neighbour(space: &Space, ignored: &[String], leaders: &[Vec<f64>], rng: &mut 
 }
 
 /// The middle of a choice's part of the coordinate.
-#[expect(clippy::cast_precision_loss, reason = "a number of choices")]
 fn middle(index: usize, count: usize) -> f64 {
-    (index as f64 + 0.5) / count.max(1) as f64
+    (to_f64(index) + 0.5) / to_f64(count.max(1))
 }
 
 #[cfg(test)]

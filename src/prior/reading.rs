@@ -7,6 +7,7 @@ use crate::config::{Config, Value};
 use crate::flag::FlagTable;
 use crate::rule::{self, Facts};
 use crate::space::Space;
+use crate::stats::f64_to_i64;
 
 /// Share of the drafts that models agree with, where nobody says: n-grams of the prompt, and drafts of a model or of layers
 /// trained for it. Central values of what papers and vLLM's own blog report (0.2 to 0.6 and 0.6 to 0.85).
@@ -122,8 +123,7 @@ impl<'a> Reader<'a> {
         let known = self.table.find(flag)?;
         let whole = || {
             let number = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 1e15)?;
-            #[expect(clippy::cast_possible_truncation, reason = "a whole number")]
-            Some(Value::Int(number as i64))
+            Some(Value::Int(f64_to_i64(number)))
         };
         let number = || value.as_f64().map(Value::Float);
         let truth = || Some(Value::Bool(value.as_i64()? != 0));

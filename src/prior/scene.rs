@@ -17,6 +17,7 @@ use crate::objective::{Constraint, Goal, Limit, Objective};
 use crate::predict::{Knowledge, On, Question, Span, preset_of};
 use crate::rule::Facts;
 use crate::sampler::Aim;
+use crate::stats::{f64_to_u32, f64_to_u64, to_f64};
 use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
 use crate::workload::{Length, Session, Spec, Workload, WorkloadError};
 
@@ -71,9 +72,8 @@ fn within(field: &'static str, value: f64, low: f64, high: f64) -> Result<f64, C
     Err(ContextError::Value { field, value: value.to_string(), expected: expected() })
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked, and saturates")]
 fn length(field: &'static str, value: Option<f64>) -> Result<u32, ContextError> {
-    within(field, value.ok_or(ContextError::Missing(field))?, 1.0, MOST_LENGTH).map(|value| value.round() as u32)
+    within(field, value.ok_or(ContextError::Missing(field))?, 1.0, MOST_LENGTH).map(|value| f64_to_u32(value.round()))
 }
 
 impl Scene {
@@ -174,13 +174,11 @@ fn device(context: &Context) -> Result<On, ContextError> {
     })?;
     let on = On::preset(preset);
     let count = context.device.count.unwrap_or(1);
-    #[expect(clippy::cast_precision_loss, reason = "a count, to be compared")]
-    within("device.count", count as f64, 1.0, 1024.0)?;
+    within("device.count", to_f64(count), 1.0, 1024.0)?;
     let count = u32::try_from(count.min(MOST_DEVICES)).ok();
     let memory =
         context.device.memory_bytes.map(|bytes| within("device.memory_bytes", bytes, 1e9, 1e13)).transpose()?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of bytes up to 1e13")]
-    let memory = memory.map(|bytes| bytes as u64);
+    let memory = memory.map(f64_to_u64);
     let facts = match on.facts {
         Device::Cuda(gpu) => Device::Cuda(Gpu { count, memory: memory.or(gpu.memory), ..gpu }),
         Device::Cpu => Device::Cpu,
@@ -194,11 +192,9 @@ fn load(context: &Context) -> Result<(Spec, LoadJob, Option<u64>), ContextError>
     let (input, output) =
         (length("load.input_tokens", load.input_tokens)?, length("load.output_tokens", load.output_tokens)?);
     let share = within("load.shared_prefix_fraction", load.shared_prefix_fraction.unwrap_or(0.0), 0.0, 1.0)?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a length")]
-    let shared = ((f64::from(input) * share).round() as u32).min(input - 1);
+    let shared = f64_to_u32((f64::from(input) * share).round()).min(input - 1);
     let mean = f64::from(input) + f64::from(output);
-    #[expect(clippy::cast_precision_loss, reason = "a length, to be compared")]
-    let room = context.model.max_model_len.map_or(VARIATION, |most| most as f64 / mean - 1.0 - 2.0 / mean);
+    let room = context.model.max_model_len.map_or(VARIATION, |most| to_f64(most) / mean - 1.0 - 2.0 / mean);
     let variation = room.clamp(0.0, VARIATION);
     let around = |length: u32| Length::Exact(length).around(variation).unwrap_or(Length::Exact(length));
     let (input_len, output_len) = (around(input - shared), around(output));
@@ -286,8 +282,7 @@ fn shape(model: &ModelContext, max_model_len: u64) -> Result<ModelShape, Context
     }
     if let Some(parameters) = model.parameters {
         let parameters = within("model.parameters", parameters, 1e5, 1e13)?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of weights up to 1e13")]
-        let parameters = parameters as u64;
+        let parameters = f64_to_u64(parameters);
         shape.checkpoint_bytes = Some(parameters * shape.dtype_bytes);
     }
     Ok(shape)
@@ -308,12 +303,10 @@ impl Workload for Spread {
     fn session(&self, index: u64) -> Session {
         let mut session = self.inner.session(index);
         if index < self.users {
-            #[expect(clippy::cast_precision_loss, reason = "a number of users")]
-            let share = ((index + 1) as f64 * GOLDEN).fract();
+            let share = (to_f64(index + 1) * GOLDEN).fract();
             for turn in &mut session.turns {
                 let length = &mut turn.request.output_len;
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a length")]
-                let part = (f64::from(*length) * share) as u32;
+                let part = f64_to_u32(f64::from(*length) * share);
                 *length = part.max(1);
             }
         }

@@ -10,6 +10,7 @@ use crate::job::{Job, LoadJob};
 use crate::objective::{Constraint, Limit};
 use crate::predict::{Outlook, Question, Span};
 use crate::sampler::{Known, Measured, Reading};
+use crate::stats::{f64_to_u64, to_f64};
 use crate::trial::{Measurement, Outcome};
 
 /// What one run may cost by its requests, in tokens of replies.
@@ -242,8 +243,7 @@ fn excess(constraint: &Constraint, measurement: &Measurement) -> Option<f64> {
 
 /// Of some logarithms; `None` of fewer than three.
 fn deviation(values: &[f64]) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "some draws")]
-    let count = values.len() as f64;
+    let count = to_f64(values.len());
     let mean = values.iter().sum::<f64>() / count;
     let squares = values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>();
     (values.len() > 2).then(|| (squares / (count - 1.0)).sqrt())
@@ -269,8 +269,7 @@ pub(super) fn round(value: f64) -> f64 {
 
 /// The load with at most so many requests that a run of it is computed quickly.
 pub(super) fn shortened(load: &LoadJob, job: &Job) -> LoadJob {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of tokens")]
-    let each = (job.workload.mean_output() as u64).max(1) + 4;
+    let each = f64_to_u64(job.workload.mean_output()).max(1) + 4;
     let most = (TOKENS / each).max(LEAST_REQUESTS);
     let most = u32::try_from(most).unwrap_or(u32::MAX);
     LoadJob { requests: Some(load.requests.map_or(most, |requests| requests.min(most))), ..load.clone() }

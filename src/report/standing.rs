@@ -4,6 +4,7 @@ use serde_json::{Value as Json, json};
 
 use super::table::number;
 use crate::objective::{Goal, Score};
+use crate::stats::to_f64;
 use crate::store::{Expected, Ranked, Scored, Study};
 use crate::trial::Measurement;
 
@@ -27,11 +28,10 @@ pub(crate) struct Spread {
 impl Standing {
     /// Returns the mean and the range of a metric; `None` if no measurement has it.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
     pub(crate) fn metric(&self, name: &str) -> Option<Spread> {
         let measured = self.repeats.iter().filter_map(|scored| scored.trial.outcome.measurement()?.metric(name));
         let values: Vec<_> = measured.collect();
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let mean = values.iter().sum::<f64>() / to_f64(values.len());
         let low = values.iter().copied().reduce(f64::min)?;
         let high = values.iter().copied().reduce(f64::max)?;
         Some(Spread { mean, low, high, measurements: values.len() })

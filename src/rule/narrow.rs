@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{Facts, Finding, check};
 use crate::config::{Config, Value};
 use crate::space::{Domain, Scale, Space};
+use crate::stats::f64_to_i32;
 
 /// One range that became smaller.
 #[derive(Clone, Debug, PartialEq)]
@@ -257,8 +258,7 @@ fn round_away(dead: f64, usable: f64) -> Option<f64> {
     if usable == 0.0 {
         return Some(usable);
     }
-    #[expect(clippy::cast_possible_truncation, reason = "the exponent of a double")]
-    let exponent = usable.abs().log10().floor() as i32 - 2;
+    let exponent = f64_to_i32(usable.abs().log10().floor()) - 2;
     let steps = usable / 10_f64.powi(exponent);
     let steps = if dead > usable { steps.floor() } else { steps.ceil() };
     // Read from its text, so that it is the double of that decimal.

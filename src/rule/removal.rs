@@ -6,6 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{Facts, Finding, Severity, check, predict_memory, rules};
 use crate::config::Config;
 use crate::space::Space;
+use crate::stats::to_f64;
 
 /// What the rules remove from a space.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,9 +67,8 @@ impl Removal {
 
     /// The share that so many configurations are, from 0 to 1.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "counts of some thousands")]
     pub fn share(&self, configurations: usize) -> f64 {
-        configurations as f64 / self.configurations.max(1) as f64
+        to_f64(configurations) / to_f64(self.configurations.max(1))
     }
 }
 

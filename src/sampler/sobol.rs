@@ -3,6 +3,7 @@
 //! Source: B. Burley, "Practical Hash-based Owen Scrambling", JCGT 9(4), 2020, by the crate `sobol_burley`.
 
 use super::{Ask, Sampler, Suggestion, sequence};
+use crate::stats::low_u32;
 
 pub(super) struct Sobol;
 
@@ -28,16 +29,16 @@ impl Sampler for Sobol {
 
 /// A point of `[0, 1)^dimensions` of the sequence that this seed scrambles.
 #[must_use]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the index and the dimension are reduced first; the seed is hashed"
-)]
 pub fn point(index: usize, dimensions: usize, seed: u64) -> Vec<f64> {
     let coordinate = |dimension: usize| {
-        let scrambling = (seed ^ (seed >> 32)) as u32;
-        let beyond = (index / LENGTH + dimension / DIMENSIONS * 7919) as u32;
+        let scrambling = low_u32(seed ^ (seed >> 32));
+        let beyond = low_u32((index / LENGTH + dimension / DIMENSIONS * 7919) as u64);
         let seed = scrambling.wrapping_add(beyond.wrapping_mul(0x9E37_79B9));
-        f64::from(sobol_burley::sample((index % LENGTH) as u32, (dimension % DIMENSIONS) as u32, seed))
+        f64::from(sobol_burley::sample(
+            low_u32((index % LENGTH) as u64),
+            low_u32((dimension % DIMENSIONS) as u64),
+            seed,
+        ))
     };
     (0..dimensions).map(coordinate).collect()
 }

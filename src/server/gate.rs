@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 
 use super::Owner;
 use crate::facts::{DeviceMemory, DeviceMemoryReader, GpuError, Holder};
+use crate::stats::{f64_to_u64, to_f64};
 
 const POLL: Duration = Duration::from_millis(100);
 
@@ -217,13 +218,7 @@ pub fn holders_text(device: &DeviceMemory) -> String {
 #[must_use]
 pub fn shortages(devices: &[DeviceMemory], share: f64) -> Vec<Shortage> {
     let short = |device: &DeviceMemory| {
-        #[expect(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "bytes"
-        )]
-        let needed = (device.usable as f64 * share) as u64;
+        let needed = f64_to_u64(to_f64(device.usable) * share);
         (is_held(device) && needed > device.free).then(|| {
             let (owners, unseen) = owners(device.holders.iter(), Owner::of);
             Shortage { device: named(device), free: device.free, needed, owners, unseen }

@@ -29,6 +29,7 @@ use procfs::process::{FDPermissions, FDTarget, Process, all_processes};
 use procfs::{Current, Uptime};
 
 use super::{LeftBehind, Marker};
+use crate::stats::to_f64;
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -158,8 +159,7 @@ fn look(known: &Known, of: impl Fn(&Origin) -> bool) -> Vec<Leftover> {
     let proven = proven(&all, known, own).into_iter().filter(|(_, (origin, _))| of(origin));
     let leftover = |(index, (origin, proof)): (usize, (Origin, Proof))| {
         let seen = &all[index];
-        #[expect(clippy::cast_precision_loss, reason = "ticks since the start of the machine")]
-        let age = uptime - seen.started as f64 / ticks as f64;
+        let age = uptime - to_f64(seen.started) / to_f64(ticks);
         let age = Duration::try_from_secs_f64(age).unwrap_or_default();
         Leftover { pid: seen.pid, name: seen.name.clone(), origin, proof, age, started: seen.started }
     };

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::chat::{self, Message};
 use super::metrics::Finish;
 use crate::facts::EngineVersion;
+use crate::stats::f64_to_u32;
 
 /// vLLM's own default for completions.
 const DEFAULT_MAX_TOKENS: u64 = 16;
@@ -202,8 +203,7 @@ fn allowed(limits: &Limits, prompt: u64, asked: u64) -> Result<u64, Complaint> {
 /// Geometric with mean [`NATURAL_LENGTH`], at least `least` and 1.
 fn natural_length(uniform: f64, least: u64) -> u32 {
     let length = (1.0 - uniform).ln() / (1.0 - 1.0 / NATURAL_LENGTH).ln();
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a few ten thousand")]
-    let length = length.ceil() as u32;
+    let length = f64_to_u32(length.ceil());
     length.max(u32::try_from(least).unwrap_or(u32::MAX)).max(1)
 }
 

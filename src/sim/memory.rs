@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::facts::EngineVersion;
 use crate::predict::{self, Shortage};
 use crate::rule::{Effective, Facts};
+use crate::stats::to_f64;
 use crate::twin::{DevicePreset, MemoryPlan, Policy, Scheduling, Settings};
 
 const GIB: u64 = 1 << 30;
@@ -65,7 +66,6 @@ fn too_small(version: EngineVersion, plan: &MemoryPlan, settings: &Settings) -> 
 }
 
 /// Two decimals, as vLLM prints sizes.
-#[expect(clippy::cast_precision_loss, reason = "printed with two decimals")]
 pub(super) fn gib(bytes: u64) -> String {
-    format!("{:.2}", bytes as f64 / GIB as f64)
+    format!("{:.2}", to_f64(bytes) / to_f64(GIB))
 }

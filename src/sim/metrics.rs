@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::facts::EngineVersion;
+use crate::stats::to_f64;
 use crate::twin::{Counters, Engine};
 
 /// Bucket bounds in seconds, as vLLM has them.
@@ -79,10 +80,9 @@ impl Report {
         Self { counters, running, waiting, kv_usage, accepted_at }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
     pub(super) fn hit_rate(&self) -> f64 {
         let Counters { prefix_hits, prefix_queries, .. } = self.counters;
-        if prefix_queries == 0 { 0.0 } else { prefix_hits as f64 / prefix_queries as f64 }
+        if prefix_queries == 0 { 0.0 } else { to_f64(prefix_hits) / to_f64(prefix_queries) }
     }
 }
 
@@ -130,7 +130,6 @@ impl Meter {
 
     /// A step has ended. As in vLLM, a step that generates nothing is no observation, and a prompt counts as a whole in the
     /// step that ends it, less what was cached: that since 0.20 (`v1/metrics/stats.py`).
-    #[expect(clippy::cast_precision_loss, reason = "tokens of one step")]
     pub(super) fn step(&mut self, engine: &Engine) {
         let before = std::mem::replace(&mut self.report, Report::of(engine)).counters;
         let after = &self.report.counters;
@@ -141,7 +140,7 @@ impl Meter {
         let cached = after.cached_tokens - before.cached_tokens;
         let spared = if self.spares_cached { cached } else { 0 };
         let tokens = generated + after.prompt_tokens - before.prompt_tokens - spared;
-        self.step_tokens.observe(tokens as f64);
+        self.step_tokens.observe(to_f64(tokens));
     }
 
     /// `phases` are the time in the queue, to the first token, and from there to the last.

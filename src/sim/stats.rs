@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::log::Log;
 use super::metrics::Report;
 use crate::facts::EngineVersion;
+use crate::stats::to_f64;
 
 #[derive(Debug)]
 pub(super) struct StatsLine {
@@ -56,8 +57,7 @@ impl StatsLine {
     fn line(&self, at: usize, report: &Report, last: &Report, passed: f64) {
         let (now, before) = (&report.counters, &last.counters);
         let rate = |now: u64, before: u64| {
-            #[expect(clippy::cast_precision_loss, reason = "printed with one decimal")]
-            let tokens = (now - before) as f64;
+            let tokens = to_f64(now - before);
             tokens / passed
         };
         let prompt = rate(now.prompt_tokens, before.prompt_tokens);
@@ -96,7 +96,6 @@ impl StatsLine {
     }
 
     /// `SpecDecodingLogging.log` of `v1/spec_decode/metrics.py`.
-    #[expect(clippy::cast_precision_loss, reason = "ratios for display")]
     fn speculation(&self, report: &Report, last: &Report, passed: f64) {
         let (now, before) = (&report.counters, &last.counters);
         let drafts = now.drafts - before.drafts;
@@ -107,7 +106,7 @@ impl StatsLine {
         let accepted = now.accepted_tokens - before.accepted_tokens;
         let before_at = last.accepted_at.iter().copied().chain(std::iter::repeat(0));
         let rates = report.accepted_at.iter().zip(before_at);
-        let rates = rates.map(|(now, before)| format!("{:.3}", (now - before) as f64 / drafts as f64));
+        let rates = rates.map(|(now, before)| format!("{:.3}", to_f64(now - before) / to_f64(drafts)));
         let rates = rates.collect::<Vec<_>>().join(", ");
         self.log.api(
             "metrics.py",
@@ -115,10 +114,10 @@ impl StatsLine {
                 "SpecDecoding metrics: Mean acceptance length: {:.2}, Accepted throughput: {:.2} tokens/s, Drafted \
                  throughput: {:.2} tokens/s, Accepted: {accepted} tokens, Drafted: {drafted} tokens, Per-position \
                  acceptance rate: {rates}, Avg Draft acceptance rate: {:.1}%",
-                1.0 + accepted as f64 / drafts as f64,
-                accepted as f64 / passed,
-                drafted as f64 / passed,
-                100.0 * accepted as f64 / drafted as f64,
+                1.0 + to_f64(accepted) / to_f64(drafts),
+                to_f64(accepted) / passed,
+                to_f64(drafted) / passed,
+                100.0 * to_f64(accepted) / to_f64(drafted),
             ),
         );
     }

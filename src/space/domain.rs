@@ -1,6 +1,7 @@
 //! The values that one parameter may take.
 
 use crate::config::Value;
+use crate::stats::{f64_to_i32, f64_to_i64, f64_to_u32, f64_to_usize, to_f64};
 
 /// How integers are spread over their range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,27 +63,21 @@ impl Domain {
 
     /// The value at this coordinate of `[0, 1)`; equal steps of the coordinate are equally likely values.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a coordinate in [0, 1) scaled to counts that are far below 2^52"
-    )]
     pub fn decode(&self, coordinate: f64) -> Value {
         let unit = coordinate.clamp(0.0, 1.0 - f64::EPSILON);
         match self {
             Self::Bool => Value::Bool(unit >= 0.5),
-            Self::Categorical(values) => values[(unit * values.len() as f64) as usize].clone(),
+            Self::Categorical(values) => values[f64_to_usize(unit * to_f64(values.len()))].clone(),
             Self::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
                 let (first, last) = (low.ilog2(), high.ilog2());
-                Value::Int(1 << (first + (unit * f64::from(last - first + 1)) as u32))
+                Value::Int(1 << (first + f64_to_u32(unit * f64::from(last - first + 1))))
             }
             Self::Int { low, high, scale, multiple_of } => {
                 let (first, last) = (low / multiple_of, high / multiple_of);
                 let step = if *scale == Scale::Log {
-                    geometric(first as f64, (last + 1) as f64, unit) as i64
+                    f64_to_i64(geometric(to_f64(first), to_f64(last + 1), unit))
                 } else {
-                    first + (unit * (last - first + 1) as f64) as i64
+                    first + f64_to_i64(unit * to_f64(last - first + 1))
                 };
                 Value::Int(step.clamp(first, last) * multiple_of)
             }
@@ -158,13 +153,12 @@ fn floor_power(value: i64) -> i64 {
 }
 
 /// The nearest decimal number with the usual digits, and with more where its last one would count for more than `step`.
-#[expect(clippy::cast_possible_truncation, reason = "the exponent of a finite double")]
 fn round(value: f64, step: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    let usual = SIGNIFICANT_DIGITS - 1 - libm::log10(value.abs()).floor() as i32;
-    let fine = if step > 0.0 && step.is_finite() { -libm::log10(step).floor() as i32 } else { usual };
+    let usual = SIGNIFICANT_DIGITS - 1 - f64_to_i32(libm::log10(value.abs()).floor());
+    let fine = if step > 0.0 && step.is_finite() { f64_to_i32(-libm::log10(step).floor()) } else { usual };
     let digits = usual.max(fine);
     // Dividing by a power of ten, rather than multiplying by its inverse, gives the double nearest to the decimal.
     let rounded = if digits >= 0 {

@@ -1,6 +1,7 @@
 //! Bounds that depend on the model: `model.max_len`, `4 * model.max_len`, `min(model.max_len, 8192)`.
 
 use crate::facts::{EngineVersion, ModelShape};
+use crate::stats::to_f64;
 
 /// The value of a bound. Grammar: `product = term (("*" | "/") term)*`,
 /// `term = number | "model." name | ("min" | "max") "(" product "," product ")"`.
@@ -67,7 +68,6 @@ impl Parser<'_> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shapes are far below 2^53")]
 fn fact(model: &ModelShape, name: &str) -> Result<f64, String> {
     let facts = [
         ("max_len", Some(model.max_model_len(EngineVersion::LATEST))),
@@ -78,7 +78,7 @@ fn fact(model: &ModelShape, name: &str) -> Result<f64, String> {
         ("vocab_size", model.vocab_size),
     ];
     match facts.iter().find(|(known, _)| *known == name) {
-        Some((_, Some(value))) => Ok(*value as f64),
+        Some((_, Some(value))) => Ok(to_f64(*value)),
         Some((_, None)) => Err(format!("the model's config.json does not say model.{name}")),
         None => {
             let known: Vec<_> = facts.iter().map(|(known, _)| format!("model.{known}")).collect();

@@ -6,6 +6,7 @@ use super::{Condition, Domain, Parameter, Scale, Space, expression};
 use crate::config::{Config, Value};
 use crate::document::{Document, DocumentError, FromToml, Section};
 use crate::facts::{EngineVersion, ModelShape};
+use crate::stats::f64_to_i64;
 
 /// Pairs of a file's path in the project and its text.
 macro_rules! files {
@@ -149,8 +150,7 @@ fn read_parameter(table: &Section<'_>, name: &str, model: &ModelShape) -> Result
             if scale != Scale::Linear && low < 1.0 {
                 return Err(table.error("low", format!("a {kind} on this scale begins at 1, not at {low}"), None));
             }
-            #[expect(clippy::cast_possible_truncation, reason = "bounds of integers, rounded inwards")]
-            Domain::int(low.ceil() as i64, high.floor() as i64, scale, multiple_of)
+            Domain::int(f64_to_i64(low.ceil()), f64_to_i64(high.floor()), scale, multiple_of)
         }
         "float" => {
             let log = match table.optional::<String>("scale")?.as_deref() {

@@ -8,6 +8,7 @@ use std::borrow::Borrow;
 
 use crate::config::{Config, Value};
 use crate::space::{Domain, Scale, Space, geometric, short};
+use crate::stats::{f64_to_i64, f64_to_u32, f64_to_usize, to_f64};
 
 /// One coordinate's kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,7 +98,6 @@ impl<'a> Encoding<'a> {
 /// The number of steps of a range that counts as stepped rather than as continuous.
 const FEW_STEPS: f64 = 64.0;
 
-#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 fn axis(domain: &Domain) -> Axis {
     match domain {
         Domain::Bool => Axis::Choice { count: 2 },
@@ -106,7 +106,7 @@ fn axis(domain: &Domain) -> Axis {
         Domain::Int { low, high, scale, multiple_of } => {
             let steps = match scale {
                 Scale::PowerOfTwo => f64::from(high.ilog2() - low.ilog2()),
-                Scale::Linear => (high - low) as f64 / *multiple_of as f64,
+                Scale::Linear => to_f64(high - low) / to_f64(*multiple_of),
                 Scale::Log => f64::INFINITY,
             };
             Axis::Number { step: if steps <= FEW_STEPS { 1.0 / steps.max(1.0) } else { 0.0 } }
@@ -115,16 +115,14 @@ fn axis(domain: &Domain) -> Axis {
 }
 
 /// The scale of a number: its ends, and whether it is logarithmic.
-#[expect(clippy::cast_precision_loss, reason = "flags are far below 2^52")]
 fn ends(domain: &Domain) -> Option<(f64, f64, bool)> {
     match *domain {
-        Domain::Int { low, high, scale, .. } => Some((low as f64, high as f64, scale != Scale::Linear && low > 0)),
+        Domain::Int { low, high, scale, .. } => Some((to_f64(low), to_f64(high), scale != Scale::Linear && low > 0)),
         Domain::Float { low, high, log } => Some((low, high, log && low > 0.0)),
         Domain::Bool | Domain::Categorical(_) => None,
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "an index")]
 fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
     let index = match domain {
         Domain::Bool => usize::from(value.as_bool()?),
@@ -144,11 +142,9 @@ fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
             return Some(place.clamp(0.0, 1.0));
         }
     };
-    Some(index as f64)
+    Some(to_f64(index))
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the range of the domain")]
-#[expect(clippy::cast_precision_loss, reason = "flags are far below 2^52")]
 fn value(domain: &Domain, coordinate: f64) -> Value {
     let number = |(low, high, log): (f64, f64, bool)| {
         let unit = coordinate.clamp(0.0, 1.0);
@@ -156,15 +152,15 @@ fn value(domain: &Domain, coordinate: f64) -> Value {
     };
     match domain {
         Domain::Bool => Value::Bool(coordinate >= 0.5),
-        Domain::Categorical(values) => values[(coordinate.max(0.0) as usize).min(values.len() - 1)].clone(),
+        Domain::Categorical(values) => values[f64_to_usize(coordinate.max(0.0)).min(values.len() - 1)].clone(),
         Domain::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
             let (first, last) = (f64::from(low.ilog2()), f64::from(high.ilog2()));
-            Value::Int(1 << libm::round(first + coordinate.clamp(0.0, 1.0) * (last - first)) as u32)
+            Value::Int(1 << f64_to_u32(libm::round(first + coordinate.clamp(0.0, 1.0) * (last - first))))
         }
         Domain::Int { low, high, multiple_of, .. } => {
-            let multiple = *multiple_of as f64;
+            let multiple = to_f64(*multiple_of);
             let nearest = ends(domain).map_or(0.0, number) / multiple;
-            Value::Int((libm::round(nearest) as i64 * multiple_of).clamp(*low, *high))
+            Value::Int((f64_to_i64(libm::round(nearest)) * multiple_of).clamp(*low, *high))
         }
         Domain::Float { low, high, log } => Value::Float(short(ends(domain).map_or(*low, number), (*low, *high, *log))),
     }

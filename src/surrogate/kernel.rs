@@ -20,6 +20,7 @@
 use std::f64::consts::LOG2_E;
 
 use super::encoding::{Axis, NOT_ACTIVE};
+use crate::stats::to_f64;
 
 /// Variance of the unknown level, in units of the variance of the values.
 pub(super) const LEVEL: f64 = 1.0;
@@ -107,7 +108,6 @@ impl Kernel {
     }
 
     /// Features of a point: those whose squared differences add up to `r^2`, and those whose inner product is the smooth part.
-    #[expect(clippy::cast_precision_loss, reason = "an index")]
     pub(super) fn features(&self, point: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (mut rough, mut smooth) = (Vec::new(), Vec::new());
         for (index, (axis, x)) in self.axes.iter().zip(point).enumerate() {
@@ -125,7 +125,7 @@ impl Kernel {
                 }
                 Axis::Choice { count } => {
                     let is =
-                        |choice: usize| if (x - choice as f64).abs() < 0.5 && *x != NOT_ACTIVE { 1.0 } else { 0.0 };
+                        |choice: usize| if (x - to_f64(choice)).abs() < 0.5 && *x != NOT_ACTIVE { 1.0 } else { 0.0 };
                     rough.extend((0..*count).map(|choice| narrow * std::f64::consts::FRAC_1_SQRT_2 * is(choice)));
                     smooth.extend((0..*count).map(|choice| weight * is(choice)));
                 }
@@ -139,8 +139,7 @@ impl Kernel {
 /// `w` of each axis.
 pub(super) fn shares(axes: &[Axis]) -> impl Iterator<Item = f64> {
     let varying = axes.iter().filter(|axis| !matches!(axis, Axis::Trend | Axis::Choice { count: 0 | 1 })).count();
-    #[expect(clippy::cast_precision_loss, reason = "a number of parameters")]
-    let share = 1.0 / varying.max(1) as f64;
+    let share = 1.0 / to_f64(varying.max(1));
     axes.iter().map(move |axis| if *axis == Axis::Trend { 1.0 } else { share })
 }
 

@@ -9,6 +9,7 @@ use super::cholesky::{Cholesky, dot};
 use super::encoding::Axis;
 use super::fit;
 use super::kernel::{Hyper, Kernel};
+use crate::stats::to_f64;
 
 /// What a process learns from.
 #[derive(Clone, Debug, Default)]
@@ -155,10 +156,9 @@ fn columns(axes: usize, points: &[Vec<f64>]) -> Vec<Vec<f64>> {
 }
 
 /// Level and spread of the targets.
-#[expect(clippy::cast_precision_loss, reason = "a number of trials")]
 fn scale(targets: &[f64], expected: &Expected) -> (f64, f64) {
     let Some(spread) = expected.spread else {
-        let n = targets.len().max(1) as f64;
+        let n = to_f64(targets.len().max(1));
         // In units of the largest, whose square may be no number.
         let unit = targets.iter().fold(f64::MIN_POSITIVE, |most, target| most.max(target.abs()));
         let mean = targets.iter().map(|target| target / unit).sum::<f64>() / n;

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::encoding::Axis;
 use super::kernel::Hyper;
 use super::process::{Data, Expected};
+use crate::stats::to_f64;
 
 #[derive(Deserialize)]
 pub(super) struct Reference {
@@ -102,13 +103,12 @@ impl Numbers {
     }
 
     /// From 0 to 1, without 0; `SplitMix64`.
-    #[expect(clippy::cast_precision_loss, reason = "53 bits")]
     pub(super) fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (((bits ^ (bits >> 31)) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+        (to_f64((bits ^ (bits >> 31)) >> 11) + 0.5) / to_f64(1_u64 << 53)
     }
 
     pub(super) fn normal(&mut self) -> f64 {
@@ -117,11 +117,10 @@ impl Numbers {
     }
 
     /// A point that a configuration may have.
-    #[expect(clippy::cast_precision_loss, reason = "a number of choices")]
     pub(super) fn point(&mut self, axes: &[Axis]) -> Vec<f64> {
         let coordinate = |axis: &Axis| match axis {
             Axis::Number { .. } => self.uniform(),
-            Axis::Choice { count } if self.uniform() < 0.9 => (self.uniform() * *count as f64).floor(),
+            Axis::Choice { count } if self.uniform() < 0.9 => (self.uniform() * to_f64(*count)).floor(),
             Axis::Choice { .. } => 0.5,
             Axis::Trend => self.normal(),
         };

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::{ForeignProcess, Telemetry};
 use crate::server::Owner;
+use crate::stats::to_f64;
 
 /// Slowdowns that come from the machine and not from the load.
 const SLOWDOWNS: [(&str, &str); 4] = [
@@ -31,8 +32,7 @@ pub(super) fn found(telemetry: &Telemetry, window: &Range<Instant>) -> Vec<Strin
     }
     found.extend(processes.values().map(|process| named(process)));
     for (place, gpu) in telemetry.gpus.iter().enumerate() {
-        #[expect(clippy::cast_precision_loss, reason = "counts of samples")]
-        let (all, of) = (gpu.within("throttled", window).len() as f64, |name| gpu.within(name, window).len() as f64);
+        let (all, of) = (to_f64(gpu.within("throttled", window).len()), |name| to_f64(gpu.within(name, window).len()));
         for (name, words) in SLOWDOWNS {
             let share = of(name) / all.max(1.0);
             if share > SHARE {

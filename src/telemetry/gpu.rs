@@ -5,12 +5,13 @@ use std::time::Duration;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 
 use super::foreign::{Compute, Foreign, compute};
-use super::host::{GIB, float};
+use super::host::GIB;
 use super::series::Row;
 use super::{DeviceProcesses, Devices};
 use crate::facts::{
     DeviceMemory, GpuError, GpuId, GpuSelection, NVML_LIMIT, ask, listed_gpus, read_device, with_device,
 };
+use crate::stats::to_f64;
 
 /// Reasons for which a device runs slower than it could, by the bits of NVML's clock event reasons (`nvml.h`). Idleness
 /// and clocks that somebody has set are no slowdown.
@@ -48,10 +49,10 @@ impl Reading {
     pub(super) fn row(&self) -> Row {
         let mut row = Row::new();
         let mut add = |name, value: Option<f64>| row.extend(value.map(|value| (name, value)));
-        add("memory_gib", self.memory_used.map(|bytes| float(bytes) / GIB));
+        add("memory_gib", self.memory_used.map(|bytes| to_f64(bytes) / GIB));
         add("utilization", self.utilization.map(|percent| f64::from(percent) / 100.0));
         add("power_w", self.power_mw.map(|power| f64::from(power) / 1000.0));
-        add("energy_j", self.energy_mj.map(|energy| float(energy) / 1000.0));
+        add("energy_j", self.energy_mj.map(|energy| to_f64(energy) / 1000.0));
         add("temperature_c", self.temperature_c.map(f64::from));
         add("sm_clock_mhz", self.sm_mhz.map(f64::from));
         add("memory_clock_mhz", self.memory_mhz.map(f64::from));

@@ -8,6 +8,7 @@ use procfs::{Current, CurrentSI};
 
 use super::series::Row;
 use crate::server::Processes;
+use crate::stats::to_f64;
 
 /// How often the processes are looked for anew. Those that are known are read every time; finding them reads the whole
 /// of `/proc`.
@@ -63,10 +64,10 @@ impl Tree {
                 shared_out += pss(&process).unwrap_or(0);
             }
         }
-        let seconds = float(self.ticks.values().sum()) / float(procfs::ticks_per_second());
-        let mut row = vec![("cpu_s", seconds), ("rss_gib", float(pages * procfs::page_size()) / GIB)];
+        let seconds = to_f64(self.ticks.values().sum::<u64>()) / to_f64(procfs::ticks_per_second());
+        let mut row = vec![("cpu_s", seconds), ("rss_gib", to_f64(pages * procfs::page_size()) / GIB)];
         if exactly && shared_out > 0 {
-            row.push(("pss_gib", float(shared_out) / GIB));
+            row.push(("pss_gib", to_f64(shared_out) / GIB));
         }
         row
     }
@@ -90,18 +91,13 @@ pub(super) fn read() -> Row {
             + cpu.irq_ms().unwrap_or(0)
             + cpu.softirq_ms().unwrap_or(0)
             + cpu.steal_ms().unwrap_or(0);
-        row.push(("cpu_busy_s", float(busy) / 1000.0));
-        row.push(("cpu_all_s", float(busy + idle) / 1000.0));
+        row.push(("cpu_busy_s", to_f64(busy) / 1000.0));
+        row.push(("cpu_all_s", to_f64(busy + idle) / 1000.0));
     }
     if let Some(available) = procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available) {
-        row.push(("memory_available_gib", float(available) / GIB));
+        row.push(("memory_available_gib", to_f64(available) / GIB));
     }
     row
-}
-
-#[expect(clippy::cast_precision_loss, reason = "bytes and ticks are far below 2^53")]
-pub(super) fn float(value: u64) -> f64 {
-    value as f64
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json, json};
 
+use crate::stats::{f64_to_i32, f64_to_i64};
+
 /// Values of one instant, by name.
 pub(super) type Row = Vec<(&'static str, f64)>;
 
@@ -175,15 +177,13 @@ fn significant(value: f64) -> f64 {
     if value == 0.0 || value.fract() == 0.0 || !value.is_finite() {
         return value;
     }
-    #[expect(clippy::cast_possible_truncation, reason = "the exponent of a double is below 400")]
-    let exponent = value.abs().log10().floor() as i32;
+    let exponent = f64_to_i32(value.abs().log10().floor());
     round(value, (3 - exponent).clamp(0, 12))
 }
 
 /// Whole numbers without a decimal point, which is a third of the size; what is missing is null.
 fn number(value: f64) -> Json {
-    #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
-    if value.fract() == 0.0 && value.abs() < 9e15 { json!(value as i64) } else { json!(value) }
+    if value.fract() == 0.0 && value.abs() < 9e15 { json!(f64_to_i64(value)) } else { json!(value) }
 }
 
 #[cfg(test)]

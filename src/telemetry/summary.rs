@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::{Table, Telemetry};
+use crate::stats::to_f64;
 
 /// The numbers of a window, under the names of [`NAMES`](super::NAMES); what cannot be known is absent.
 ///
@@ -76,8 +77,7 @@ impl Summary<'_> {
         let energy = gpus.iter().map(energy).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty());
         let energy = energy.map(|all| all.iter().sum::<f64>());
         self.add("energy_j", energy);
-        #[expect(clippy::cast_precision_loss, reason = "counts of tokens are far below 2^53")]
-        let tokens = (output_tokens > 0).then_some(output_tokens as f64);
+        let tokens = (output_tokens > 0).then_some(to_f64(output_tokens));
         self.add("energy_per_output_token_j", energy.zip(tokens).map(|(energy, tokens)| energy / tokens));
     }
 }
@@ -88,8 +88,7 @@ fn share(part: f64, whole: f64) -> Option<f64> {
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "a count of samples")]
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / to_f64(values.len()))
 }
 
 fn max(values: Vec<f64>) -> Option<f64> {

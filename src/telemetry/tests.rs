@@ -1,6 +1,7 @@
 //! The whole of a watch against small servers.
 
 use super::*;
+use crate::stats::to_f64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -51,8 +52,7 @@ async fn a_watch_samples_from_its_start_to_its_stop() {
     let telemetry = watch.stop().await;
     let pages = asked.load(Ordering::SeqCst);
     let summary = summarize(&telemetry, &(telemetry.began..telemetry.ended), 5);
-    #[expect(clippy::cast_precision_loss, reason = "a handful")]
-    let grown = 10.0 * (pages - 1) as f64;
+    let grown = 10.0 * to_f64(pages - 1);
     assert_eq!(telemetry.server.last("generation_tokens"), Some(1000.0 + grown));
     assert_eq!(summary.get("requests_running_max"), Some(&2.0));
     assert!(summary["host_memory_available_gib_min"] > 0.0, "{summary:?}");

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::metrics::median;
 use crate::predict;
 use crate::rule::Effective;
+use crate::stats::to_f64;
 use crate::store::Study;
 use crate::trial::{Replies, Trial};
 use crate::twin::Calibration;
@@ -90,9 +91,8 @@ fn prefill_speed(replies: &Replies) -> Option<f64> {
     let speeds = requests.iter().filter(|(.., tokens)| tokens * 2 >= longest).map(|(sent, first, _)| {
         let meanwhile = requests.iter().filter(|(_, at, _)| at > sent && at <= first);
         let tokens: u64 = meanwhile.map(|(.., tokens)| tokens).sum();
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let speed = tokens as f64 * 1e6 / (first - sent).max(1) as f64;
-        speed
+
+        to_f64(tokens) * 1e6 / to_f64((first - sent).max(1))
     });
     median(speeds).filter(|speed| *speed > 0.0)
 }

@@ -14,6 +14,7 @@ use crate::job::{follow, repeated};
 use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
 use crate::server::Server;
+use crate::stats::to_f64;
 use crate::telemetry::{self, DeviceProcesses, Devices, Scope, Story};
 use crate::trial::{FailureKind, Measurement, Outcome, Replies};
 
@@ -225,8 +226,7 @@ impl Tuner<'_> {
     /// Numbers of which too many requests are missing are no numbers.
     fn judge(&self, measurement: Measurement, run: &Run) -> Outcome {
         let (failures, total) = (run.records.iter().filter(|record| record.result.is_err()).count(), run.records.len());
-        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
-        let rate = failures as f64 / total.max(1) as f64;
+        let rate = to_f64(failures) / to_f64(total.max(1));
         let limit = self.job.load.max_error_rate;
         if measurement.completed > 0 && rate <= limit {
             return Outcome::Measured(measurement);

@@ -4,6 +4,7 @@ use super::batch::Batch;
 use super::engine::{Engine, Event};
 use super::sequence::{Sequence, mix};
 use super::settings::Speculation;
+use crate::stats::to_f64;
 
 impl Engine {
     /// Ends the oldest step under way: every request whose tokens are all computed has generated one more, and one for
@@ -92,8 +93,7 @@ fn accepted(speculation: &Speculation, sequence: &Sequence, drafts: u32) -> u32 
     let stream = mix(speculation.seed, sequence.serial);
     let agrees = |draft: &u32| {
         let drawn = mix(stream, u64::from(sequence.generated + draft)) >> 11;
-        #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
-        let share = drawn as f64 / (1_u64 << 53) as f64;
+        let share = to_f64(drawn) / to_f64(1_u64 << 53);
         share < speculation.acceptance
     };
     u32::try_from((0..drafts).take_while(agrees).count()).unwrap_or(drafts)

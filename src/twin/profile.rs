@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::settings::Settings;
 use super::step_time::{Curve, Grid, Measured, StepTime};
+use crate::stats::f64_to_u32;
 
 /// Parts of a transformer's layer in the table, and how often each layer has them. An attention's projections, a
 /// feed-forward with a gate, and two norms.
@@ -209,9 +210,8 @@ fn tail(folder: &Path, tensor: u32) -> f64 {
     lines.find_map(|line| line.strip_prefix("alpha_default:")?.trim().parse().ok()).unwrap_or(0.0_f64).clamp(0.0, 1.0)
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, and sizes are small")]
 fn whole(number: f64) -> u32 {
-    number.round() as u32
+    f64_to_u32(number.round())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::batch::{Batch, Work};
 use super::engine::{Engine, Wait};
+use crate::stats::to_f64;
 
 /// One step, as it was scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -194,8 +195,8 @@ impl Balancer {
         let score = |engine: usize| {
             let Load { waiting, running, kv_usage } = self.loads[engine];
             // A queue before a full cache drains slowly.
-            let penalty = float(waiting) * 6.0 * (kv_usage - 0.5).max(0.0);
-            float(self.in_flight[engine].max(waiting + running)) + penalty
+            let penalty = to_f64(waiting) * 6.0 * (kv_usage - 0.5).max(0.0);
+            to_f64(self.in_flight[engine].max(waiting + running)) + penalty
         };
         let mut chosen = self.first;
         for offset in 1..engines {
@@ -215,11 +216,6 @@ impl Balancer {
             self.in_flight[engine] -= 1;
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "numbers of requests")]
-fn float(number: usize) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use super::batch::Batch;
 use super::engine::{Engine, Wait};
 use super::settings::Order;
+use crate::stats::f64_to_usize;
 
 /// What is left of a step.
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +57,7 @@ impl Engine {
             let scheduling = &self.settings.scheduling;
             // The share is one of all blocks, the one that the engine keeps to itself included.
             let blocks = f64::from(self.pool.capacity()) + 1.0;
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a share of a number of blocks"
-            )]
-            let watermark = (scheduling.watermark * blocks) as usize;
+            let watermark = f64_to_usize(scheduling.watermark * blocks);
             let admission = Admission { watermark, whole: scheduling.reserve_full_isl };
             self.admit(&mut batch, &mut budget, admission);
         } else {

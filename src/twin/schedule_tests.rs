@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::replica::Replica;
 use super::tests::{STEP, pairs, settings};
 use super::{Ask, Engine, Event, Order, Policy, RequestId, Scheduling, Settings, Speculation, Tokens, Wait};
+use crate::stats::to_f64;
 
 /// Prompt length, output length, step before which it arrives, priority.
 type Request = (u32, u32, u32, i32);
@@ -215,8 +216,7 @@ fn as_many_drafts_are_accepted_as_the_rate_says() {
         }
         let counters = engine.counters();
         // 0.7 for the first, 0.7 squared for the second, of two.
-        #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
-        let share = counters.accepted_tokens as f64 / counters.draft_tokens as f64;
+        let share = to_f64(counters.accepted_tokens) / to_f64(counters.draft_tokens);
         assert!((share - 0.595).abs() < 0.015, "{share}");
         assert_eq!(counters.generated_tokens, 9_000);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::batch::Batch;
 use super::engine::{Engine, Wait};
 use super::schedule::{Admission, Budget};
+use crate::stats::f64_to_usize;
 
 /// Share of the blocks that admissions leave unused, so that decodes do not run short at once.
 const WATERMARK: f64 = 0.01;
@@ -20,8 +21,7 @@ pub(super) struct Delay {
 impl Engine {
     pub(super) fn step_v0(&mut self, now: Duration) -> Batch {
         let admits = self.delay_passed(now);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of blocks")]
-        let watermark = (WATERMARK * f64::from(self.pool.capacity())) as usize;
+        let watermark = f64_to_usize(WATERMARK * f64::from(self.pool.capacity()));
         // V0's block manager gives a prompt all its blocks at once (`can_allocate` of `core/block_manager.py`).
         let admission = Admission { watermark, whole: true };
         let mut batch = Batch::default();

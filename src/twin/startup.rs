@@ -16,6 +16,7 @@ use super::device::DevicePreset;
 use super::step_time::IncompleteShape;
 use crate::facts::ModelShape;
 use crate::memory::{self, Launch, Learned};
+use crate::stats::to_f64;
 use crate::trial::PhaseTime;
 
 /// What earlier starts have left to this one.
@@ -129,9 +130,8 @@ impl Term {
     }
 
     /// Seconds, before any factor. `None` where this start does not have the phase.
-    #[expect(clippy::cast_precision_loss, reason = "bytes and tokens")]
     fn seconds(self, start: &Start) -> Option<f64> {
-        let (weights, layers) = (start.weights as f64, f64::from(start.layers));
+        let (weights, layers) = (to_f64(start.weights), f64::from(start.layers));
         let cells = f64::from(start.graphs) * layers;
         let (there, seconds) = match self {
             Import => (true, 12.0),
@@ -144,7 +144,7 @@ impl Term {
             WarmCompile => (start.compiled && start.warm.compiled, if start.cpu { 20.0 } else { 2.0 + 0.35 * layers }),
             ColdCompile => (start.compiled && !start.warm.compiled, if start.cpu { 45.0 } else { 10.0 + 1.3 * layers }),
             // Two operations for each weight of two bytes.
-            KvCache => (true, 2.0 + start.max_num_batched_tokens as f64 * weights / start.compute.max(1.0)),
+            KvCache => (true, 2.0 + to_f64(start.max_num_batched_tokens) * weights / start.compute.max(1.0)),
             WholeGraphs => (start.whole_graphs && start.graphs > 0, cells * 13e-3),
             Graphs => (!start.whole_graphs && start.graphs > 0, cells * 9e-3),
             Server => (true, 2.0),

@@ -3,6 +3,8 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::stats::{low_u32, to_f64};
+
 /// What numbers are drawn for. Two purposes never share a stream. The values are part of every workload's sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -44,8 +46,7 @@ pub(super) fn rng(seed: u64, purpose: Purpose, index: u64) -> ChaCha8Rng {
 pub(super) fn below(rng: &mut ChaCha8Rng, range: u32) -> u32 {
     let halves = |number: u32| {
         let product = u64::from(number) * u64::from(range);
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
-        ((product >> 32) as u32, product as u32)
+        ((product >> 32) as u32, low_u32(product))
     };
     let (high, low) = halves(rng.next_u32());
     if low > range.wrapping_neg() {
@@ -65,8 +66,7 @@ pub(super) fn between(rng: &mut ChaCha8Rng, min: u32, max: u32) -> u32 {
 
 /// A number from 0 to below 1, of 53 random bits.
 pub(super) fn unit(rng: &mut ChaCha8Rng) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
-    let bits = (rng.next_u64() >> 11) as f64;
+    let bits = to_f64(rng.next_u64() >> 11);
     bits / 9_007_199_254_740_992.0
 }
 

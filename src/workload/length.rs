@@ -4,6 +4,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::WorkloadError;
 use super::draw::between;
+use crate::stats::f64_to_u32;
 
 /// A number of tokens (or of turns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +31,7 @@ impl Length {
             return Err(format!("{ratio} is not from 0 to below 1"));
         }
         let Self::Exact(length) = self else { return Err("needs lengths that are numbers".to_owned()) };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-        let of = |value: f64| (value as u32).max(1);
+        let of = |value: f64| f64_to_u32(value).max(1);
         let length = f64::from(length);
         let (min, max) = (of((length * (1.0 - ratio)).floor()), of((length * (1.0 + ratio)).ceil()));
         Ok(if min == max { Self::Exact(min) } else { Self::Range { min, max } })

@@ -14,6 +14,7 @@ use setpoint::config::Config;
 use setpoint::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use setpoint::flag::FlagTable;
 use setpoint::rule::{Effective, Facts, Severity, rejection, repair};
+use setpoint::stats::to_f64;
 
 use crate::real_vllm::installation;
 use crate::support::root;
@@ -85,9 +86,8 @@ fn same_values(effective: &Effective, resolved: &Json) -> bool {
     ours.as_object().unwrap().iter().all(|(name, value)| resolved[name] == *value)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of a few thousand")]
 fn percent(part: usize, whole: usize) -> f64 {
-    100.0 * part as f64 / whole.max(1) as f64
+    100.0 * to_f64(part) / to_f64(whole.max(1))
 }
 
 #[test]

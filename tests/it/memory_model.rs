@@ -7,6 +7,7 @@ use setpoint::config::{Config, Value};
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::memory::{self, Launch, Learned, Observation, Observed, Prediction, predict};
 use setpoint::rule::{Effective, Facts, memory_launch};
+use setpoint::stats::{f64_to_u64, to_f64};
 
 use super::support::{root, table};
 
@@ -53,8 +54,7 @@ struct Start {
 impl Start {
     fn error(&self, shape: &ModelShape, learned: &Learned) -> f64 {
         let prediction = predict(shape, &self.observation.launch, learned).unwrap();
-        #[expect(clippy::cast_precision_loss, reason = "tokens of a cache")]
-        let tokens = prediction.tokens() as f64;
+        let tokens = to_f64(prediction.tokens());
         (tokens - self.tokens).abs() / self.tokens
     }
 
@@ -99,10 +99,9 @@ fn l40s() -> Vec<Start> {
         let (concurrency, length) = (number(row, "max_conc"), number(row, "max_conc_tokens"));
         let told = number(row, "kv_tokens");
         let tokens = told.or_else(|| Some(concurrency? * length?))?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
         let observed = Observed {
             weights_gib: number(row, "weights_gib"),
-            tokens: told.map(|told| told as u64),
+            tokens: told.map(f64_to_u64),
             concurrency,
             graphs_gib: number(row, "graph_gib"),
             ..Observed::default()

@@ -17,6 +17,7 @@ use crate::job::LoadJob;
 use crate::load::{Arrival, End, Plan, Run, Target};
 use crate::metrics::{Options, Part, Slo, Until, WatchOptions, summarize};
 use crate::report::{Benchmark, number};
+use crate::stats::to_f64;
 use crate::telemetry::{self, Scope};
 use crate::trial::Measurement;
 
@@ -175,8 +176,7 @@ fn void(judge: &Judge, measurement: &Measurement, run: &Run, stop: Option<&Endin
     let mut reasons = Vec::new();
     let first = run.records.iter().find_map(|record| record.result.as_ref().err());
     let total = measurement.completed + measurement.failed;
-    #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^53")]
-    let share = measurement.failed as f64 / total.max(1) as f64;
+    let share = to_f64(measurement.failed) / to_f64(total.max(1));
     let example = first.map_or_else(String::new, |first| format!("; the first: {first}"));
     if let Some(ending) = stop.filter(|ending| !ending.sound) {
         reasons.push(format!("{}{example}", ending.text));

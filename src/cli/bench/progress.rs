@@ -11,6 +11,7 @@ use crate::cli::Global;
 use crate::cli::progress::{Mode, write_json, write_line};
 use crate::load::{Event, Phase, Tick};
 use crate::report::number;
+use crate::stats::to_f64;
 
 /// How often the live line changes, and lines and JSON lines come.
 const LIVE: Duration = Duration::from_millis(100);
@@ -45,8 +46,7 @@ impl Speed {
     fn follow(&mut self, at: Duration, count: u64) {
         let passed = at.saturating_sub(self.since.0).as_secs_f64();
         if passed >= 1.0 {
-            #[expect(clippy::cast_precision_loss, reason = "chunks of a second are far below 2^53")]
-            let gained = count.saturating_sub(self.since.1) as f64;
+            let gained = to_f64(count.saturating_sub(self.since.1));
             (self.per_s, self.since) = (gained / passed, (at, count));
         }
     }

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::flag::FlagTable;
 use crate::preflight::{Disagreement, Preflight, PreflightError, Verdict, judge};
 use crate::rule::{self, Facts, Finding, Severity};
+use crate::stats::to_f64;
 
 /// Lines under way at once, so that the rules look at one while the engine looks at another.
 const MOST_UNDER_WAY: usize = 16;
@@ -182,8 +183,7 @@ impl Tally {
 
     fn describe(&self, elapsed_ms: f64) -> String {
         let Self { lines, agree, false_rejections, false_acceptances, unanswered } = self;
-        #[expect(clippy::cast_precision_loss, reason = "lines of a file are far below 2^53")]
-        let each = elapsed_ms / (*lines).max(1) as f64;
+        let each = elapsed_ms / to_f64((*lines).max(1));
         let unanswered = if *unanswered > 0 { format!(", {unanswered} without an answer") } else { String::new() };
         format!(
             "{lines} lines: rules and engine agree on {agree}; the rules reject {false_rejections} that the engine \

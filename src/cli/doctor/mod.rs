@@ -17,6 +17,7 @@ use super::failure::{Failure, UNEXPECTED};
 use super::output::{print_json, print_styled};
 use super::{Format, Global};
 use crate::job::Job;
+use crate::stats::to_f64;
 use crate::trial::without_controls;
 use crate::tuner::detect;
 
@@ -120,9 +121,8 @@ impl Doctor {
 }
 
 /// Bytes for a person.
-#[expect(clippy::cast_precision_loss, reason = "one digit behind the point")]
 fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / (1_u64 << 30) as f64)
+    format!("{:.1} GiB", to_f64(bytes) / to_f64(1_u64 << 30))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::cli::failure::{Failure, INVALID};
 use crate::job::{Job, Started, Starts, Surroundings};
 use crate::predict::{LaunchNoise, MOST_TRIALS, Question, Tried, learn};
+use crate::stats::f64_to_u64;
 use crate::store::{Scored, Store, Study};
 use crate::trial::{Measurement, Outcome, Startup};
 use crate::twin::{Calibration, Factor};
@@ -115,8 +116,7 @@ async fn tried(
     }
     let Some(replies) = store.replies(study, trial.number).await? else { return Ok(None) };
     let blocks = startup.as_ref().and_then(|startup| startup.resolved.get("num-gpu-blocks"));
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of steps")]
-    let steps = measurement.server.get("engine_steps").map(|steps| steps.round() as u64);
+    let steps = measurement.server.get("engine_steps").map(|steps| f64_to_u64(steps.round()));
     let blocks = blocks.and_then(|blocks| blocks.parse().ok());
     Ok(Some(Tried { config: trial.config, replies, steps, blocks }))
 }

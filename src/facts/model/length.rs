@@ -4,6 +4,7 @@ use serde_json::Value as Json;
 
 use super::json::Keys;
 use crate::facts::EngineVersion;
+use crate::stats::{f64_to_u64, to_f64};
 
 /// vLLM takes the smallest of these that are present.
 const KEYS: [&str; 9] = [
@@ -95,14 +96,8 @@ impl RopeScaling {
             "yarn" => self.original.unwrap_or(stated),
             _ => stated,
         };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a length in tokens times a factor; the conversion saturates"
-        )]
-        let stretched = (base as f64 * self.factor) as u64;
-        stretched
+
+        f64_to_u64(to_f64(base) * self.factor)
     }
 }
 

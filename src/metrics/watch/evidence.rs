@@ -4,6 +4,7 @@ use crate::load::Record;
 use crate::metrics::confidence::{batch_means_at, batched};
 use crate::metrics::mser5;
 use crate::objective::{Constraint, Limit};
+use crate::stats::to_f64;
 
 use super::until::{Bins, Quantity, percentile_of};
 
@@ -23,8 +24,7 @@ const Z: f64 = 3.89;
 pub(super) fn exceeds(bad: u64, seen: u64, limit: f64) -> bool {
     // A ratio to what cannot happen would be infinite.
     let limit = limit.clamp(1e-3, 1.0);
-    #[expect(clippy::cast_precision_loss, reason = "counts of requests")]
-    let (bad, good, share) = (bad as f64, seen.saturating_sub(bad) as f64, bad as f64 / seen.max(1) as f64);
+    let (bad, good, share) = (to_f64(bad), to_f64(seen.saturating_sub(bad)), to_f64(bad) / to_f64(seen.max(1)));
     if bad < 2.0 || share <= limit || limit >= 1.0 {
         return false;
     }
@@ -81,16 +81,14 @@ impl Evidence {
 
     /// Why the limit is broken whatever becomes of the other requests, of `total` in all; `None` while it can be kept.
     pub(super) fn certain(&self, total: u64) -> Option<String> {
-        #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
-        let all = total as f64;
+        let all = to_f64(total);
         let broken = match (self.percentile, self.limit.limit) {
             // The percentile is interpolated from the place below its rank: that one has to be beyond the limit already.
             // Fewer than all may complete, which only makes fewer of them enough.
             (Some(p), limit) => {
                 let p = if matches!(limit, Limit::AtMost(_)) { p } else { 100.0 - p };
                 let rank = (p / 100.0 * (all - 1.0)).floor();
-                #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
-                let bad = self.bad as f64;
+                let bad = to_f64(self.bad);
                 bad >= all - rank
             }
             (None, Limit::AtMost(limit)) => self.sum > limit * all,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::load::{Error, Event, Phase, Record, Tick};
 use crate::objective::Constraint;
+use crate::stats::to_f64;
 
 use super::histogram::Histogram;
 use super::{Slo, milliseconds};
@@ -185,12 +186,10 @@ impl Watch {
             )));
         }
         let (limit, seen) = (self.options.error_rate_limit?, self.failed + self.completed);
-        #[expect(clippy::cast_precision_loss, reason = "counts of requests")]
-        let (failed, share) = (self.failed as f64, self.failed as f64 / seen as f64);
+        let (failed, share) = (to_f64(self.failed), to_f64(self.failed) / to_f64(seen));
         let percent = limit * 100.0;
         if let Some(total) = self.options.total {
-            #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
-            let most = limit * total as f64;
+            let most = limit * to_f64(total);
             if failed > most {
                 return Some(Stop::ErrorRate(format!(
                     "{} of {total} requests have failed: more than {percent} % whatever becomes of the others",

@@ -15,7 +15,7 @@
 //! And it has to go on to hold while the run becomes longer by a fifth, so that no chance constellation of one second ends
 //! a run. The thresholds were chosen on simulated queues, some of which are the tests below.
 
-use crate::metrics::distribution::number;
+use crate::stats::to_f64;
 
 const MOST: usize = 512;
 const FEWEST: usize = 64;
@@ -61,8 +61,7 @@ impl Saturation {
             return;
         }
         self.passed = 0;
-        #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
-        self.samples.push(Sample { at_s, present: number(present), left: left as f64 });
+        self.samples.push(Sample { at_s, present: to_f64(present), left: to_f64(left) });
         if self.samples.len() >= MOST {
             let mut nth = 0;
             self.samples.retain(|_| {
@@ -91,15 +90,15 @@ impl Saturation {
         let long = span >= median_s && left >= LEFT;
 
         let first = &self.samples[..n / 4];
-        let start = first.iter().map(|sample| sample.present).sum::<f64>() / number(first.len());
+        let start = first.iter().map(|sample| sample.present).sum::<f64>() / to_f64(first.len());
         let large = growth >= GROWTH * (growth + left) && end.present >= AGAINST_START * start.max(1.0);
 
         let edge = |i: usize| half[i * (half.len() - 1) / INCREMENTS].present;
         let increments: Vec<f64> = (0..INCREMENTS).map(|i| edge(i + 1) - edge(i)).collect();
-        let mean = increments.iter().sum::<f64>() / number(INCREMENTS);
+        let mean = increments.iter().sum::<f64>() / to_f64(INCREMENTS);
         let variance = increments.iter().map(|step| (step - mean).powi(2)).sum::<f64>()
-            / number(INCREMENTS - 1)
-            / number(INCREMENTS);
+            / to_f64(INCREMENTS - 1)
+            / to_f64(INCREMENTS);
         let significant = mean > 0.0 && mean > STANDARD_ERRORS * variance.sqrt();
 
         let per_s =

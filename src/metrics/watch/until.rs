@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::load::{Record, Tick};
 use crate::metrics::confidence::{batch_means, batched, bounds};
-use crate::metrics::distribution::number;
 use crate::metrics::histogram::Histogram;
 use crate::metrics::{Latency, Slo, milliseconds, mser5, tpot_ms};
+use crate::stats::{f64_to_u64, f64_to_usize, to_f64};
 
 /// The precision that is enough: half of the 95 % confidence interval, as a share of the value.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,14 +149,13 @@ impl Bins {
 
     pub(super) fn add(&mut self, at: Duration, y: f64, x: f64) {
         let at = at.as_secs_f64();
-        while at / self.width_s >= number(Self::MOST) {
+        while at / self.width_s >= to_f64(Self::MOST) {
             let joined =
                 self.sums.chunks(2).map(|pair| pair.iter().fold((0.0, 0.0), |sum, bin| (sum.0 + bin.0, sum.1 + bin.1)));
             self.sums = joined.collect();
             self.width_s *= 2.0;
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below the most")]
-        let place = (at / self.width_s) as usize;
+        let place = f64_to_usize(at / self.width_s);
         if place >= self.sums.len() {
             self.sums.resize(place + 1, (0.0, 0.0));
         }
@@ -166,8 +165,7 @@ impl Bins {
 
     /// The intervals that are over by now, with what they have.
     pub(super) fn past(&self, now: Duration) -> Vec<(f64, f64)> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below the most")]
-        let over = (now.as_secs_f64() / self.width_s).min(number(Self::MOST)) as usize;
+        let over = f64_to_usize((now.as_secs_f64() / self.width_s).min(to_f64(Self::MOST)));
         let mut sums = self.sums.clone();
         sums.resize(over, (0.0, 0.0));
         sums
@@ -199,8 +197,7 @@ impl Progress {
     }
 
     pub(super) fn tick(&mut self, tick: &Tick) {
-        #[expect(clippy::cast_precision_loss, reason = "chunks of a tenth of a second")]
-        let more = tick.chunks.saturating_sub(self.counted) as f64;
+        let more = to_f64(tick.chunks.saturating_sub(self.counted));
         self.counted = tick.chunks;
         // They arrived before the tick.
         let at = tick.at.saturating_sub(Duration::from_millis(50));
@@ -216,12 +213,7 @@ impl Progress {
             Some(Sample::Mean(quantity)) => quantity.of(record).unwrap_or((0.0, 0.0)),
             Some(Sample::Percentile(quantity, _)) => {
                 if let Some((value, _)) = quantity.of(record) {
-                    #[expect(
-                        clippy::cast_possible_truncation,
-                        clippy::cast_sign_loss,
-                        reason = "saturates; not below 0"
-                    )]
-                    self.values.add((value * 1e6) as u64);
+                    self.values.add(f64_to_u64(value * 1e6));
                 }
                 return;
             }
@@ -258,9 +250,8 @@ impl Progress {
 fn settled(chunks: &[(f64, f64)], observations: &[(f64, f64)]) -> Option<usize> {
     let series = if chunks.iter().any(|(chunks, _)| *chunks > 0.0) { chunks } else { observations };
     let series: Vec<f64> = series.iter().map(|(y, _)| *y).collect();
-    let place = number(mser5(&series)?) / number(series.len());
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place in the observations")]
-    let cut = (place * number(observations.len())).ceil() as usize;
+    let place = to_f64(mser5(&series)?) / to_f64(series.len());
+    let cut = f64_to_usize((place * to_f64(observations.len())).ceil());
     (observations.len() >= cut + 20).then_some(cut)
 }
 

@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use crate::stats::to_f64;
+
 /// Size of a panel, and what its labels take of it, in pixels.
 const WIDTH: f64 = 880.0;
 const HEIGHT: f64 = 190.0;
@@ -43,7 +45,7 @@ pub(super) fn svg(panel: &Panel) -> String {
     let highest = values.fold(panel.least_top.max(mark), f64::max);
     let (y_step, y_end) = ticks(highest, 4.0);
     let count = panel.lines.iter().map(|line| line.values.len()).max().unwrap_or(0).max(1);
-    let seconds = float(count) * panel.step_s;
+    let seconds = to_f64(count) * panel.step_s;
     let (x_step, _) = ticks(seconds, 8.0);
     let x = |at: f64| LEFT + (WIDTH - LEFT - RIGHT) * at / seconds;
     let y = |value: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / y_end;
@@ -80,7 +82,7 @@ pub(super) fn svg(panel: &Panel) -> String {
     let legend = panel.lines.iter().map(|line| (line.name, line.name));
     let legend: Vec<_> = legend.chain(panel.mark.map(|(name, _)| (name, "mark"))).collect();
     for (place, (name, class)) in legend.iter().rev().enumerate() {
-        let at = right - 150.0 * (float(place) + 1.0);
+        let at = right - 150.0 * (to_f64(place) + 1.0);
         add(format!("<path class=\"{class} key\" d=\"M{at:.0} 10h18\"/>"));
         add(format!("<text x=\"{:.0}\" y=\"14\">{name}</text>", at + 24.0));
     }
@@ -91,7 +93,7 @@ pub(super) fn svg(panel: &Panel) -> String {
 fn drawn(line: &Line, step_s: f64, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64, bottom: f64) -> String {
     let mut path = String::new();
     for (index, value) in line.values.iter().enumerate() {
-        let (from, to) = (float(index) * step_s, float(index + 1) * step_s);
+        let (from, to) = (to_f64(index) * step_s, to_f64(index + 1) * step_s);
         let command = if index == 0 { 'M' } else { 'L' };
         let _ = write!(path, "{command}{:.1} {:.1}H{:.1}", x(from), y(*value), x(to));
     }
@@ -125,11 +127,6 @@ fn label(value: f64, step: f64) -> String {
         step if step >= 0.01 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "places of points")]
-fn float(number: usize) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
 use crate::memory::gib;
+use crate::stats::to_f64;
 
 /// From 0.20 there is no swap space.
 const WITH_SWAP: Releases = Releases::before(EngineVersion::V0_20);
@@ -44,15 +45,10 @@ pub(super) const RULES: &[Rule] = &[
 /// `swap_space` of a release that has it and a study that does not set it, in GiB.
 const DEFAULT_SWAP: f64 = 4.0;
 
-#[expect(clippy::cast_precision_loss, reason = "a number of devices")]
-fn devices(count: u64) -> f64 {
-    count as f64
-}
-
 /// GiB of swap space on the host, and of the host's memory.
 fn swap(candidate: &Candidate<'_>) -> Option<(f64, f64)> {
     let each = candidate.config.get_f64("swap-space").unwrap_or(DEFAULT_SWAP);
-    let all = each * devices(candidate.effective.tensor_parallel_size);
+    let all = each * to_f64(candidate.effective.tensor_parallel_size);
     Some((all, gib(candidate.facts.host.memory?)))
 }
 
@@ -62,7 +58,7 @@ fn swap_message(all: f64, host: f64) -> String {
 
 /// The largest whole number of GiB for each device that keeps this share of the host's memory.
 fn smaller(candidate: &Candidate<'_>, host: f64, share: f64) -> f64 {
-    (share * host / devices(candidate.effective.tensor_parallel_size.max(1))).floor().max(0.0)
+    (share * host / to_f64(candidate.effective.tensor_parallel_size.max(1))).floor().max(0.0)
 }
 
 fn swap_fits(candidate: &Candidate<'_>) -> Option<Violation> {
@@ -87,7 +83,7 @@ fn offload_fits(candidate: &Candidate<'_>) -> Option<Violation> {
     let each = candidate.config.get_f64("cpu-offload-gb").filter(|given| *given > 0.0)?;
     let (weights, host) = (gib(candidate.facts.model.checkpoint_bytes?), gib(candidate.facts.host.memory?));
     let e = &candidate.effective;
-    let workers = devices(e.tensor_parallel_size.saturating_mul(e.pipeline_parallel_size));
+    let workers = to_f64(e.tensor_parallel_size.saturating_mul(e.pipeline_parallel_size));
     let offloaded = (each * workers).min(weights);
     (offloaded > host && candidate.facts.device != Device::Cpu).then(|| {
         let message = format!(

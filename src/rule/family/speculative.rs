@@ -4,6 +4,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{Candidate, Rule, Violation, refusal};
 use crate::flag::FlagTable;
+use crate::stats::f64_to_i64;
 
 pub(super) const RULES: &[Rule] = &[
     refusal("R17", "the drafts have a method, a number of tokens and what the method needs", drafts),
@@ -237,8 +238,7 @@ fn predicts_several_tokens(candidate: &Candidate<'_>) -> bool {
 }
 
 fn integer(value: &Json) -> Option<i64> {
-    #[expect(clippy::cast_possible_truncation, reason = "the form has been checked to be a whole number")]
-    let whole = |number: f64| number as i64;
+    let whole = |number: f64| f64_to_i64(number);
     match value {
         Json::String(text) => text.trim().parse().ok().map(whole),
         _ => value.as_i64().or_else(|| value.as_f64().map(whole)),

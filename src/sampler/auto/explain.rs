@@ -27,6 +27,7 @@ use super::units::Units;
 use crate::config::Config;
 use crate::sampler::explanation::{About, Explanation, Importance, Interaction, Kind, Share};
 use crate::sampler::{Ask, Measured};
+use crate::stats::to_f64;
 use crate::surrogate::{Data, Encoding, Process, normal};
 
 /// Functions that fit the measurements as well as the mean does, of all assumptions of the hyper-parameters together.
@@ -156,9 +157,8 @@ fn about(
 }
 
 /// By how much less the model misses what it has not seen than the mean of the others does.
-#[expect(clippy::cast_precision_loss, reason = "a number of trials")]
 fn held_out_r2(targets: &[f64], process: &Process) -> Option<f64> {
-    let n = targets.len() as f64;
+    let n = to_f64(targets.len());
     let level = mean(targets);
     let open: f64 = targets.iter().map(|target| (target - level) * n / (n - 1.0)).map(|d| d * d).sum();
     let missed: f64 = process.held_out().iter().map(|difference| difference * difference).sum();
@@ -191,7 +191,6 @@ fn share(shares: &[f64]) -> Share {
     Share { share: *share, low, high: end(sorted.iter().rev().nth(tail)).max(*share) }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a number of values")]
 fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+    values.iter().sum::<f64>() / to_f64(values.len().max(1))
 }

@@ -14,6 +14,7 @@ use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::sampler::{Ask, Known, Measured, Prior, Suggestion, Target, sequence, sobol};
+use crate::stats::to_f64;
 use crate::surrogate::{Axis, Encoding, front};
 
 /// Points that are spread over the space where no prior knows any that keep the limits.
@@ -102,16 +103,11 @@ fn are_refuted(best: &[Believed<'_>], measures: &[Measure]) -> bool {
             Some(measure.modelled(measured?.value) - measure.modelled(said?.value)).filter(|of| of.is_finite())
         };
         let differences: Vec<_> = best.iter().filter_map(difference).collect();
-        let mean = differences.iter().sum::<f64>() / count(differences.len().max(1));
+        let mean = differences.iter().sum::<f64>() / to_f64(differences.len().max(1));
         differences.iter().map(|difference| (difference - mean).abs()).sum::<f64>()
     };
     let objectives: f64 = measures.iter().enumerate().map(of_objective).sum();
-    FAILURE * count(failed) + objectives / count(measures.len().max(1)) > WRONG_VALUES * count(BELIEVED)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a number of points")]
-fn count(of: usize) -> f64 {
-    of as f64
+    FAILURE * to_f64(failed) + objectives / to_f64(measures.len().max(1)) > WRONG_VALUES * to_f64(BELIEVED)
 }
 
 /// The objectives as they are modelled, larger is better; `None` for what misses a limit or is no number.

@@ -12,6 +12,7 @@ use super::models::{Models, Outlook, WRONG_LIMITS, WRONG_VALUES};
 use super::opinion::Opinion;
 use super::table::Table;
 use crate::sampler::{Ask, Judgement, Known, Pick};
+use crate::stats::to_f64;
 use crate::surrogate::{Belief, Encoding, front};
 
 /// A configuration is picked only if it keeps every limit with this probability.
@@ -94,10 +95,9 @@ fn ranking(ask: &Ask<'_>, table: &Table, models: &[Models<'_>]) -> Vec<Pick> {
 
 /// What all assumptions together say of the objectives of a point, and the probability that it serves and keeps every limit:
 /// the most likely one alone would be too sure.
-#[expect(clippy::cast_precision_loss, reason = "a number of assumptions")]
 fn believed(models: &[Models<'_>], point: &[f64]) -> (Vec<Belief>, f64) {
     let outlooks: Vec<_> = models.iter().map(|models| models.at(point)).collect();
-    let average = |of: &dyn Fn(&Outlook) -> f64| outlooks.iter().map(of).sum::<f64>() / outlooks.len() as f64;
+    let average = |of: &dyn Fn(&Outlook) -> f64| outlooks.iter().map(of).sum::<f64>() / to_f64(outlooks.len());
     let belief = |index: usize| {
         let mean = average(&|outlook| outlook.objectives[index].mean);
         let variance = average(&|outlook| {
@@ -163,23 +163,21 @@ fn notes(ask: &Ask<'_>, table: &Table, opinions: &[Arc<Opinion>]) -> Vec<String>
 }
 
 /// By how much it is more wrong here than there: the standard deviation of the differences.
-#[expect(clippy::cast_precision_loss, reason = "a number of trials")]
 fn wrong(said: &[f64], measured: &[f64]) -> f64 {
     let differences = || measured.iter().zip(said).map(|(measured, said)| measured - said);
-    let mean = differences().sum::<f64>() / measured.len() as f64;
+    let mean = differences().sum::<f64>() / to_f64(measured.len());
     let squares: f64 = differences().map(|difference| (difference - mean) * (difference - mean)).sum();
-    (squares / measured.len() as f64).sqrt()
+    (squares / to_f64(measured.len())).sqrt()
 }
 
 /// Spearman's rank correlation; 1 where one of the two does not vary.
-#[expect(clippy::cast_precision_loss, reason = "a number of trials")]
 fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
     let ranks = |values: &[f64]| {
         let mut order: Vec<_> = (0..values.len()).collect();
         order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
         let mut ranks = vec![0.0; values.len()];
         for (rank, place) in order.into_iter().enumerate() {
-            ranks[place] = rank as f64;
+            ranks[place] = to_f64(rank);
         }
         ranks
     };
@@ -187,7 +185,7 @@ fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
     if !varies(a) || !varies(b) {
         return 1.0;
     }
-    let middle = (a.len() - 1) as f64 / 2.0;
+    let middle = to_f64(a.len() - 1) / 2.0;
     let (a, b) = (ranks(a), ranks(b));
     let product: f64 = a.iter().zip(&b).map(|(a, b)| (a - middle) * (b - middle)).sum();
     product / a.iter().map(|a| (a - middle) * (a - middle)).sum::<f64>()

@@ -10,6 +10,7 @@ use super::models::{Models, Outlook};
 use super::search::Search;
 use super::table::Table;
 use crate::sampler::Ask;
+use crate::stats::to_f64;
 use crate::surrogate::Encoding;
 
 /// Configurations among which the best one of the space is looked for, and draws of what they are worth, of all assumptions.
@@ -24,7 +25,6 @@ pub(super) struct Left {
 }
 
 /// Of the one objective, beyond the point of the pick.
-#[expect(clippy::cast_precision_loss, reason = "a number of assumptions")]
 pub(super) fn of(
     ask: &Ask<'_>,
     encoding: &Encoding<'_>,
@@ -45,7 +45,7 @@ pub(super) fn of(
     let expected: Vec<_> = models.iter().map(|models| models.at(pick).objectives[0].mean).collect();
     let gains = |count: usize, point: &[f64]| {
         let gains = models.iter().zip(&expected).take(count).map(|(models, over)| gain(models, point, *over));
-        gains.sum::<f64>() / count as f64
+        gains.sum::<f64>() / to_f64(count)
     };
     let quick = |point: &[f64]| libm::log(gains(1, point).max(1e-300));
     let whole = |point: &[f64]| libm::log(gains(models.len(), point).max(1e-300));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::opinion::{Opinion, Trend};
 use super::table::{Column, Table};
+use crate::stats::to_f64;
 use crate::surrogate::{Axis, Belief, Data, Expected, Process, normal};
 
 /// A limit that every measurement keeps by so much does not decide anything.
@@ -122,9 +123,8 @@ impl Model<'_> {
 }
 
 /// The residuals of a few measurements near to each other look smaller than those of the whole space will be.
-#[expect(clippy::cast_precision_loss, reason = "a number of trials")]
 fn doubted(expected: Expected, data: &Data, wrong: f64) -> Expected {
-    let count = data.targets.len() as f64;
+    let count = to_f64(data.targets.len());
     let mean = data.targets.iter().sum::<f64>() / count.max(1.0);
     let squares: f64 = data.targets.iter().map(|target| (target - mean) * (target - mean)).sum();
     let variance = (squares + PRIOR_WEIGHT * wrong * wrong) / (count + PRIOR_WEIGHT);

@@ -9,6 +9,7 @@ use super::models::Models;
 use super::search::Search;
 use super::table::Table;
 use crate::config::Config;
+use crate::stats::to_f64;
 use crate::surrogate::{Axis, Encoding};
 
 /// Numbers with at most so many values are looked at value by value, as choices are.
@@ -61,10 +62,9 @@ pub(super) fn neglected(
 }
 
 /// All coordinates of an axis, where they are few.
-#[expect(clippy::cast_precision_loss, reason = "an index")]
 fn coordinates(axis: Axis) -> Vec<f64> {
     match axis {
-        Axis::Choice { count } => (0..count).map(|choice| choice as f64).collect(),
+        Axis::Choice { count } => (0..count).map(to_f64).collect(),
         Axis::Number { step } if step * f64::from(FEW_VALUES) > 1.0 => {
             (0..FEW_VALUES).map(|index| f64::from(index) * step).take_while(|at| *at < 1.0 + SAME).collect()
         }

@@ -8,6 +8,7 @@ use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::sampler::{Ask, Known, Prior};
+use crate::stats::to_f64;
 use crate::surrogate::{Axis, Data, Encoding, Process};
 
 /// Points of a prior that are used at most, evenly chosen.
@@ -42,7 +43,6 @@ impl Clone for Trend {
 }
 
 impl Trend {
-    #[expect(clippy::cast_precision_loss, reason = "a number of points")]
     fn new(axes: &[Axis], data: &Data) -> Option<Self> {
         let said = data.evenly(MOST_POINTS);
         let used = said.targets.len();
@@ -50,8 +50,9 @@ impl Trend {
             return None;
         }
         let data = Data { variances: vec![0.0; used], ..said };
-        let level = data.targets.iter().sum::<f64>() / used as f64;
-        let variance = data.targets.iter().map(|target| (target - level) * (target - level)).sum::<f64>() / used as f64;
+        let level = data.targets.iter().sum::<f64>() / to_f64(used);
+        let variance =
+            data.targets.iter().map(|target| (target - level) * (target - level)).sum::<f64>() / to_f64(used);
         let process = Process::fit(axes, &data, &of_values(), &[])?;
         let trend = Self { process, level, spread: variance.sqrt(), last: Mutex::default() };
         Some(trend).filter(|trend| trend.spread > LEAST_SPREAD)

@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use super::cost::Cost;
 use crate::config::Config;
 use crate::sampler::Ask;
+use crate::stats::to_f64;
 use crate::surrogate::{Axis, Encoding};
 
 /// Points that are drawn from the whole space, and near known ones.
@@ -129,11 +130,10 @@ impl<'a, 's> Search<'a, 's> {
     }
 
     /// A point with some coordinates moved.
-    #[expect(clippy::cast_precision_loss, reason = "a number of parameters")]
     fn perturbed(&self, rng: &mut ChaCha8Rng, from: &[f64]) -> Vec<f64> {
         let mut point = from.to_vec();
         let reach = REACHES[rng.random_range(0..REACHES.len())];
-        let chance = (2.0 / self.encoding.axes.len() as f64).max(0.15);
+        let chance = (2.0 / to_f64(self.encoding.axes.len())).max(0.15);
         for (coordinate, axis) in point.iter_mut().zip(&self.encoding.axes) {
             if rng.random::<f64>() < chance {
                 *coordinate = match axis {
@@ -179,7 +179,6 @@ impl<'a, 's> Search<'a, 's> {
         at
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "an index")]
     fn neighbours(&self, point: &[f64]) -> Vec<Vec<f64>> {
         let mut neighbours = Vec::new();
         let mut with = |index: usize, coordinate: f64| {
@@ -190,7 +189,7 @@ impl<'a, 's> Search<'a, 's> {
         for (index, axis) in self.encoding.axes.iter().enumerate() {
             match axis {
                 Axis::Trend => {}
-                Axis::Choice { count } => (0..*count).for_each(|choice| with(index, choice as f64)),
+                Axis::Choice { count } => (0..*count).for_each(|choice| with(index, to_f64(choice))),
                 Axis::Number { step } => {
                     let reaches = if *step > 0.0 { vec![*step, 2.0 * step] } else { REACHES.to_vec() };
                     for reach in reaches {
@@ -204,7 +203,6 @@ impl<'a, 's> Search<'a, 's> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "an index")]
 fn choice(rng: &mut ChaCha8Rng, count: usize) -> f64 {
-    if count < 2 { 0.0 } else { rng.random_range(0..count) as f64 }
+    if count < 2 { 0.0 } else { to_f64(rng.random_range(0..count)) }
 }

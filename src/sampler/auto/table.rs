@@ -6,6 +6,7 @@ use super::units::Units;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::sampler::{Ask, Known};
+use crate::stats::to_f64;
 use crate::surrogate::{Data, Encoding};
 
 /// The history as the models see it.
@@ -31,17 +32,15 @@ pub(super) struct Column {
 }
 
 impl Column {
-    #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
     pub(super) fn mean(&self) -> f64 {
-        self.data.targets.iter().sum::<f64>() / self.data.targets.len().max(1) as f64
+        self.data.targets.iter().sum::<f64>() / to_f64(self.data.targets.len().max(1))
     }
 
     /// Standard deviation of the targets; 1 where they do not vary.
-    #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
     pub(super) fn spread(&self) -> f64 {
         let mean = self.mean();
         let squares: f64 = self.data.targets.iter().map(|target| (target - mean) * (target - mean)).sum();
-        let variance = squares / self.data.targets.len().max(1) as f64;
+        let variance = squares / to_f64(self.data.targets.len().max(1));
         if variance > 0.0 { variance.sqrt() } else { 1.0 }
     }
 

@@ -1,10 +1,9 @@
 //! Whatever came of the earlier proposals, the next one is a new configuration of the space.
 
-#![expect(clippy::cast_precision_loss, reason = "small numbers")]
-
 use std::cell::Cell;
 
 use super::*;
+use crate::stats::to_f64;
 
 fn target(name: &str, goal: Goal) -> Target {
     Target { name: name.to_owned(), goal }
@@ -89,20 +88,20 @@ fn whatever_came_of_trials_a_judgement_holds_together() {
         let aim = aim_of(&[goal], 1);
         judged("all failed", &aim, &|_| Known::Failed);
         judged("all under way", &aim, &|_| Known::Pending);
-        judged("all beyond the limit", &aim, &|index| measured(&[5.0], &[0.1 + index as f64]));
+        judged("all beyond the limit", &aim, &|index| measured(&[5.0], &[0.1 + to_f64(index)]));
         judged("nothing measured", &aim, &|_| measured(&[f64::NAN], &[f64::NAN]));
         judged("constant", &aim, &|_| measured(&[7.0], &[-0.1]));
         judged("all zero", &aim, &|_| measured(&[0.0], &[0.0]));
-        judged("of both signs", &aim, &|index| measured(&[index as f64 - 3.0], &[-0.1]));
-        judged("negative", &aim, &|index| measured(&[-1.0 - index as f64], &[-0.1]));
-        judged("huge, of both signs", &aim, &|index| measured(&[1.7e308 * (index as f64 - 2.5).signum()], &[-0.1]));
-        judged("tiny", &aim, &|index| measured(&[1e-300 * (1.0 + index as f64)], &[-0.1]));
+        judged("of both signs", &aim, &|index| measured(&[to_f64(index) - 3.0], &[-0.1]));
+        judged("negative", &aim, &|index| measured(&[-1.0 - to_f64(index)], &[-0.1]));
+        judged("huge, of both signs", &aim, &|index| measured(&[1.7e308 * (to_f64(index) - 2.5).signum()], &[-0.1]));
+        judged("tiny", &aim, &|index| measured(&[1e-300 * (1.0 + to_f64(index))], &[-0.1]));
         let several = aim_of(&[goal, DOWN, UP], 1);
         judged("three objectives", &several, &|index| {
-            measured(&[1.0 + index as f64, 2.0, 9.0 - index as f64], &[-0.1])
+            measured(&[1.0 + to_f64(index), 2.0, 9.0 - to_f64(index)], &[-0.1])
         });
         judged("one of three measured", &several, &|index| {
-            measured(&[f64::NAN, 1.0 + index as f64, f64::NAN], &[-0.1])
+            measured(&[f64::NAN, 1.0 + to_f64(index), f64::NAN], &[-0.1])
         });
     }
 }
@@ -129,16 +128,16 @@ fn trials_without_numbers_are_survived() {
 #[test]
 fn limits_that_nothing_keeps_or_nobody_measured_are_survived() {
     let aim = aim_of(&[UP], 2);
-    survives("all beyond a limit", &aim, |index| measured(&[5.0], &[0.1 + index as f64, -1.0]));
+    survives("all beyond a limit", &aim, |index| measured(&[5.0], &[0.1 + to_f64(index), -1.0]));
     survives("the same excess", &aim, |_| measured(&[5.0], &[0.5, 0.5]));
-    survives("no excesses", &aim, |index| measured(&[index as f64], &[]));
-    survives("fewer excesses than limits", &aim, |index| measured(&[index as f64], &[-0.5]));
-    survives("more excesses than limits", &aim, |index| measured(&[index as f64], &[-0.5; 5]));
-    survives("excesses that are no numbers", &aim, |index| measured(&[index as f64], &[f64::NAN, 0.1]));
+    survives("no excesses", &aim, |index| measured(&[to_f64(index)], &[]));
+    survives("fewer excesses than limits", &aim, |index| measured(&[to_f64(index)], &[-0.5]));
+    survives("more excesses than limits", &aim, |index| measured(&[to_f64(index)], &[-0.5; 5]));
+    survives("excesses that are no numbers", &aim, |index| measured(&[to_f64(index)], &[f64::NAN, 0.1]));
     survives("infinite excesses", &aim, |index| {
-        measured(&[index as f64], &[if index % 2 == 0 { f64::INFINITY } else { f64::NEG_INFINITY }, -0.1])
+        measured(&[to_f64(index)], &[if index % 2 == 0 { f64::INFINITY } else { f64::NEG_INFINITY }, -0.1])
     });
-    survives("huge and tiny excesses", &aim, |index| measured(&[index as f64], &[1e300, -1e-300]));
+    survives("huge and tiny excesses", &aim, |index| measured(&[to_f64(index)], &[1e300, -1e-300]));
 }
 
 #[test]
@@ -146,7 +145,7 @@ fn any_numbers_are_survived() {
     for goal in [UP, DOWN] {
         let aim = aim_of(&[goal], 1);
         let with = |what: &str, value: fn(f64) -> f64| {
-            survives(what, &aim, |index| measured(&[value(index as f64)], &[-0.1]));
+            survives(what, &aim, |index| measured(&[value(to_f64(index))], &[-0.1]));
         };
         with("constant", |_| 7.0);
         with("all zero", |_| 0.0);
@@ -164,7 +163,7 @@ fn any_numbers_are_survived() {
 
 #[test]
 fn any_number_of_objectives_is_survived() {
-    let value = |index: usize, step: usize| ((index * step) % 7) as f64;
+    let value = |index: usize, step: usize| to_f64((index * step) % 7);
     let all = |index| [value(index, 1), value(index, 3), value(index, 5), value(index, 2)];
     for (count, goals) in [(0, vec![]), (2, vec![UP, DOWN]), (3, vec![UP, UP, DOWN]), (4, vec![DOWN; 4])] {
         let aim = aim_of(&goals, 1);
@@ -187,7 +186,7 @@ fn any_deviations_are_survived() {
     for deviation in [0.0, 0.03, 1e300, 1e-300, -1.0, f64::NAN, f64::INFINITY] {
         survives(&format!("deviation {deviation}"), &aim, |index| {
             let reading = |value| Reading { value, deviation: Some(deviation) };
-            Known::Measured(Measured { values: vec![reading(1.0 + index as f64)], excesses: vec![reading(-0.2)] })
+            Known::Measured(Measured { values: vec![reading(1.0 + to_f64(index))], excesses: vec![reading(-0.2)] })
         });
     }
 }
@@ -212,7 +211,7 @@ fn configurations_that_are_not_of_the_space_are_survived() {
         .collect();
     survives_history("only foreign configurations", &aim, &space, &only);
     let some: Vec<_> =
-        (0..16).map(|index| past(&space, index, measured(&[index as f64], &[-0.1]))).chain(only).collect();
+        (0..16).map(|index| past(&space, index, measured(&[to_f64(index)], &[-0.1]))).chain(only).collect();
     survives_history("some foreign configurations", &aim, &space, &some);
 }
 
@@ -220,7 +219,7 @@ fn configurations_that_are_not_of_the_space_are_survived() {
 fn a_configuration_that_was_measured_again_and_again_is_survived() {
     let space = mixed_space();
     let aim = aim_of(&[UP], 1);
-    let again = |index: usize| past(&space, index / 6, measured(&[10.0 + (index % 3) as f64], &[-0.1]));
+    let again = |index: usize| past(&space, index / 6, measured(&[10.0 + to_f64(index % 3)], &[-0.1]));
     survives_history("repeated", &aim, &space, &(0..18).map(again).collect::<Vec<_>>());
     let once_failed: Vec<_> = (0..12)
         .map(|index| past(&space, index / 6, if index % 2 == 0 { Known::Failed } else { measured(&[1.0], &[0.1]) }))
@@ -238,7 +237,7 @@ fn whatever_is_said_besides_the_history_is_survived() {
     let points: Vec<_> = points.chain([(Config::new(), Known::Pending)]).collect();
     let priors = [Prior::default(), Prior::new("twin", points)];
     let defaults = Config::new().with("seqs", 256_i64).with("chunked", true).with("steps", "none");
-    let history: Vec<_> = (0..12).map(|index| past(&space, index, measured(&[index as f64], &[-0.1]))).collect();
+    let history: Vec<_> = (0..12).map(|index| past(&space, index, measured(&[to_f64(index)], &[-0.1]))).collect();
     for cost in [1.0, 0.0, -1.0, f64::NAN, f64::INFINITY] {
         for sampler in SAMPLERS {
             for length in [1, 12] {
@@ -263,7 +262,7 @@ fn trials_of_whatever_cost_are_survived() {
     let costs = [Some(1e300), Some(1e-300), Some(f64::NAN), Some(-1.0), Some(0.0), Some(f64::INFINITY), None];
     let costing = |index: usize| Past {
         cost: costs[index % costs.len()],
-        ..past(&space, index, if index == 3 { Known::Failed } else { measured(&[index as f64], &[-0.1]) })
+        ..past(&space, index, if index == 3 { Known::Failed } else { measured(&[to_f64(index)], &[-0.1]) })
     };
     survives_history("costs", &aim, &space, &(0..16).map(costing).collect::<Vec<_>>());
 }
@@ -274,7 +273,7 @@ fn a_study_that_measures_goes_on_as_if_it_had_not_stopped() {
     let aim = aim_of(&[UP], 1);
     for sampler in SAMPLERS {
         let mut history: Vec<_> =
-            (0..11).map(|index| past(&space, index, measured(&[index as f64], &[-0.1]))).collect();
+            (0..11).map(|index| past(&space, index, measured(&[to_f64(index)], &[-0.1]))).collect();
         let mut answers = Vec::new();
         for _ in 0..3 {
             let suggestion = sampler.ask(&Ask::new(&space, &aim, &history, 8, &|_| true)).unwrap();
@@ -294,8 +293,8 @@ fn ten_thousand_trials_cost_a_bounded_number_of_looks() {
     let aim = aim_of(&[UP], 1);
     let known = |index: usize| match index % 5 {
         0 => Known::Failed,
-        1 => measured(&[(index % 17) as f64], &[0.3]),
-        _ => measured(&[(index % 13) as f64], &[-0.3]),
+        1 => measured(&[to_f64(index % 17)], &[0.3]),
+        _ => measured(&[to_f64(index % 13)], &[-0.3]),
     };
     for sampler in SAMPLERS {
         let of = |index| Past { proposed_by: sampler.name().to_owned(), ..past(&space, index, known(index)) };

@@ -1,10 +1,9 @@
 //! Whatever the space is made of, a suggestion belongs to it.
 
-#![expect(clippy::cast_precision_loss, reason = "small numbers")]
-
 use proptest::prelude::*;
 
 use super::*;
+use crate::stats::to_f64;
 
 /// One parameter as numbers, from which any can be made.
 #[derive(Clone, Debug)]
@@ -39,8 +38,8 @@ fn domain(plan: &Plan) -> Domain {
         3 => Domain::int(low - 100, multiple_high, Scale::Linear, plan.multiple),
         4 => Domain::int(low, multiple_high, Scale::Log, plan.multiple),
         5 => Domain::int(low, 2 * high, Scale::PowerOfTwo, 1),
-        6 => Domain::Float { low: low as f64 * 1e-3, high: high as f64, log: true },
-        _ => Domain::Float { low: -(low as f64), high: high as f64, log: false },
+        6 => Domain::Float { low: to_f64(low) * 1e-3, high: to_f64(high), log: true },
+        _ => Domain::Float { low: -to_f64(low), high: to_f64(high), log: false },
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::config::{Config, Value};
 use crate::sampler::Ask;
 use crate::space::{Domain, Scale};
+use crate::stats::to_f64;
 
 /// One parameter. Positions are indices of choices, and of numbers the coordinate that decodes to them.
 #[derive(Debug)]
@@ -69,30 +70,28 @@ pub(super) fn position(ask: &Ask<'_>, axes: &[Axis<'_>], config: &Config) -> Pos
     axes.iter().enumerate().map(of).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "an index")]
 fn index(domain: &Domain, value: &Value) -> Option<f64> {
     let index = match domain {
         Domain::Bool => usize::from(value.as_bool()?),
         Domain::Categorical(values) => values.iter().position(|known| known == value)?,
         Domain::Int { .. } | Domain::Float { .. } => return None,
     };
-    Some(index as f64)
+    Some(to_f64(index))
 }
 
 /// The middle of the coordinates that [`Domain::decode`] sends to this number.
-#[expect(clippy::cast_precision_loss, reason = "bounds of integers are below 2^53")]
 fn coordinate(domain: &Domain, value: &Value) -> Option<f64> {
     let number = value.as_f64().filter(|number| number.is_finite())?;
     let coordinate = match *domain {
         Domain::Bool | Domain::Categorical(_) => return None,
         Domain::Int { low, high, scale: Scale::PowerOfTwo, .. } => {
             let first = f64::from(low.ilog2());
-            let exponent = libm::log2(number.max(low as f64));
+            let exponent = libm::log2(number.max(to_f64(low)));
             (exponent - first + 0.5) / (f64::from(high.ilog2()) - first + 1.0)
         }
         Domain::Int { low, high, scale, multiple_of } => {
-            let multiple = multiple_of as f64;
-            let (first, last) = (low as f64 / multiple, high as f64 / multiple);
+            let multiple = to_f64(multiple_of);
+            let (first, last) = (to_f64(low) / multiple, to_f64(high) / multiple);
             let step = (number / multiple).max(first) + 0.5;
             if scale == Scale::Log {
                 libm::log(step / first) / libm::log((last + 1.0) / first)
@@ -114,9 +113,8 @@ mod tests {
 
     proptest! {
         #[test]
-        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         fn a_value_decodes_from_its_own_position(unit in 0.0..1.0, low in 1_i64..500, width in 0_i64..5000) {
-            let float = |log| Domain::Float { low: low as f64, high: (low + width) as f64 + 0.5, log };
+            let float = |log| Domain::Float { low: to_f64(low), high: to_f64(low + width) + 0.5, log };
             let domains = [
                 Domain::int(low, low + width, Scale::Linear, 1),
                 Domain::int(low, low + width, Scale::Log, 1),

@@ -4,6 +4,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::axis::{Axis, Kind, Position};
+use crate::stats::to_f64;
 use crate::surrogate::normal;
 
 /// Each kernel is a product over the parameters: normal and cut off at the ends for numbers, for choices its own value with
@@ -35,13 +36,12 @@ impl<'a> Parzen<'a> {
     }
 
     /// Older trials weigh less: there are ever more of them, and they are ever less like what is asked about.
-    #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
     pub(super) fn fading(axes: &'a [Axis<'a>], trials: &[Position]) -> Self {
         let count = trials.len();
         let old = count.saturating_sub(NOT_FADING);
         let weight = |place: usize| {
-            let share = place as f64 / (old.max(2) - 1) as f64;
-            if place < old { share + (1.0 - share) / count as f64 } else { 1.0 }
+            let share = to_f64(place) / to_f64(old.max(2) - 1);
+            if place < old { share + (1.0 - share) / to_f64(count) } else { 1.0 }
         };
         let weights = (0..count).map(weight).collect();
         Self::new(axes, trials, weights)
@@ -49,10 +49,9 @@ impl<'a> Parzen<'a> {
 
     /// Widths: Optuna's for densities of several parameters, `0.2 n^(-1 / (d + 4))` of the range and no less than
     /// `1 / (n + 1)` of it while trials are few.
-    #[expect(clippy::cast_precision_loss, reason = "counts of trials and parameters")]
     fn new(axes: &'a [Axis<'a>], trials: &[Position], mut weights: Vec<f64>) -> Self {
-        let count = trials.len().max(1) as f64;
-        let width = (0.2 * libm::pow(count, -1.0 / (axes.len() as f64 + 4.0))).max(1.0 / (count + 1.0).min(100.0));
+        let count = to_f64(trials.len().max(1));
+        let width = (0.2 * libm::pow(count, -1.0 / (to_f64(axes.len()) + 4.0))).max(1.0 / (count + 1.0).min(100.0));
         weights.push(1.0);
         let sum: f64 = weights.iter().sum();
         for weight in &mut weights {
@@ -70,7 +69,7 @@ impl<'a> Parzen<'a> {
         let part = |index: usize, at: Option<f64>| -> Part {
             let at = at?;
             let sum = match &axes[index].kind {
-                Kind::Choice { count } => libm::log(1.0 + *count as f64 * blur),
+                Kind::Choice { count } => libm::log(1.0 + to_f64(*count) * blur),
                 Kind::Number { cells } if cells.is_empty() => log_mass(at, width),
                 Kind::Number { .. } => {
                     let place = sums[index].partition_point(|(cell, _)| *cell < at);
@@ -125,11 +124,10 @@ impl<'a> Parzen<'a> {
             .collect()
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a count of choices")]
     fn draw_near(&self, kind: &Kind, place: f64, rng: &mut ChaCha8Rng) -> f64 {
         match kind {
             Kind::Choice { count } => {
-                let count = *count as f64;
+                let count = to_f64(*count);
                 let own = 1.0 / (1.0 + count * self.blur);
                 if rng.random::<f64>() < own { (place + 0.5) / count } else { rng.random() }
             }
@@ -144,11 +142,10 @@ impl<'a> Parzen<'a> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of values")]
 fn flat(axis: &Axis<'_>) -> f64 {
     match &axis.kind {
-        Kind::Choice { count } => -libm::log(*count as f64),
-        Kind::Number { cells } => -libm::log(cells.len().max(1) as f64),
+        Kind::Choice { count } => -libm::log(to_f64(*count)),
+        Kind::Number { cells } => -libm::log(to_f64(cells.len().max(1))),
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
 use crate::sim::log::Log;
+use crate::stats::f64_to_usize;
 
 /// How long a process sleeps that is meant to be ended by others. Not for ever, so that nothing stays where nobody does.
 pub(super) const LIFE: Duration = Duration::from_mins(10);
@@ -51,8 +52,7 @@ pub(super) async fn leak(megabytes_per_s: u64, cap: u64) {
     while total < cap {
         tokio::time::sleep(SIP).await;
         let due = begin.elapsed().as_secs_f64() * f64::from(u32::try_from(rate).unwrap_or(u32::MAX)) * 1e6;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "far below 2^52, and not negative")]
-        let due = (due as usize).min(cap);
+        let due = f64_to_usize(due).min(cap);
         // Written, because pages that are only reserved are not held.
         held.push(vec![1_u8; due.saturating_sub(total)]);
         total = due;

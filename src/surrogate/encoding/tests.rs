@@ -1,12 +1,11 @@
 //! Configurations and their points are each other's, whatever the space is made of.
 
-#![expect(clippy::cast_precision_loss, reason = "small numbers")]
-
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
 use crate::space::{Condition, Parameter};
+use crate::stats::to_f64;
 
 fn parameter(name: &str, domain: Domain, when: Vec<Condition>) -> Parameter {
     Parameter { name: name.to_owned(), domain, when, help: None }
@@ -22,8 +21,8 @@ fn domain() -> impl Strategy<Value = Domain> {
             3 => Domain::int(low - 100, high + multiple, Scale::Linear, multiple),
             4 => Domain::int(low, high + multiple, Scale::Log, multiple),
             5 => Domain::int(low, 2 * high, Scale::PowerOfTwo, 1),
-            6 => Domain::Float { low: low as f64 * 1e-3, high: high as f64, log: true },
-            _ => Domain::Float { low: -(low as f64), high: high as f64, log: false },
+            6 => Domain::Float { low: to_f64(low) * 1e-3, high: to_f64(high), log: true },
+            _ => Domain::Float { low: -to_f64(low), high: to_f64(high), log: false },
         }
     })
 }
@@ -59,7 +58,7 @@ fn defaults(space: &Space, at: f64) -> Config {
 /// Coordinates as a search makes them: places of numbers, indices of choices.
 fn searched(encoding: &Encoding<'_>, at: &[f64]) -> Vec<f64> {
     let coordinate = |(axis, at): (&Axis, &f64)| match axis {
-        Axis::Choice { count } => (at * *count as f64).floor(),
+        Axis::Choice { count } => (at * to_f64(*count)).floor(),
         Axis::Number { .. } | Axis::Trend => *at,
     };
     encoding.axes.iter().zip(at).map(coordinate).collect()
@@ -77,7 +76,7 @@ proptest! {
         prop_assert_eq!(encoding.config(&point).key(), config.key());
         for (axis, coordinate) in encoding.axes.iter().zip(&point) {
             let is_inside = match axis {
-                Axis::Choice { count } => *coordinate == NOT_ACTIVE || (coordinate.fract() == 0.0 && *coordinate < *count as f64),
+                Axis::Choice { count } => *coordinate == NOT_ACTIVE || (coordinate.fract() == 0.0 && *coordinate < to_f64(*count)),
                 Axis::Number { .. } => (0.0..=1.0).contains(coordinate),
                 Axis::Trend => false,
             };

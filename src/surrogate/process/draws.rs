@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::Process;
+use crate::stats::to_f64;
 use crate::surrogate::cholesky::dot;
 use crate::surrogate::kernel::LEVEL;
 use crate::surrogate::normal::draw;
@@ -117,10 +118,9 @@ impl Draws<'_> {
     }
 
     /// Features whose weights are standard normal before there are data.
-    #[expect(clippy::cast_precision_loss, reason = "a number of waves")]
     fn before(&self, point: &[f64]) -> Vec<f64> {
         let (rough, smooth) = self.process.kernel.features(point);
-        let size = self.process.hyper.rough * libm::sqrt(2.0 / WAVES as f64);
+        let size = self.process.hyper.rough * libm::sqrt(2.0 / to_f64(WAVES));
         let d = rough.len();
         let wave =
             |(at, phase): (usize, &f64)| size * libm::cos(phase + dot(&rough, &self.waves[at * d..(at + 1) * d]));

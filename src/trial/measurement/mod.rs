@@ -8,6 +8,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use super::SERVER_NAMES;
+use crate::stats::to_f64;
 
 pub use part::{ClientReport, Distribution, Interval, Speeds, Window};
 
@@ -94,18 +95,18 @@ impl Measurement {
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         let value = match name {
-            "completed" => count(self.completed),
-            "failed" => count(self.failed),
+            "completed" => to_f64(self.completed),
+            "failed" => to_f64(self.failed),
             "duration" => self.duration_s,
-            "total_input_tokens" => count(self.total_input_tokens),
-            "total_output_tokens" => count(self.total_output_tokens),
-            "request_throughput" => count(self.completed) / self.duration_s,
-            "output_throughput" => count(self.total_output_tokens) / self.duration_s,
-            "total_token_throughput" => count(self.total_input_tokens + self.total_output_tokens) / self.duration_s,
-            "request_goodput" => count(self.good?) / self.duration_s,
-            "cached_prompt_tokens" => count(self.cached_prompt_tokens?),
+            "total_input_tokens" => to_f64(self.total_input_tokens),
+            "total_output_tokens" => to_f64(self.total_output_tokens),
+            "request_throughput" => to_f64(self.completed) / self.duration_s,
+            "output_throughput" => to_f64(self.total_output_tokens) / self.duration_s,
+            "total_token_throughput" => to_f64(self.total_input_tokens + self.total_output_tokens) / self.duration_s,
+            "request_goodput" => to_f64(self.good?) / self.duration_s,
+            "cached_prompt_tokens" => to_f64(self.cached_prompt_tokens?),
             "max_output_tokens_per_s" => self.max_output_tokens_per_s?,
-            "max_concurrent_requests" => count(self.max_concurrent_requests?),
+            "max_concurrent_requests" => to_f64(self.max_concurrent_requests?),
             _ => match self.server.get(name) {
                 Some(value) => *value,
                 None => self.statistic(name)?,
@@ -160,9 +161,4 @@ impl Measurement {
         let best = Self::names().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
         best.unwrap_or_default()
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of tokens and requests are far below 2^53")]
-fn count(n: u64) -> f64 {
-    n as f64
 }

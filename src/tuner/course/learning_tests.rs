@@ -9,6 +9,7 @@ use super::*;
 use crate::config::Config;
 use crate::facts::{Host, HostLimits};
 use crate::sampler::{Ask, Judgement, Known, Measured, Pick, Sampler, Suggestion};
+use crate::stats::to_f64;
 use crate::store::Verdict;
 use crate::trial::{Measurement, PhaseTime, Startup};
 use crate::tuner::slots::CROWD;
@@ -74,8 +75,7 @@ impl Sampler for Learner {
             pick: ranking.first().cloned(),
             ranking,
             remaining: Some([0.0, 0.01, 0.02]),
-            #[expect(clippy::cast_precision_loss, reason = "a few")]
-            next_gain: Some(1.0 / (known * known) as f64),
+            next_gain: Some(1.0 / to_f64(known * known)),
             notes: vec!["seen".to_owned()],
         })
     }
@@ -308,8 +308,7 @@ impl Sampler for Thrifty {
 /// A launch on a CPU, where it compiles the longer the more sequences there are.
 fn compiled(proposal: &Proposal, place: &Place) -> Launched {
     let trial = Trial { elapsed_s: 31.5, ..pretended(proposal, place, Chances::default()) };
-    #[expect(clippy::cast_precision_loss, reason = "a few")]
-    let compile_s = 10.0 + proposal.config.get_i64("max-num-seqs").unwrap_or(0) as f64;
+    let compile_s = 10.0 + to_f64(proposal.config.get_i64("max-num-seqs").unwrap_or(0));
     let phase = |phase: &str, duration_s| PhaseTime { phase: phase.to_owned(), duration_s };
     let phases =
         vec![phase("import", 11.0 + f64::from(proposal.number % 3)), phase("compile", compile_s), phase("server", 1.0)];

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::stats::to_f64;
+
 /// A launch that takes at least this share of one processor computes. A thread that waits for a device spins. The event
 /// loops and the metrics page of an idle server take a few percent.
 pub(super) const BUSY_SHARE: f64 = 0.2;
@@ -56,8 +58,7 @@ impl StepEstimate {
     /// Takes the longer of the twin's estimate and of this number of tokens at the measured speed, in tokens per second. Without
     /// either the slowest expected speed is assumed.
     pub(in crate::tuner) fn new(tokens: u64, twin: Option<Duration>, measured: Option<f64>) -> Self {
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let at = |speed: f64| Duration::try_from_secs_f64(tokens as f64 / speed).unwrap_or(Duration::MAX);
+        let at = |speed: f64| Duration::try_from_secs_f64(to_f64(tokens) / speed).unwrap_or(Duration::MAX);
         let twin = twin.map(|duration| Self { duration, source: EstimateSource::Twin });
         let measured = measured.map(|speed| Self { duration: at(speed), source: EstimateSource::Measured });
         let longest = twin.into_iter().chain(measured).max_by_key(|estimate| estimate.duration);

@@ -149,6 +149,7 @@ fn worked(before: &[(&'static str, f64)], after: &[(&'static str, f64)]) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::to_f64;
 
     const TENTH: Duration = Duration::from_millis(100);
 
@@ -181,14 +182,13 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     fn a_silent_server_hangs_when_its_counters_stand_still_as_well() {
         let tokens = |tokens: f64| Some(vec![("generation_tokens", tokens), ("requests_waiting", 3.0)]);
         assert_eq!(hangs_after(|_| tokens(5.0)), Some(60));
         assert_eq!(hangs_after(|_| None), Some(60), "it answers nothing at all");
-        assert_eq!(hangs_after(|second| tokens(second as f64)), None, "slow");
-        assert_eq!(hangs_after(|second| tokens(second.min(100) as f64)), Some(180), "slow, until it hangs");
-        let waiting = |second: u64| Some(vec![("generation_tokens", 5.0), ("requests_waiting", second as f64)]);
+        assert_eq!(hangs_after(|second| tokens(to_f64(second))), None, "slow");
+        assert_eq!(hangs_after(|second| tokens(to_f64(second.min(100)))), Some(180), "slow, until it hangs");
+        let waiting = |second: u64| Some(vec![("generation_tokens", 5.0), ("requests_waiting", to_f64(second))]);
         assert_eq!(hangs_after(waiting), Some(60), "that requests wait is no work");
         assert_eq!(
             hangs_after(|second| if second < 40 { None } else { tokens(5.0) }),

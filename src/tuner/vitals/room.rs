@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use procfs::Current;
 use procfs::process::Process;
 
+use crate::stats::to_f64;
+
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
@@ -134,8 +136,7 @@ impl Memory {
         if passed < STEADY || !steady || lost == 0 || grown < lost / 2 {
             return None;
         }
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let left = passed.mul_f64(*now as f64 / lost as f64);
+        let left = passed.mul_f64(to_f64(*now) / to_f64(lost));
         (left < soon).then(|| {
             let (available, total, grown) = (size(*now), size(room.total), size(grown));
             format!(
@@ -171,8 +172,7 @@ pub(super) fn size(bytes: u64) -> String {
     if bytes < GIB {
         return format!("{} MiB", bytes / MIB);
     }
-    #[expect(clippy::cast_precision_loss, reason = "one decimal")]
-    let gib = bytes as f64 / GIB as f64;
+    let gib = to_f64(bytes) / to_f64(GIB);
     format!("{gib:.1} GiB")
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::server::LogTail;
+use crate::stats::to_f64;
 
 /// Counts the time in which nothing moves.
 ///
@@ -103,8 +104,7 @@ impl Start {
 
 /// Whether as many bytes in this time are more than an idle launch reads.
 fn is_fast(bytes: u64, passed: Duration) -> bool {
-    #[expect(clippy::cast_precision_loss, reason = "a rate")]
-    let bytes = bytes as f64;
+    let bytes = to_f64(bytes);
     bytes > IDLE_READ * passed.as_secs_f64()
 }
 

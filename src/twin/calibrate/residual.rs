@@ -1,6 +1,7 @@
 //! How far simulated times are from observed ones.
 
 use super::replay::Times;
+use crate::stats::to_f64;
 
 /// How many independent requests a run is worth: they wait for each other.
 const WORTH: f64 = 10.0;
@@ -87,7 +88,7 @@ impl Residuals {
 
     /// How many independent numbers these are.
     pub(super) fn count(&self) -> f64 {
-        if self.requests.is_empty() { 0.0 } else { 3.0 * WORTH + float(self.means.len() as u64) }
+        if self.requests.is_empty() { 0.0 } else { 3.0 * WORTH + to_f64(self.means.len() as u64) }
     }
 }
 
@@ -95,12 +96,7 @@ fn by_steps([simulated, observed]: [u64; 2]) -> f64 {
     if simulated == 0 || observed == 0 {
         return 0.0;
     }
-    (float(simulated) / float(observed)).ln() / STEPS_SCALE
-}
-
-#[expect(clippy::cast_precision_loss, reason = "numbers far below 2^53")]
-fn float(value: u64) -> f64 {
-    value as f64
+    (to_f64(simulated) / to_f64(observed)).ln() / STEPS_SCALE
 }
 
 #[cfg(test)]

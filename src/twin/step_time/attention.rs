@@ -1,7 +1,7 @@
 //! What attention costs: from bytes and operations, or interpolated between measured kernels. Seconds for all layers.
 
-use super::float;
 use super::grid::Grid;
+use crate::stats::to_f64;
 use crate::twin::batch::Work;
 
 /// Tokens of a query tile that are computed and thrown away at the diagonal and at the ends of prompts, in pairs for
@@ -57,9 +57,9 @@ impl Attention {
 
 impl Formula {
     fn time(&self, work: &Work) -> f64 {
-        let decodes = float(work.decode_context);
-        let pairs = float(work.prompt_pairs) + TILE_PAIRS * f64::from(work.prompt_tokens);
-        let read = if work.prompt_tokens > 0 { decodes * self.mixed + float(work.prompt_context) } else { decodes };
+        let decodes = to_f64(work.decode_context);
+        let pairs = to_f64(work.prompt_pairs) + TILE_PAIRS * f64::from(work.prompt_tokens);
+        let read = if work.prompt_tokens > 0 { decodes * self.mixed + to_f64(work.prompt_context) } else { decodes };
         self.floor_s + self.sequence_s * f64::from(work.sequences) + self.read_s * read + self.pair_s * pairs
     }
 }
@@ -67,7 +67,7 @@ impl Formula {
 impl Measured {
     fn time(&self, work: &Work) -> f64 {
         let decodes = f64::from(work.decodes);
-        let mean = if work.decodes > 0 { float(work.decode_context) / decodes } else { 0.0 };
+        let mean = if work.decodes > 0 { to_f64(work.decode_context) / decodes } else { 0.0 };
         if work.prompt_tokens > 0 {
             return self.prompts(work, |tokens, context| match work.decodes {
                 0 => self.prompt.at([tokens, context]),
@@ -86,7 +86,7 @@ impl Measured {
     /// more pairs, since the prompts are several, that one's cost is taken in proportion.
     fn prompts(&self, work: &Work, at: impl Fn(f64, f64) -> f64) -> f64 {
         let tokens = f64::from(work.prompt_tokens);
-        let pairs = float(work.prompt_pairs);
+        let pairs = to_f64(work.prompt_pairs);
         let alone = tokens * (tokens + 1.0) / 2.0;
         if pairs >= alone {
             return at(tokens, (pairs - alone) / tokens);

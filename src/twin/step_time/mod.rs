@@ -30,6 +30,7 @@ use super::frontend::Frontend;
 use super::memory::kv_bytes_per_token;
 use super::settings::{Policy, Settings};
 use crate::facts::ModelShape;
+use crate::stats::to_f64;
 
 pub(crate) use attention::{Attention, Measured};
 pub(crate) use curve::Curve;
@@ -115,14 +116,14 @@ impl StepTime {
         settings: &Settings,
         parallel: Parallel,
     ) -> Result<Self, IncompleteShape> {
-        let get = |value: Option<u64>, name| value.map(float).ok_or(IncompleteShape(name));
+        let get = |value: Option<u64>, name| value.map(to_f64).ok_or(IncompleteShape(name));
         let parameters = get(model.dense_parameters(), "all sizes of its layers")?;
         let kv_bytes = get(kv_bytes_per_token(model, settings.cache_dtype_bytes), "the size of its key/value heads")?;
         let layers = get(model.layers, "num_hidden_layers")?;
         let hidden = get(model.hidden_size, "hidden_size")?;
         let vocabulary = get(model.vocab_size, "vocab_size")?;
         let heads = get(model.attention_heads, "num_attention_heads")? * get(model.head_dim, "head_dim")?;
-        let dtype = float(model.dtype_bytes);
+        let dtype = to_f64(model.dtype_bytes);
         let tensor = f64::from(parallel.tensor.max(1));
         let bandwidth = device.bandwidth * device.bandwidth_efficiency;
         let compute = device.compute * device.compute_efficiency;
@@ -269,18 +270,13 @@ impl Host {
     fn time(&self, work: &Work) -> f64 {
         self.step_s
             + self.sequence_s * f64::from(work.sequences)
-            + self.block_s * float(work.blocks)
+            + self.block_s * to_f64(work.blocks)
             + self.hash_s * f64::from(work.prompt_tokens)
     }
 }
 
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53, and estimates anyway")]
-fn float(value: u64) -> f64 {
-    value as f64
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use serde_json::{Value as Json, json};
 
 use crate::support::{Workplace, wait_until};
 
+use setpoint::stats::f64_to_u64;
+
 /// The values of a page: names without their prefix, with the label that tells series of one name apart.
 pub(super) type Page = BTreeMap<String, f64>;
 
@@ -33,9 +35,7 @@ fn read(text: &str) -> Page {
 
 /// A number of requests.
 pub(super) fn count(page: &Page, name: &str) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small whole number")]
-    let count = page[name] as u64;
-    count
+    f64_to_u64(page[name])
 }
 
 /// What decides the schedule of the model of `examples/setup-vllm-cpu.sh`, and the sizes that the simulation needs.

@@ -1,9 +1,9 @@
 //! What the twin says that the page must show.
-#![expect(clippy::cast_precision_loss, reason = "counts of some thousands")]
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use setpoint::stats::to_f64;
 use setpoint::twin::{Counters, Engine, RequestId, Settings};
 
 use super::server::Page;
@@ -65,7 +65,7 @@ impl Twin {
     /// computed is not among those that are counted: after as many of them as there may be, the page must fit.
     pub(super) fn meet(&mut self, page: &Page, what: &str) {
         let counted = page["iteration_tokens_total_count"];
-        while !self.is_idle() && (self.steps.len() as f64) < counted {
+        while !self.is_idle() && to_f64(self.steps.len()) < counted {
             self.step();
         }
         let (apart, steps) = (self.differences(page), self.steps.len());
@@ -107,28 +107,28 @@ impl Twin {
     /// Where the page says something else.
     pub(super) fn differences(&self, page: &Page) -> Vec<String> {
         let counters = self.counters();
-        let [finished, prompts, outputs] = self.finished.map(|number| number as f64);
+        let [finished, prompts, outputs] = self.finished.map(to_f64);
         let mut expected = vec![
-            ("num_requests_running".to_owned(), self.engine.running() as f64),
-            ("num_requests_waiting".to_owned(), self.engine.waiting() as f64),
-            ("num_requests_waiting_by_reason{capacity}".to_owned(), self.engine.waiting() as f64),
+            ("num_requests_running".to_owned(), to_f64(self.engine.running())),
+            ("num_requests_waiting".to_owned(), to_f64(self.engine.waiting())),
+            ("num_requests_waiting_by_reason{capacity}".to_owned(), to_f64(self.engine.waiting())),
             ("kv_cache_usage_perc".to_owned(), self.engine.kv_usage()),
-            ("prefix_cache_queries_total".to_owned(), counters.prefix_queries as f64),
-            ("prefix_cache_hits_total".to_owned(), counters.prefix_hits as f64),
-            ("num_preemptions_total".to_owned(), counters.told_preemptions as f64),
-            ("prompt_tokens_total".to_owned(), counters.prompt_tokens as f64),
-            ("prompt_tokens_cached_total".to_owned(), counters.cached_tokens as f64),
-            ("generation_tokens_total".to_owned(), counters.generated_tokens as f64),
+            ("prefix_cache_queries_total".to_owned(), to_f64(counters.prefix_queries)),
+            ("prefix_cache_hits_total".to_owned(), to_f64(counters.prefix_hits)),
+            ("num_preemptions_total".to_owned(), to_f64(counters.told_preemptions)),
+            ("prompt_tokens_total".to_owned(), to_f64(counters.prompt_tokens)),
+            ("prompt_tokens_cached_total".to_owned(), to_f64(counters.cached_tokens)),
+            ("generation_tokens_total".to_owned(), to_f64(counters.generated_tokens)),
             ("request_success_total{length}".to_owned(), finished),
             ("request_prompt_tokens_count".to_owned(), finished),
             ("request_prompt_tokens_sum".to_owned(), prompts),
             ("request_generation_tokens_sum".to_owned(), outputs),
-            ("iteration_tokens_total_count".to_owned(), self.steps.len() as f64),
-            ("iteration_tokens_total_sum".to_owned(), self.steps.iter().sum::<u64>() as f64),
+            ("iteration_tokens_total_count".to_owned(), to_f64(self.steps.len())),
+            ("iteration_tokens_total_sum".to_owned(), to_f64(self.steps.iter().sum::<u64>())),
         ];
         for bound in BOUNDS {
             let below = self.steps.iter().filter(|tokens| **tokens <= bound.into()).count();
-            expected.push((format!("iteration_tokens_total_bucket{{{bound}}}"), below as f64));
+            expected.push((format!("iteration_tokens_total_bucket{{{bound}}}"), to_f64(below)));
         }
         let apart = |(name, expected): &(String, f64)| {
             let shown = page.get(name);

@@ -6,6 +6,7 @@ use super::support::{PERCENTILE_95, Support};
 use crate::config::{Config, Value};
 use crate::sampler::explanation::Expectation;
 use crate::space::Domain;
+use crate::stats::to_f64;
 
 /// A parameter of at most so many values is looked at with each.
 const FEW: usize = 12;
@@ -17,10 +18,9 @@ const ROWS: usize = 96;
 const FINE: usize = 512;
 
 /// Some values of a parameter, in order, and coordinates that stand for them.
-#[expect(clippy::cast_precision_loss, reason = "counts of some hundred")]
 pub(super) fn levels(domain: &Domain) -> Vec<(f64, Value)> {
     let at = |steps: usize| {
-        let unit = move |step: usize| (step as f64 / (steps - 1) as f64).min(1.0 - f64::EPSILON);
+        let unit = move |step: usize| (to_f64(step) / to_f64(steps - 1)).min(1.0 - f64::EPSILON);
         let mut levels: Vec<_> = (0..steps).map(|step| (unit(step), domain.decode(unit(step)))).collect();
         levels.dedup_by(|later, earlier| later.1 == earlier.1);
         levels
@@ -62,8 +62,7 @@ pub(super) fn dependence(
         let mean = mean / met;
         // The mean of normal numbers is normal: its deviation is enough.
         let squares = draws.iter().map(|draw| (draw / met - mean) * (draw / met - mean));
-        #[expect(clippy::cast_precision_loss, reason = "a number of draws")]
-        let variance = squares.sum::<f64>() / draws.len().max(1) as f64;
+        let variance = squares.sum::<f64>() / to_f64(draws.len().max(1));
         let deviation = (variance + support.variance(&parameter_of.name, value, (first, last))).sqrt();
         let ends = [told(mean - PERCENTILE_95 * deviation), told(mean + PERCENTILE_95 * deviation)];
         Some(Expectation {
@@ -78,7 +77,6 @@ pub(super) fn dependence(
 
 /// For each parameter its share of the variance when one parameter at a time of this configuration takes another value;
 /// `None` where they vary by less than `least` in all.
-#[expect(clippy::cast_precision_loss, reason = "counts of some values")]
 pub(super) fn around(
     region: &Region<'_, '_>,
     best: &Config,
@@ -98,8 +96,8 @@ pub(super) fn around(
             region.of(space.assemble(choose)).map(|(_, point)| mean(&point))
         };
         let values: Vec<_> = levels(&parameter.domain).into_iter().filter_map(changed).collect();
-        let middle = values.iter().sum::<f64>() / values.len().max(1) as f64;
-        values.iter().map(|value| (value - middle) * (value - middle)).sum::<f64>() / values.len().max(1) as f64
+        let middle = values.iter().sum::<f64>() / to_f64(values.len().max(1));
+        values.iter().map(|value| (value - middle) * (value - middle)).sum::<f64>() / to_f64(values.len().max(1))
     };
     let variances: Vec<_> = (0..space.dimensions()).map(variance).collect();
     let sum: f64 = variances.iter().sum();

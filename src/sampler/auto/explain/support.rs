@@ -14,6 +14,7 @@
 //! [`NEVER`].
 
 use crate::config::{Config, Value};
+use crate::stats::to_f64;
 
 /// Of a normal distribution, in deviations: the 95th percentile.
 pub(super) const PERCENTILE_95: f64 = 1.644_853_626_951_472;
@@ -33,12 +34,11 @@ pub(super) struct Support<'a> {
 impl Support<'_> {
     /// Returns the variance that comes on top of that of the model, as it is modelled, for a parameter at `value`. The ends of
     /// the parameter's range are the unit of differences.
-    #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
     pub(super) fn variance(&self, parameter: &str, value: &Value, ends: (&Value, &Value)) -> f64 {
         let measured: Vec<_> = self.configs.iter().filter_map(|config| config.get(parameter)).collect();
         let width = ends.0.as_f64().zip(ends.1.as_f64()).map_or(1.0, |(low, high)| (high - low).abs());
         let distances = || measured.iter().map(|other| distance(value, other, width));
-        let near = distances().filter(|distance| *distance < NEAR).count() as f64;
+        let near = to_f64(distances().filter(|distance| *distance < NEAR).count());
         let is_inside = value.as_f64().is_some_and(|own| {
             let numbers = || measured.iter().filter_map(|other| other.as_f64());
             numbers().any(|other| other <= own) && numbers().any(|other| other >= own)

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::sampler::auto::models::Outlook;
+use crate::stats::to_f64;
 use crate::surrogate::Belief;
 
 const DRAWS: usize = 200_000;
@@ -39,7 +40,6 @@ fn scored(goals: &[Goal], history: &[Past]) -> (Vec<Outlook>, Vec<(Outlook, f64)
 }
 
 /// Whether this is the mean over draws of the objectives of what they gain, as often as the limit is kept.
-#[expect(clippy::cast_precision_loss, reason = "a number of draws")]
 fn is_drawn(promised: f64, outlook: &Outlook, gain: &dyn Fn(&[f64]) -> f64) {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let value = |rng: &mut ChaCha8Rng, belief: &Belief| belief.mean + belief.deviation * normal::draw(rng);
@@ -49,8 +49,8 @@ fn is_drawn(promised: f64, outlook: &Outlook, gain: &dyn Fn(&[f64]) -> f64) {
         let gain = libm::exp(outlook.log_feasible) * gain(&values);
         (sum, squares) = (sum + gain, squares + gain * gain);
     }
-    let mean = sum / DRAWS as f64;
-    let error = ((squares / DRAWS as f64 - mean * mean) / DRAWS as f64).sqrt();
+    let mean = sum / to_f64(DRAWS);
+    let error = ((squares / to_f64(DRAWS) - mean * mean) / to_f64(DRAWS)).sqrt();
     assert!(error < 0.1 * mean, "{DRAWS} draws are too few for {mean}");
     assert!((promised - mean).abs() < 4.0 * error, "{promised}, and {mean} +-{error} by draws: {outlook:?}");
 }
