@@ -18,7 +18,7 @@ use crate::engine::{ENGINES, environment, is_variable};
 use crate::facts::{Device, EngineVersion, Gpu, HostLimits, ModelShape};
 use crate::flag::FlagTable;
 use crate::rule::{Facts, unchecked_of_model};
-use crate::stats::f64_to_u64;
+use crate::stats::gib_to_bytes;
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -93,7 +93,7 @@ impl Check {
         };
         let reported = installed.as_ref().and_then(|installed| installed.version.parse().ok());
         let version = self.engine_version.or(reported).unwrap_or_else(FlagTable::newest_release);
-        let memory = self.gpu_memory_gib.map(|gib| f64_to_u64(gib * f64::from(1 << 30)));
+        let memory = self.gpu_memory_gib.map(gib_to_bytes);
         let on_cpu = installed.as_ref().is_some_and(|installed| installed.device == "cpu");
         let device = match self.device.unwrap_or(if on_cpu { DeviceKind::Cpu } else { DeviceKind::Cuda }) {
             DeviceKind::Cpu => Device::Cpu,

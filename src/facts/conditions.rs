@@ -7,7 +7,7 @@ use procfs::{FromBufRead, MemoryPressure};
 use serde::{Deserialize, Serialize};
 
 use super::host_use::HostUse;
-use crate::stats::to_f64;
+use crate::stats::{GIB, gib_text};
 
 /// Wake-ups from deeper idle states take longer, in microseconds, than a decode step should vary.
 const LONG_WAKE_UP_US: u64 = 100;
@@ -17,7 +17,6 @@ const MUCH_PRESSURE: f32 = 1.0;
 const MUCH_LOAD: f32 = 20.0;
 /// Degrees below the critical temperature, near which processors lower their clock.
 const NEAR_CRITICAL: f32 = 5.0;
-const GIB: u64 = 1 << 30;
 
 /// A condition by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -289,7 +288,7 @@ fn swap(readings: &HostUse) -> Option<MeasurementCondition> {
     if total == 0 {
         return Some(MeasurementCondition::fine(kind, "none", "memory is never written out"));
     }
-    let state = format!("{} of {} in use", gib(used), gib(total));
+    let state = format!("{} of {} in use", gib_text(used), gib_text(total));
     Some(if used >= GIB || used >= total / 4 {
         let effect = "pages that are needed again are read from a disk: a host that swaps measures its disk";
         MeasurementCondition::distorting(
@@ -340,16 +339,12 @@ fn other_users(readings: &HostUse) -> Option<MeasurementCondition> {
         return Some(MeasurementCondition::fine(kind, "none with much load", "nobody else uses the host"));
     }
     let one = |other: &super::host_use::ProcessUse| {
-        let (processors, memory) = (other.processors, gib(other.memory));
+        let (processors, memory) = (other.processors, gib_text(other.memory));
         format!("{} {} of {} ({processors:.1} processors, {memory})", other.name, other.pid, other.user)
     };
     let state = others.iter().map(one).collect::<Vec<_>>().join(", ");
     let effect = "they take processors, caches and memory from a launch while it is measured";
     Some(MeasurementCondition::distorting(kind, state, effect, "wait for them, or use a time when nobody else works"))
-}
-
-fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", to_f64(bytes) / to_f64(GIB))
 }
 
 #[cfg(test)]

@@ -109,8 +109,7 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const GIB: u64 = 1 << 30;
+    use crate::stats::GIB;
 
     fn unit(index: u32, gib: u64, capability: (u8, u8), held: u64) -> GpuUnit {
         let (memory, free) = (Some(gib * GIB), Some((gib - held) * GIB));

@@ -2,7 +2,7 @@
 
 use crate::document::{DocumentError, Section};
 use crate::facts::{Device, Gpu};
-use crate::stats::f64_to_u64;
+use crate::stats::gib_to_bytes;
 
 /// What describes GPUs that need not be present.
 const GPU_KEYS: [&str; 3] = ["gpus", "gpu_memory_gib", "compute_capability"];
@@ -35,7 +35,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Option<Device>, DocumentErro
             section.error("compute_capability", format!("{text:?} is not a compute capability"), Some(hint))
         })
     });
-    let memory = gib.map(|gib| f64_to_u64(gib * f64::from(1 << 30)));
+    let memory = gib.map(gib_to_bytes);
     Ok(Some(Device::Cuda(Gpu::described(memory, count, capability.transpose()?))))
 }
 

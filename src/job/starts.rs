@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::compiled::compile_key;
 use crate::config::Config;
-use crate::metrics::median;
 use crate::rule::{Effective, Facts, memory_launch};
+use crate::stats::median;
 use crate::trial::{Outcome, PhaseTime, Startup, Trial};
 use crate::twin::{DevicePreset, Start, StartupModel, Warm};
 

@@ -4,9 +4,9 @@
 //! the profiles of eight models on an H100 with 0.11 (llm-d-benchmark). The sampler's factor is the same in all of them
 //! within 2 %; the forward factors come from one dense model each.
 
-use super::{GIB, Launch, gib};
+use super::Launch;
 use crate::facts::{EngineVersion, ModelShape};
-use crate::stats::to_f64;
+use crate::stats::{GIB, gib, to_f64};
 
 /// Copies of the 32-bit logits that the sampler holds at its peak: 16-bit and 32-bit logits, sorted values and their
 /// 64-bit indices, probabilities, sums, masks.
@@ -41,9 +41,9 @@ pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
     };
     let intermediate = to_f64(intermediate(model)?) / parallel;
     Some(Peaks {
-        sampler: sequences * to_f64(model.vocab_size?) * 4.0 * copies / GIB,
-        hidden: tokens * hidden * element / GIB,
-        forward: tokens * (inner * intermediate + outer * hidden) * element / GIB,
+        sampler: sequences * to_f64(model.vocab_size?) * 4.0 * copies / to_f64(GIB),
+        hidden: tokens * hidden * element / to_f64(GIB),
+        forward: tokens * (inner * intermediate + outer * hidden) * element / to_f64(GIB),
     })
 }
 

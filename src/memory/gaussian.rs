@@ -1,5 +1,7 @@
 //! A normal distribution over the model's corrections, and what an observation does to it.
 
+use crate::stats::small::dot;
+
 /// How many corrections there are.
 pub(super) const SIZE: usize = 5;
 
@@ -51,10 +53,6 @@ impl Gaussian {
     fn times(&self, slope: &Vector) -> Vector {
         self.covariance.map(|row| dot(&row, slope))
     }
-}
-
-fn dot(a: &Vector, b: &Vector) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 #[cfg(test)]

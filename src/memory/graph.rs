@@ -1,7 +1,8 @@
 //! Memory of captured CUDA graphs.
 
-use super::{Launch, gib};
+use super::Launch;
 use crate::facts::{EngineVersion, ModelShape};
+use crate::stats::gib;
 
 /// Bytes of one captured size in one layer: measured on an L40S with 0.9.0.1 for 28, 32 and 64 layers and 11 to 67 sizes.
 const LAYER: u64 = 256 << 10;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::config::Config;
 use crate::facts::{EngineVersion, ModelShape};
+use crate::stats::gib_to_bytes;
 
 /// Numbers that the engine works with once its defaults are filled in.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,7 +110,7 @@ impl Launch {
             offloaded: config
                 .get_f64("cpu-offload-gb")
                 .filter(|gib| gib.is_finite() && *gib > 0.0)
-                .map_or(0, super::bytes),
+                .map_or(0, gib_to_bytes),
         }
     }
 }

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::gaussian::Gaussian;
 use super::predict::{Base, OVERHEAD};
-use super::{Launch, Layout, gib};
+use super::{Launch, Layout};
 use crate::facts::ModelShape;
-use crate::stats::{f64_to_u64, to_f64};
+use crate::stats::{f64_to_u64, gib, to_f64};
 
 /// What a log tells of a start; what it does not tell is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

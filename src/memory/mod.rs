@@ -4,8 +4,6 @@
 //! arithmetic ([`Layout`]); what the engine takes besides is an estimate with a standard deviation ([`predict`]) that
 //! every observed start makes smaller ([`Learned`]).
 
-use crate::stats::{f64_to_u64, to_f64};
-
 mod activation;
 mod cache;
 mod gaussian;
@@ -20,18 +18,6 @@ pub use graph::captured_sizes;
 pub use launch::{Launch, Resolved};
 pub use learn::{Learned, Observation, Observed};
 pub use predict::{Prediction, predict};
-
-const GIB: f64 = 1_073_741_824.0;
-
-/// Bytes as GiB.
-pub fn gib(bytes: u64) -> f64 {
-    to_f64(bytes) / GIB
-}
-
-/// GiB as bytes, 0 where it is negative.
-pub fn bytes(gib: f64) -> u64 {
-    f64_to_u64(gib * GIB)
-}
 
 /// The shape of Llama 3.1 8B.
 #[cfg(test)]
@@ -51,7 +37,7 @@ fn test_launch() -> Launch {
             version: crate::facts::EngineVersion::new(0, 11, 0),
             v0: false,
             cpu: false,
-            device_memory: Some(bytes(79.18)),
+            device_memory: Some(crate::stats::gib_to_bytes(79.18)),
             utilization: 0.9,
             max_model_len: 16_000,
             max_num_batched_tokens: 8192,

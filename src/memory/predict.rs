@@ -2,10 +2,10 @@
 
 use super::gaussian::{Gaussian, SIZE, Vector};
 use super::learn::Learned;
-use super::{Launch, Layout, activation, bytes, graph, weights};
+use super::{Launch, Layout, activation, graph, weights};
 use crate::facts::ModelShape;
-use crate::stats::to_f64;
-use crate::surrogate::normal;
+use crate::stats::normal;
+use crate::stats::{gib, gib_to_bytes, to_f64};
 
 /// The corrections, by their place in a [`Vector`].
 pub(super) const WEIGHTS: usize = 0;
@@ -59,12 +59,12 @@ impl Prediction {
     /// enough.
     #[must_use]
     pub fn shortage_gib(&self) -> f64 {
-        super::gib(self.layout.bytes_needed(self.max_model_len)) - self.cache_gib
+        gib(self.layout.bytes_needed(self.max_model_len)) - self.cache_gib
     }
 
     /// The probability that the cache does not hold one sequence of this length.
     fn too_small(&self, length: u64) -> f64 {
-        let needed = super::gib(self.layout.bytes_needed(length).max(1));
+        let needed = gib(self.layout.bytes_needed(length).max(1));
         if self.cache_deviation_gib > 0.0 {
             normal::cdf((needed - self.cache_gib) / self.cache_deviation_gib)
         } else {
@@ -75,7 +75,7 @@ impl Prediction {
     /// Blocks of the cache, the mean.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        self.blocks.unwrap_or_else(|| self.layout.blocks(bytes(self.cache_gib)))
+        self.blocks.unwrap_or_else(|| self.layout.blocks(gib_to_bytes(self.cache_gib)))
     }
 
     /// Tokens of the cache as the release's log tells them, the mean.
@@ -105,7 +105,7 @@ impl Prediction {
     /// The largest length, in tokens, that fits even where two deviations less are left; 0 where none does.
     #[must_use]
     pub fn careful_length(&self) -> u64 {
-        let careful = bytes(self.cache_gib - 2.0 * self.cache_deviation_gib);
+        let careful = gib_to_bytes(self.cache_gib - 2.0 * self.cache_deviation_gib);
         let blocks = self.blocks.unwrap_or_else(|| self.layout.blocks(careful));
         self.layout.largest_length(blocks, self.max_model_len)
     }
@@ -207,8 +207,7 @@ pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option
     let layout = Layout::new(model, launch)?;
     let base = Base::new(model, launch);
     let budget_gib = activation::budget(launch);
-    let set =
-        launch.cache_memory.map(super::gib).or_else(|| Some(super::gib(layout.block_bytes) * to_f64(launch.blocks?)));
+    let set = launch.cache_memory.map(gib).or_else(|| Some(gib(layout.block_bytes) * to_f64(launch.blocks?)));
     let Some(base) = base else {
         // The arithmetic of a cache whose size is set needs nothing else.
         return Some(Prediction {
@@ -235,7 +234,7 @@ pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option
         (None, None) => return None,
     };
     // A cache of a set size must fit beside the rest into the whole device; a CPU's memory is not known here.
-    let total = launch.resolved.device_memory.filter(|_| set.is_some() && !launch.resolved.cpu).map(super::gib);
+    let total = launch.resolved.device_memory.filter(|_| set.is_some() && !launch.resolved.cpu).map(gib);
     let crowded = total.map_or(0.0, |total| normal::cdf((cache_gib + corrected.used - total) / deviation));
     Some(Prediction {
         weights_gib: corrected.weights,

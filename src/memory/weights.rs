@@ -1,9 +1,9 @@
 //! Bytes of a model's weights on one device: from the checkpoint's size where it is known, else from the shape.
 
+use super::Launch;
 use super::cache::stage_layers;
-use super::{Launch, gib};
 use crate::facts::ModelShape;
-use crate::stats::to_f64;
+use crate::stats::{GIB, gib, to_f64};
 
 /// What the weights of one device take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,7 +154,7 @@ fn shaped(model: &ModelShape, launch: &Launch) -> Option<Weights> {
         (!is_plain(model), 0.04),
     ];
     let doubt = doubt.iter().filter(|(applies, _)| *applies).map(|(_, doubt)| doubt).sum();
-    Some(Weights { gib: (quantized + embeddings * plain) / super::GIB, doubt })
+    Some(Weights { gib: (quantized + embeddings * plain) / to_f64(GIB), doubt })
 }
 
 /// Families whose weights are what the formulas say.

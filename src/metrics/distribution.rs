@@ -1,6 +1,6 @@
 //! Mean, population standard deviation and percentiles of a sample, exactly.
 
-use crate::stats::{f64_to_usize, to_f64};
+use crate::stats::{percentile, to_f64};
 use crate::trial::{Distribution, Speeds};
 
 /// The statistics of a sample of latencies; `None` where it is empty.
@@ -30,24 +30,6 @@ fn moments(values: &mut [f64]) -> Option<(f64, f64)> {
     // In two passes: the difference of two large sums of squares would lose the digits that matter.
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
     Some((mean, variance.sqrt()))
-}
-
-/// The `p`-th percentile (0 to 100) of ascending values, by linear interpolation; `None` where there are none.
-#[must_use]
-pub(crate) fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    let rank = p.clamp(0.0, 100.0) / 100.0 * to_f64(last);
-    let below = f64_to_usize(rank.floor());
-    let (low, high) = (sorted[below.min(last)], sorted[(below + 1).min(last)]);
-    Some(low + rank.fract() * (high - low))
-}
-
-/// The median of values in any order; `None` where there are none.
-#[must_use]
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    percentile(&values, 50.0)
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::distribution::distribution;
-    use crate::metrics::percentile;
+    use crate::stats::percentile;
 
     fn of(values: &[u64]) -> Histogram {
         let mut histogram = Histogram::default();

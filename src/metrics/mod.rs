@@ -67,7 +67,6 @@ use std::time::Duration;
 use crate::load::{Plan, Record};
 
 pub(crate) use confidence::student;
-pub(crate) use distribution::{median, percentile};
 pub(crate) use recorder::Recorder;
 pub(crate) use replies::replies;
 pub(crate) use slo::{Latency, Slo, SloError};

@@ -23,10 +23,9 @@
 //! 10 % over the part while being significant. And it has to be long: three median requests, and 30 requests.
 
 use crate::load::Run;
-use crate::stats::to_f64;
+use crate::stats::{percentile, to_f64};
 use crate::trial::Window;
 
-use super::percentile;
 use super::series::{Grid, arrivals, population};
 
 const INTERVALS: usize = 200;

@@ -23,10 +23,10 @@
 //! Fewer than 50 replies or 150 reads say nothing of a wait or a lag: a single pause of the machine would be most of it.
 
 use crate::load::{Arrival, Client, Plan, Record, Run};
-use crate::stats::to_f64;
+use crate::stats::{median, percentile, to_f64};
 use crate::trial::ClientReport;
 
-use super::{median, milliseconds, percentile, tpot_ms};
+use super::{milliseconds, tpot_ms};
 
 const MOST_CPU: f64 = 0.9;
 const LEAST_RATE: f64 = 0.95;

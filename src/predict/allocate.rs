@@ -2,8 +2,8 @@
 
 use crate::config::Config;
 use crate::facts::EngineVersion;
-use crate::memory::gib;
 use crate::rule::{Effective, Facts, memory_launch};
+use crate::stats::gib;
 use crate::twin::{DevicePreset, IncompleteShape, MemoryPlan, Policy, Scheduling, Settings, kv_blocks};
 
 /// Why an engine would not start on this device, as it finds out after its start only.

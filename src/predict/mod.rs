@@ -35,6 +35,7 @@ use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::job::{Job, LoadJob};
 use crate::load::LoadError;
 use crate::objective::{Constraint, Objective, Score};
+use crate::stats::percentile;
 use crate::trial::{Measurement, Outcome, Rejection};
 use crate::twin::{AddError, DevicePreset, Forecast, Parallel, SettingsError, StartupModel, Warm};
 
@@ -263,7 +264,7 @@ fn known(objective: &Objective, outcome: &Outcome) -> (Objective, Vec<String>) {
 /// 10 % to 90 % of some values; nothing of fewer than three.
 fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.sort_by(f64::total_cmp);
-    let of = |percent| crate::metrics::percentile(&values, percent);
+    let of = |percent| percentile(&values, percent);
     (values.len() >= 3).then(|| Some((of(10.0)?, of(90.0)?))).flatten()
 }
 

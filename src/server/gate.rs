@@ -231,11 +231,10 @@ pub fn shortages(devices: &[DeviceMemory], share: f64) -> Vec<Shortage> {
 mod tests {
     use super::*;
     use crate::facts::GpuId;
+    use crate::stats::GIB;
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::sync::Mutex;
-
-    const GIB: u64 = 1 << 30;
 
     fn device(uuid: &str, used: u64, holders: &[(u32, Option<u64>)]) -> DeviceMemory {
         let holders = holders.iter().map(|(pid, used)| Holder { pid: *pid, used: *used }).collect();

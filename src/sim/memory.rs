@@ -5,10 +5,8 @@ use crate::config::Config;
 use crate::facts::EngineVersion;
 use crate::predict::{self, Shortage};
 use crate::rule::{Effective, Facts};
-use crate::stats::to_f64;
+use crate::stats::gib;
 use crate::twin::{DevicePreset, MemoryPlan, Policy, Scheduling, Settings};
-
-const GIB: u64 = 1 << 30;
 
 /// Divides the memory and gives the scheduler its settings, or refuses as the engine's own process does.
 pub(super) fn allocate(
@@ -59,13 +57,8 @@ fn too_small(version: EngineVersion, plan: &MemoryPlan, settings: &Settings) -> 
         String::new()
     };
     format!(
-        "ValueError: To serve at least one request with the model(s)'s max seq len ({len}), ({needed} GiB KV cache \
-         is needed, which is larger than the available KV cache memory ({} GiB).{estimate} {advice}",
+        "ValueError: To serve at least one request with the model(s)'s max seq len ({len}), ({needed:.2} GiB KV cache \
+         is needed, which is larger than the available KV cache memory ({:.2} GiB).{estimate} {advice}",
         gib(plan.cache)
     )
-}
-
-/// Two decimals, as vLLM prints sizes.
-pub(super) fn gib(bytes: u64) -> String {
-    format!("{:.2}", to_f64(bytes) / to_f64(GIB))
 }

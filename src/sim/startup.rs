@@ -7,12 +7,13 @@ use tokio::time::Instant;
 
 use super::fault::{Faults, Phase};
 use super::log::Log;
-use super::memory::{allocate, gib};
+use super::memory::allocate;
 use super::options::Options;
 use super::refusal::Refusal;
 use crate::config::{Config, Value};
 use crate::facts::{EngineVersion, ModelError, ModelShape};
 use crate::rule::{self, Effective, Facts, Severity};
+use crate::stats::gib;
 use crate::twin::{Engine, MemoryPlan, Parallel, Policy, Scheduling, Settings, Speculation, StepTime};
 
 /// Shares of the start-up time after which the configuration is checked, the weights are loaded and the memory is
@@ -116,11 +117,11 @@ pub(super) async fn start(
     let memory = if since(20) { " memory" } else { "" };
     let took = options.startup.mul_f64(LOADED - CONFIGURED).as_secs_f64();
     if version.is_v0() {
-        log.core("model_runner.py", format_args!("Loading model weights took {} GB", gib(plan.weights)));
+        log.core("model_runner.py", format_args!("Loading model weights took {:.2} GB", gib(plan.weights)));
     } else {
         log.core(
             "gpu_model_runner.py",
-            format_args!("Model loading took {} GiB{memory} and {took:.6} seconds", gib(plan.weights)),
+            format_args!("Model loading took {:.2} GiB{memory} and {took:.6} seconds", gib(plan.weights)),
         );
     }
     faults.at(Phase::Profile).await?;
@@ -158,7 +159,7 @@ fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPla
         return;
     }
     if since(10) {
-        log.core("gpu_worker.py", format_args!("Available KV cache memory: {} GiB", gib(plan.cache)));
+        log.core("gpu_worker.py", format_args!("Available KV cache memory: {:.2} GiB", gib(plan.cache)));
     }
     let tokens = thousands(plan.layout.tokens(plan.blocks.into(), len.into()));
     let concurrency =

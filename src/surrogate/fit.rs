@@ -10,9 +10,9 @@ use argmin::solver::linesearch::MoreThuenteLineSearch;
 use argmin::solver::quasinewton::LBFGS;
 
 use super::Axis;
-use super::cholesky::{Cholesky, dot};
 use super::kernel::{Hyper, LEVEL, compare, matern, shares};
 use super::process::{Data, Expected};
+use crate::stats::{Cholesky, dot};
 
 /// Steps at most.
 const ITERATIONS: u64 = 40;

@@ -1,7 +1,7 @@
 //! Several objectives at once: the front of what nothing beats, and what a new point is expected to add to the volume that it
 //! dominates. Every objective is to be maximised.
 
-use super::normal::{log_cdf, log_improvement};
+use crate::stats::normal::{log_cdf, log_improvement};
 
 /// The places of the points that no other point beats: none is at least as good in every objective and better in one. Of
 /// equal points the first. Points with a number that is not one are on no front.

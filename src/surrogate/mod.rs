@@ -1,13 +1,11 @@
-//! What measured points say of all others: Gaussian processes over mixed spaces, and the normal distribution's tails.
+//! What measured points say of all others: Gaussian processes over mixed spaces.
 //!
 //! Pure numbers, deterministic on every machine: elementary functions come from `libm`, and sums have one order.
 
-mod cholesky;
 mod encoding;
 mod fit;
 mod hypervolume;
 mod kernel;
-pub(crate) mod normal;
 mod process;
 #[cfg(test)]
 mod reference;

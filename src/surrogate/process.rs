@@ -5,11 +5,10 @@
 
 mod draws;
 
-use super::cholesky::{Cholesky, dot};
 use super::encoding::Axis;
 use super::fit;
 use super::kernel::{Hyper, Kernel};
-use crate::stats::to_f64;
+use crate::stats::{Cholesky, dot, to_f64};
 
 /// What a process learns from.
 #[derive(Clone, Debug, Default)]

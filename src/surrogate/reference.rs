@@ -10,7 +10,6 @@ use crate::stats::to_f64;
 #[derive(Deserialize)]
 pub(super) struct Reference {
     pub(super) processes: Vec<Case>,
-    pub(super) normal: Vec<Tail>,
 }
 
 #[derive(Deserialize)]
@@ -45,13 +44,6 @@ pub(super) struct Answer {
     pub(super) point: Vec<f64>,
     pub(super) mean: f64,
     pub(super) deviation: f64,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Tail {
-    pub(super) z: f64,
-    pub(super) log_cdf: f64,
-    pub(super) log_improvement: f64,
 }
 
 pub(super) fn reference() -> Reference {

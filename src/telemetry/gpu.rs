@@ -5,13 +5,12 @@ use std::time::Duration;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 
 use super::foreign::{Compute, Foreign, compute};
-use super::host::GIB;
 use super::series::Row;
 use super::{DeviceProcesses, Devices};
 use crate::facts::{
     DeviceMemory, GpuError, GpuId, GpuSelection, NVML_LIMIT, ask, listed_gpus, read_device, with_device,
 };
-use crate::stats::to_f64;
+use crate::stats::{gib, to_f64};
 
 /// Reasons for which a device runs slower than it could, by the bits of NVML's clock event reasons (`nvml.h`). Idleness
 /// and clocks that somebody has set are no slowdown.
@@ -49,7 +48,7 @@ impl Reading {
     pub(super) fn row(&self) -> Row {
         let mut row = Row::new();
         let mut add = |name, value: Option<f64>| row.extend(value.map(|value| (name, value)));
-        add("memory_gib", self.memory_used.map(|bytes| to_f64(bytes) / GIB));
+        add("memory_gib", self.memory_used.map(gib));
         add("utilization", self.utilization.map(|percent| f64::from(percent) / 100.0));
         add("power_w", self.power_mw.map(|power| f64::from(power) / 1000.0));
         add("energy_j", self.energy_mj.map(|energy| to_f64(energy) / 1000.0));

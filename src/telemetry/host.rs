@@ -8,13 +8,11 @@ use procfs::{Current, CurrentSI};
 
 use super::series::Row;
 use crate::server::Processes;
-use crate::stats::to_f64;
+use crate::stats::{gib, to_f64};
 
 /// How often the processes are looked for anew. Those that are known are read every time; finding them reads the whole
 /// of `/proc`.
 const SEARCH: Duration = Duration::from_secs(5);
-
-pub(super) const GIB: f64 = 1_073_741_824.0;
 
 /// The processes of a launch, and what they have used, those included that have ended since they were last seen.
 #[derive(Debug)]
@@ -65,9 +63,9 @@ impl Tree {
             }
         }
         let seconds = to_f64(self.ticks.values().sum::<u64>()) / to_f64(procfs::ticks_per_second());
-        let mut row = vec![("cpu_s", seconds), ("rss_gib", to_f64(pages * procfs::page_size()) / GIB)];
+        let mut row = vec![("cpu_s", seconds), ("rss_gib", gib(pages * procfs::page_size()))];
         if exactly && shared_out > 0 {
-            row.push(("pss_gib", to_f64(shared_out) / GIB));
+            row.push(("pss_gib", gib(shared_out)));
         }
         row
     }
@@ -95,7 +93,7 @@ pub(super) fn read() -> Row {
         row.push(("cpu_all_s", to_f64(busy + idle) / 1000.0));
     }
     if let Some(available) = procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available) {
-        row.push(("memory_available_gib", to_f64(available) / GIB));
+        row.push(("memory_available_gib", gib(available)));
     }
     row
 }

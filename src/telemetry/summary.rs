@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::{Table, Telemetry};
-use crate::stats::to_f64;
+use crate::stats::{mean, to_f64};
 
 /// The numbers of a window, under the names of [`NAMES`](super::NAMES); what cannot be known is absent.
 ///
@@ -85,10 +85,6 @@ impl Summary<'_> {
 /// A part of a whole that is not nothing; both come from interpolation, so that the last digit may be off.
 fn share(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0))
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / to_f64(values.len()))
 }
 
 fn max(values: Vec<f64>) -> Option<f64> {

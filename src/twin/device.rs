@@ -2,6 +2,7 @@
 
 use super::frontend::Frontend;
 use crate::facts::Device;
+use crate::stats::GIB;
 
 /// One device. Rates are the peaks of its data sheet; the efficiencies say what kernels reach of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +46,6 @@ pub struct DevicePreset {
     pub link_bandwidth: f64,
 }
 
-const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
 /// What NVIDIA's devices have in common.

@@ -4,6 +4,7 @@ use super::device::DevicePreset;
 use super::step_time::IncompleteShape;
 use crate::facts::ModelShape;
 use crate::memory::{self, Launch, Layout, Learned, Resolved};
+use crate::stats::gib_to_bytes;
 
 /// The device's memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +27,8 @@ pub fn kv_blocks(model: &ModelShape, device: &DevicePreset, launch: &Launch) -> 
     let prediction = memory::predict(model, &launch, &Learned::default());
     let prediction = prediction.ok_or(IncompleteShape("sizes from which those of its cache follow"))?;
     Ok(MemoryPlan {
-        weights: memory::bytes(prediction.weights_gib),
-        cache: memory::bytes(prediction.cache_gib),
+        weights: gib_to_bytes(prediction.weights_gib),
+        cache: gib_to_bytes(prediction.cache_gib),
         blocks: u32::try_from(prediction.blocks()).unwrap_or(u32::MAX),
         layout: prediction.layout,
     })

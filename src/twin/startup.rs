@@ -16,7 +16,7 @@ use super::device::DevicePreset;
 use super::step_time::IncompleteShape;
 use crate::facts::ModelShape;
 use crate::memory::{self, Launch, Learned};
-use crate::stats::to_f64;
+use crate::stats::{gib_to_bytes, to_f64};
 use crate::trial::PhaseTime;
 
 /// What earlier starts have left to this one.
@@ -60,7 +60,7 @@ impl Start {
         let layers = model.layers.ok_or(IncompleteShape("layers"))?;
         let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         Ok(Self {
-            weights: memory::bytes(prediction.weights_gib),
+            weights: gib_to_bytes(prediction.weights_gib),
             layers: narrow(layers.div_ceil(launch.resolved.pipeline_parallel_size.max(1))),
             cpu: launch.resolved.cpu,
             compiled: launch.compiled,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use setpoint::facts::{Device, EngineVersion};
 use setpoint::job::compile_key;
-use setpoint::memory;
 use setpoint::rule::{Effective, Facts, memory_launch};
+use setpoint::stats::gib_to_bytes;
 use setpoint::trial::PhaseTime;
 use setpoint::twin::{DevicePreset, Forecast, Start, StartupModel, Warm};
 
@@ -65,7 +65,7 @@ fn told() -> Vec<Told> {
         let v0 = row["engine"] == "V0";
         let env = BTreeMap::from([("VLLM_USE_V1".to_owned(), if v0 { "0" } else { "1" }.to_owned())]);
         let (shape, config) = (model(name), arguments(&row["non_default_args"]));
-        let device = Device::gpu_of(memory::bytes(44.52));
+        let device = Device::gpu_of(gib_to_bytes(44.52));
         let facts = Facts { env: &env, ..Facts::new(&shape, EngineVersion::new(0, 9, 0), device) };
         let effective = Effective::resolve(&config, &facts);
         let launch = memory_launch(&config, &facts, &effective);

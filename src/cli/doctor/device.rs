@@ -1,9 +1,10 @@
 //! The GPUs, and who holds their memory.
 
-use super::{Finding, gib};
+use super::Finding;
 use crate::facts::{Device, DeviceMemory, GpuError, GpuReading, GpuReport, Holder, NVML_LIMIT, ask};
 use crate::job::Job;
 use crate::server::Owner;
+use crate::stats::gib_text;
 use crate::tuner::Installed;
 
 /// What a driver and a desktop take of an idle device.
@@ -55,12 +56,12 @@ fn absent(needs_one: Option<bool>, text: &str) -> Finding {
 
 fn told(reading: &DeviceMemory, driver: &str, owner: &dyn Fn(u32) -> String) -> Finding {
     let DeviceMemory { id, name, usable, used, free, holders, .. } = reading;
-    let text = format!("{id}: {name}, {} of {} free, driver {driver}", gib(*free), gib(*usable));
+    let text = format!("{id}: {name}, {} of {} free, driver {driver}", gib_text(*free), gib_text(*usable));
     if *used <= IDLE && holders.is_empty() {
         return Finding::ok("device", text);
     }
     let holder = |Holder { pid, used }: &Holder| {
-        let bytes = used.map(|bytes| format!(" ({})", gib(bytes))).unwrap_or_default();
+        let bytes = used.map(|bytes| format!(" ({})", gib_text(bytes))).unwrap_or_default();
         format!("{}{bytes}", owner(*pid))
     };
     let holders = match holders.as_slice() {

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 
-use super::{Finding, State, gib};
+use super::{Finding, State};
 use crate::cli::Global;
 use crate::facts::hub_cache;
 use crate::server::log_directory;
+use crate::stats::{GIB, gib_text};
 use crate::store::database_path;
-
-const GIB: u64 = 1 << 30;
 
 pub(super) fn look(global: &Global) -> Vec<Finding> {
     let database = database_path(&global.db);
@@ -63,11 +62,11 @@ fn space(what: &'static str, folder: &Path, least: u64, enough: u64, written: bo
 }
 
 fn judged(what: &'static str, shown: &str, free: u64, least: u64, enough: u64) -> Finding {
-    let text = format!("{shown}: {} free", gib(free));
+    let text = format!("{shown}: {} free", gib_text(free));
     if free < least {
-        return Finding::fail(what, text, format!("free at least {}", gib(least)));
+        return Finding::fail(what, text, format!("free at least {}", gib_text(least)));
     }
-    Finding::expect(free >= enough, what, text, &format!("a night of trials should have {}", gib(enough)))
+    Finding::expect(free >= enough, what, text, &format!("a night of trials should have {}", gib_text(enough)))
 }
 
 #[cfg(test)]

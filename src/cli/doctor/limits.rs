@@ -3,7 +3,8 @@
 use procfs::process::{LimitValue, Process};
 use sysinfo::{MemoryRefreshKind, System};
 
-use super::{Finding, State, gib};
+use super::{Finding, State};
+use crate::stats::{GIB, gib_text};
 
 /// A server and a load of a thousand streams have a socket each.
 const FILES: u64 = 4096;
@@ -13,8 +14,6 @@ const PROCESSES: u64 = 4096;
 
 /// Bit of `CAP_SYS_NICE` (`linux/capability.h`).
 const SYS_NICE: u64 = 1 << 23;
-
-const GIB: u64 = 1 << 30;
 
 pub(super) fn look() -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -66,7 +65,7 @@ fn priority(limit: Option<u64>, capable: bool) -> Finding {
 }
 
 fn memory(available: u64, total: u64) -> Finding {
-    let text = format!("{} of {} available", gib(available), gib(total));
+    let text = format!("{} of {} available", gib_text(available), gib_text(total));
     let hint = "end what takes it: an engine that loads weights needs several GiB of the host";
     Finding::expect(available >= 4 * GIB, "memory", text, hint)
 }

@@ -17,7 +17,6 @@ use super::failure::{Failure, UNEXPECTED};
 use super::output::{print_json, print_styled};
 use super::{Format, Global};
 use crate::job::Job;
-use crate::stats::to_f64;
 use crate::trial::without_controls;
 use crate::tuner::detect;
 
@@ -118,11 +117,6 @@ impl Doctor {
         let failed = findings.iter().filter(|finding| finding.state == State::Fail).count();
         if failed == 0 { Ok(()) } else { Err(Failure::new(UNEXPECTED, format!("{failed} checks failed"))) }
     }
-}
-
-/// Bytes for a person.
-fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", to_f64(bytes) / to_f64(1_u64 << 30))
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use crate::facts::{Device, EngineVersion, Gpu};
 use crate::rule::Facts;
-
-const GIB: u64 = 1 << 30;
+use crate::stats::GIB;
 
 pub(super) struct Class {
     /// Tokens in one step.

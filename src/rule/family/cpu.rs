@@ -4,7 +4,7 @@
 //! `vllm/v1/attention/backends/cpu_attn.py`, `vllm/utils/ompmultiprocessing.py`.
 
 use super::{Candidate, Rule, Violation, late_failure};
-use crate::memory::gib;
+use crate::stats::{GIB, gib};
 
 pub(super) const RULES: &[Rule] = &[
     late_failure(
@@ -153,7 +153,6 @@ const OWN_GIB: f64 = 1.0;
 
 /// The cache's size in bytes, where it is set.
 fn cache_bytes(candidate: &Candidate<'_>) -> Option<u64> {
-    const GIB: u64 = 1 << 30;
     let variable = candidate.facts.env.get("VLLM_CPU_KVCACHE_SPACE").filter(|text| !text.is_empty());
     // The variable wins.
     let space = variable.map(|text| text.parse::<u64>().ok().and_then(|gib| gib.checked_mul(GIB)));

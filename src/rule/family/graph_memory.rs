@@ -4,7 +4,7 @@
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::EngineVersion;
-use crate::stats::to_f64;
+use crate::stats::{GIB, to_f64};
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "R22g",
@@ -22,7 +22,7 @@ fn graphs_have_room(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
     let without_graphs = candidate.config.get_bool("enforce-eager") == Some(true);
     (share > LARGEST_SHARE && share <= 1.0 && !without_graphs).then(|| {
-        let left = gpu.memory.map(|memory| format!(", {:.1} GiB", (1.0 - share) * to_f64(memory) / f64::from(1 << 30)));
+        let left = gpu.memory.map(|memory| format!(", {:.1} GiB", (1.0 - share) * to_f64(memory) / to_f64(GIB)));
         let message = format!(
             "CUDA graphs are captured after the KV cache has been sized: gpu_memory_utilization of {share} leaves them \
              {:.1} % of the memory{}, and the capture may run out of it",

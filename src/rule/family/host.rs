@@ -4,8 +4,7 @@
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
 use crate::facts::{Device, EngineVersion};
-use crate::memory::gib;
-use crate::stats::to_f64;
+use crate::stats::{gib, to_f64};
 
 /// From 0.20 there is no swap space.
 const WITH_SWAP: Releases = Releases::before(EngineVersion::V0_20);

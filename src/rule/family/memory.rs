@@ -4,6 +4,7 @@ use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion, GpuUnit};
 use crate::memory::{self, Launch, Learned, Prediction, Resolved};
+use crate::stats::gib;
 
 /// From 0.12 the share of memory has field bounds (`R4a`).
 const BY_HAND: Releases = Releases::before(EngineVersion::V0_12);
@@ -120,7 +121,7 @@ fn more_than_none(candidate: &Candidate<'_>) -> Option<Violation> {
 /// From 0.10 the share must be free when the engine starts, and its own CUDA context is not.
 fn leaves_the_driver(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
-    let total = memory::gib(candidate.facts.device.gpu()?.memory?);
+    let total = gib(candidate.facts.device.gpu()?.memory?);
     let (free, wanted) = (total - DRIVER_GIB, total * share);
     (share <= 1.0 && wanted > free).then(|| {
         let message = format!(
@@ -137,7 +138,7 @@ const HELD_GIB: f64 = 0.25;
 /// Compares the share with the memory that was free when the run began. Memory of the tuner's own processes counts as free.
 fn is_free(candidate: &Candidate<'_>) -> Option<Violation> {
     let share = candidate.effective.gpu_memory_utilization;
-    let sizes = |unit: &GpuUnit| Some((unit.index, memory::gib(unit.memory?), memory::gib(unit.free?)));
+    let sizes = |unit: &GpuUnit| Some((unit.index, gib(unit.memory?), gib(unit.free?)));
     let units = candidate.facts.device.gpu()?.units.iter().filter_map(sizes);
     let left = |(index, total, free): (u32, f64, f64)| (index, total, free, (free - DRIVER_GIB).max(0.0) / total);
     let fullest = units.filter(|(_, total, free)| total - free > HELD_GIB).map(left);
@@ -177,7 +178,7 @@ fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
         return None;
     }
     let length = prediction.max_model_len;
-    let needed = memory::gib(prediction.layout.bytes_needed(length));
+    let needed = gib(prediction.layout.bytes_needed(length));
     let largest = prediction.largest_length();
     let available = format!("{:.2} GiB{}", prediction.cache_gib, deviation(prediction));
     let message = if candidate.effective.v0 {

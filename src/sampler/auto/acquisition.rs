@@ -8,7 +8,8 @@
 
 use super::models::{Models, Outlook};
 use super::table::Table;
-use crate::surrogate::{front, log_expected_improvement_2d, normal};
+use crate::stats::normal;
+use crate::surrogate::{front, log_expected_improvement_2d};
 
 /// What serves with less than even odds is not tried while anything else is left.
 const LEAST_SERVING: f64 = 0.5;

@@ -27,8 +27,8 @@ use super::units::Units;
 use crate::config::Config;
 use crate::sampler::explanation::{About, Explanation, Importance, Interaction, Kind, Share};
 use crate::sampler::{Ask, Measured};
-use crate::stats::to_f64;
-use crate::surrogate::{Data, Encoding, Process, normal};
+use crate::stats::{mean, normal, to_f64};
+use crate::surrogate::{Data, Encoding, Process};
 
 /// Functions that fit the measurements as well as the mean does, of all assumptions of the hyper-parameters together.
 const DRAWS: usize = 32;
@@ -117,13 +117,14 @@ fn about(
     let unlearnt = {
         let rows = sample.rows.iter().step_by(4);
         let variances: Vec<_> = rows.map(|place| process.at(&place.point).deviation).map(|d| d * d).collect();
-        mean(&variances) + process.noise() * process.noise()
+        mean(&variances).unwrap_or(0.0) + process.noise() * process.noise()
     };
     let least = ROUNDING * unlearnt;
     let effects = effects(region, sample, &functions, least);
     let near = best.and_then(|best| around(region, best, &|point| process.mean(point), least));
     let differences = process.held_out();
-    let missed = mean(&differences.iter().map(|difference| difference * difference).collect::<Vec<_>>());
+    let squares: Vec<_> = differences.iter().map(|difference| difference * difference).collect();
+    let missed = mean(&squares).unwrap_or(0.0);
     let support = Support { configs, missed };
     let parameters = region.ask.space.parameters.iter().enumerate().map(|(index, parameter)| Importance {
         parameter: parameter.name.clone(),
@@ -159,7 +160,7 @@ fn about(
 /// By how much less the model misses what it has not seen than the mean of the others does.
 fn held_out_r2(targets: &[f64], process: &Process) -> Option<f64> {
     let n = to_f64(targets.len());
-    let level = mean(targets);
+    let level = mean(targets).unwrap_or(0.0);
     let open: f64 = targets.iter().map(|target| (target - level) * n / (n - 1.0)).map(|d| d * d).sum();
     let missed: f64 = process.held_out().iter().map(|difference| difference * difference).sum();
     // Equal numbers differ from their mean by rounding.
@@ -189,8 +190,4 @@ fn share(shares: &[f64]) -> Share {
     // The mean is one of the functions that fit.
     let low = end(sorted.get(tail)).min(*share);
     Share { share: *share, low, high: end(sorted.iter().rev().nth(tail)).max(*share) }
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / to_f64(values.len().max(1))
 }

@@ -40,7 +40,8 @@ pub(super) use self::opinion::Opinions;
 use self::search::Search;
 use self::table::Table;
 use super::{Ask, Explanation, Judgement, Sampler, Suggestion};
-use crate::surrogate::{Encoding, normal};
+use crate::stats::normal;
+use crate::surrogate::Encoding;
 
 pub(super) struct Auto;
 

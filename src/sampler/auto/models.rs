@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::opinion::{Opinion, Trend};
 use super::table::{Column, Table};
-use crate::stats::to_f64;
-use crate::surrogate::{Axis, Belief, Data, Expected, Process, normal};
+use crate::stats::{normal, to_f64};
+use crate::surrogate::{Axis, Belief, Data, Expected, Process};
 
 /// A limit that every measurement keeps by so much does not decide anything.
 const FAR_WITHIN: f64 = -0.7;

@@ -4,8 +4,8 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::axis::{Axis, Kind, Position};
+use crate::stats::normal;
 use crate::stats::to_f64;
-use crate::surrogate::normal;
 
 /// Each kernel is a product over the parameters: normal and cut off at the ends for numbers, for choices its own value with
 /// some weight on all others. Where a trial lacks a parameter its kernel is flat.
@@ -166,7 +166,7 @@ fn log_sum(cells: &[f64], place: f64, width: f64) -> f64 {
 
 /// Of a kernel between 0 and 1.
 fn log_mass(place: f64, width: f64) -> f64 {
-    let up_to = |at: f64| 0.5 * libm::erfc((place - at) / width / std::f64::consts::SQRT_2);
+    let up_to = |at: f64| normal::cdf((at - place) / width);
     libm::log((up_to(1.0) - up_to(0.0)) * width * (2.0 * std::f64::consts::PI).sqrt())
 }
 

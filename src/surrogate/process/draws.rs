@@ -9,10 +9,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::Process;
-use crate::stats::to_f64;
-use crate::surrogate::cholesky::dot;
+use crate::stats::normal::draw;
+use crate::stats::{dot, to_f64};
 use crate::surrogate::kernel::LEVEL;
-use crate::surrogate::normal::draw;
 
 /// Waves that the rough part is summed up from: its covariance is then right within some 5 % of its variance.
 const WAVES: usize = 256;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::metrics::percentile;
+use crate::stats::percentile;
 use crate::trial::{Outcome, Trial};
 use crate::tuner::slots::CROWD;
 

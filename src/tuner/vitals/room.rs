@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use procfs::Current;
 use procfs::process::Process;
 
-use crate::stats::to_f64;
+use crate::stats::{GIB, gib_text, to_f64};
 
 const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
 
 /// Memory that can still be had somewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,8 +171,7 @@ pub(super) fn size(bytes: u64) -> String {
     if bytes < GIB {
         return format!("{} MiB", bytes / MIB);
     }
-    let gib = to_f64(bytes) / to_f64(GIB);
-    format!("{gib:.1} GiB")
+    gib_text(bytes)
 }
 
 #[cfg(test)]

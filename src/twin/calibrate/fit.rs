@@ -8,10 +8,10 @@ use std::cell::{Cell, RefCell};
 use argmin::core::{CostFunction, Error, Executor, State};
 use argmin::solver::neldermead::NelderMead;
 
-use super::matrix::{Matrix, cholesky, inverse};
 use super::replay::{Observed, Times, replay};
 use super::residual::{Pair, Residuals};
 use super::{CalibrateError, Calibration, N, Run, prior_spread};
+use crate::stats::small::{Matrix, cholesky, inverse};
 use crate::twin::step_time::{Factor, Factors};
 
 const LEAST_REQUESTS: usize = 8;
@@ -44,7 +44,7 @@ struct Problem<'a> {
     noise: f64,
     /// Where the coordinates begin, and their directions.
     origin: Units,
-    directions: Matrix,
+    directions: Matrix<N>,
     simulations: Cell<u32>,
     failure: RefCell<Option<CalibrateError>>,
 }
@@ -114,7 +114,7 @@ impl Problem<'_> {
     }
 
     /// Gradient and information of the loss at a point, the prior's included; outliers count less.
-    fn expand(&self, units: &Units) -> Result<(Units, Matrix), CalibrateError> {
+    fn expand(&self, units: &Units) -> Result<(Units, Matrix<N>), CalibrateError> {
         let weighted = |units: &Units| -> Result<Vec<[Vec<f64>; 2]>, CalibrateError> {
             Ok(self.residuals(&factors(units))?.iter().map(Residuals::weighted).collect())
         };
@@ -143,7 +143,7 @@ impl Problem<'_> {
     }
 
     /// A point near the minimum, and the information near there.
-    fn descend(&self) -> Result<(Units, Matrix), CalibrateError> {
+    fn descend(&self) -> Result<(Units, Matrix<N>), CalibrateError> {
         let mut units = [0.0; N];
         let mut loss = self.loss(&units)?;
         let (mut gradient, mut information) = self.expand(&units)?;
@@ -177,7 +177,7 @@ impl Problem<'_> {
 
     /// Directions in which, by the curvature, the loss is independent, each as long as it rises by a half. What rises
     /// less, since chance looked like curvature, is made longer.
-    fn widened(&self, units: &Units, mut directions: Matrix) -> Result<Matrix, CalibrateError> {
+    fn widened(&self, units: &Units, mut directions: Matrix<N>) -> Result<Matrix<N>, CalibrateError> {
         let here = self.loss(units)?;
         for column in 0..N {
             let moved = |by: f64| self.loss(&std::array::from_fn(|row| units[row] + by * directions[row][column]));

@@ -19,7 +19,6 @@
 //! its spread says, and what they predict together is not.
 
 mod fit;
-mod matrix;
 mod replay;
 mod residual;
 

@@ -2,7 +2,7 @@
 
 /// A lower triangular matrix `L` with `L L^T` the factored one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cholesky {
+pub(crate) struct Cholesky {
     size: usize,
     /// Row `i` begins at `i * size`; what is above the diagonal is not used.
     rows: Vec<f64>,
@@ -10,7 +10,7 @@ pub(super) struct Cholesky {
 
 impl Cholesky {
     /// Factors the matrix with these rows, of which only the lower triangle is read; `None` where it is not positive definite.
-    pub(super) fn new(size: usize, mut rows: Vec<f64>) -> Option<Self> {
+    pub(crate) fn new(size: usize, mut rows: Vec<f64>) -> Option<Self> {
         for i in 0..size {
             let (above, rest) = rows.split_at_mut(i * size);
             let row = &mut rest[..size];
@@ -28,18 +28,18 @@ impl Cholesky {
     }
 
     /// A row up to its diagonal.
-    pub(super) fn row(&self, i: usize) -> &[f64] {
+    pub(crate) fn row(&self, i: usize) -> &[f64] {
         &self.rows[i * self.size..=i * self.size + i]
     }
 
     /// `L x`.
     #[cfg(test)]
-    pub(super) fn times(&self, x: &[f64]) -> Vec<f64> {
+    pub(crate) fn times(&self, x: &[f64]) -> Vec<f64> {
         (0..self.size).map(|i| dot(self.row(i), &x[..=i])).collect()
     }
 
     /// Solves `L y = b` in place.
-    pub(super) fn forward(&self, b: &mut [f64]) {
+    pub(crate) fn forward(&self, b: &mut [f64]) {
         for i in 0..self.size {
             let row = self.row(i);
             b[i] = (b[i] - dot(&row[..i], &b[..i])) / row[i];
@@ -47,7 +47,7 @@ impl Cholesky {
     }
 
     /// Solves `L^T x = y` in place.
-    pub(super) fn backward(&self, y: &mut [f64]) {
+    pub(crate) fn backward(&self, y: &mut [f64]) {
         for i in (0..self.size).rev() {
             let row = self.row(i);
             y[i] /= row[i];
@@ -59,12 +59,12 @@ impl Cholesky {
     }
 
     /// Logarithm of the determinant of the factored matrix.
-    pub(super) fn log_determinant(&self) -> f64 {
+    pub(crate) fn log_determinant(&self) -> f64 {
         2.0 * (0..self.size).map(|i| libm::log(self.row(i)[i])).sum::<f64>()
     }
 
     /// The inverse of the factored matrix, in full rows.
-    pub(super) fn inverse(&self) -> Vec<f64> {
+    pub(crate) fn inverse(&self) -> Vec<f64> {
         let n = self.size;
         // Row j of `upper` is column j of the inverse factor: all that is summed up lies side by side.
         let mut upper = vec![0.0; n * n];
@@ -89,7 +89,7 @@ impl Cholesky {
 }
 
 /// The inner product, with four sums so that they need not wait for each other.
-pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (quads, rest) = a.as_chunks::<4>();
     let (others, last) = b[..a.len()].as_chunks::<4>();
     let mut sums = [0.0; 4];

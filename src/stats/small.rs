@@ -1,11 +1,17 @@
-//! The little linear algebra that a handful of factors needs.
+//! Linear algebra of fixed, small sizes.
+//!
+//! It is not [`super::Cholesky`]: these sums run in plain order, of which recorded calibrations and memory predictions
+//! have their digits, and a pivot below 0 counts as 0 instead of an error.
 
-use super::N;
+pub(crate) type Matrix<const N: usize> = [[f64; N]; N];
 
-pub(super) type Matrix = [[f64; N]; N];
+/// Returns the inner product, summed in order.
+pub(crate) fn dot<const N: usize>(a: &[f64; N], b: &[f64; N]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
 
-/// The lower triangle whose product with its transpose is this symmetric, positive definite matrix.
-pub(super) fn cholesky(matrix: &Matrix) -> Matrix {
+/// Returns the lower triangle whose product with its transpose is this symmetric, positive definite matrix.
+pub(crate) fn cholesky<const N: usize>(matrix: &Matrix<N>) -> Matrix<N> {
     let mut root = [[0.0; N]; N];
     for row in 0..N {
         for column in 0..=row {
@@ -17,8 +23,8 @@ pub(super) fn cholesky(matrix: &Matrix) -> Matrix {
     root
 }
 
-/// Of a symmetric, positive definite matrix.
-pub(super) fn inverse(matrix: &Matrix) -> Matrix {
+/// Inverts a symmetric, positive definite matrix.
+pub(crate) fn inverse<const N: usize>(matrix: &Matrix<N>) -> Matrix<N> {
     let root = cholesky(matrix);
     // Its columns are the inverse's rows as well.
     std::array::from_fn(|column| {
@@ -39,10 +45,12 @@ pub(super) fn inverse(matrix: &Matrix) -> Matrix {
 mod tests {
     use super::*;
 
+    const N: usize = 6;
+
     #[test]
     fn a_matrix_times_its_inverse_is_one() {
         let entry = |row: usize, at: usize| if row == at { 3.0 } else { 0.5 / [1.0, 2.0, 4.0][(row + at) % 3] };
-        let matrix: Matrix = std::array::from_fn(|row| std::array::from_fn(|at| entry(row, at)));
+        let matrix: Matrix<N> = std::array::from_fn(|row| std::array::from_fn(|at| entry(row, at)));
         let inverse = inverse(&matrix);
         for (number, row) in matrix.iter().enumerate() {
             for column in 0..N {
