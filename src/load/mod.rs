@@ -19,6 +19,7 @@ mod exchange;
 mod feed;
 mod files;
 mod http;
+mod ladder;
 mod lag;
 #[cfg(test)]
 mod misbehaving;
@@ -46,6 +47,7 @@ use tokio::sync::{oneshot, watch};
 use crate::workload::Workload;
 
 pub use arrival::{ArrivalError, instants};
+pub use ladder::HighestLoad;
 pub use plan::{Api, ApiKey, Arrival, Plan, Target};
 pub(crate) use processor::prefer;
 pub use protocol::Dialect;
@@ -56,6 +58,7 @@ pub use record::{Client, End, Error, Record, Run, Warmup};
 // The same decisions for a load that is only computed.
 pub(crate) use clock::nanos;
 pub(crate) use feed::{Progress, Range, Taken};
+pub(crate) use ladder::{Ladder, LadderStep, LoadRange};
 pub(crate) use run::{check, due, measured, warmup, warmup_places};
 pub(crate) use schedule::{Instants, Next, Schedule, Turn};
 

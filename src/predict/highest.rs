@@ -1,10 +1,10 @@
-//! The highest load that the objectives' limits allow: bracketed by doubling, then halved to 2 %.
+//! The highest load that the objectives' limits allow, by a `load::Ladder` over runs in virtual time.
 
 use super::script::Script;
 use super::setup::Setup;
 use super::{Effort, PredictError, run};
 use crate::job::LoadJob;
-use crate::load::Arrival;
+use crate::load::{Arrival, HighestLoad, Ladder, LadderStep, LoadRange};
 use crate::objective::Constraint;
 use crate::stats::f64_to_u32;
 use crate::twin::Factors;
@@ -35,42 +35,15 @@ impl Knob {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Highest {
     pub knob: Knob,
-    pub value: Highness,
+    pub value: HighestLoad,
     /// 10 % to 90 % of what the draws give, widened so that it contains the value.
     pub interval: Option<(f64, f64)>,
     /// Draws behind the interval.
     pub draws: u64,
 }
 
-/// How high it is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Highness {
-    /// No load that was tried keeps them, down to this one.
-    Below(f64),
-    At(f64),
-    /// They hold up to this load, above which nothing was tried.
-    AtLeast(f64),
-}
-
-impl Highness {
-    /// The load, where one keeps the limits.
-    #[must_use]
-    pub fn value(self) -> Option<f64> {
-        match self {
-            Self::Below(_) => None,
-            Self::At(value) | Self::AtLeast(value) => Some(value),
-        }
-    }
-}
-
 /// The share of good requests that limits of the goodput ask for.
 pub const GOOD: f64 = 0.99;
-
-/// Relative width at which the search ends.
-const PRECISION: f64 = 0.02;
-
-/// How often a load is doubled or halved at most.
-const DOUBLINGS: u32 = 12;
 
 /// What is looked for.
 pub(super) struct Search<'a> {
@@ -153,52 +126,15 @@ impl Search<'_> {
     }
 
     /// The highest value from `begin` on, which the first tries multiply and divide by `stride`.
-    fn climb(&self, begin: f64, stride: f64, factors: &Factors) -> Result<Highness, PredictError> {
-        let least = if self.knob() == Knob::Concurrency { 1.0 } else { 0.0 };
-        let round = |value: f64| if self.knob() == Knob::Concurrency { value.round() } else { value };
-        let (mut low, mut high) = (None, None);
-        let mut value = begin;
-        // Limits of the form "at least" may hold only further up, all others only further down.
-        if self.holds(value, factors)? {
-            low = Some(value);
-        } else {
-            high = Some(value);
-            for _ in 0..DOUBLINGS {
-                let next = round((value / stride).min(value - least)).max(least);
-                if next <= 0.0 || (next - value).abs() < f64::EPSILON {
-                    break;
-                }
-                value = next;
-                if self.holds(value, factors)? {
-                    low = Some(value);
-                    break;
-                }
-                high = Some(value);
+    fn climb(&self, begin: f64, stride: f64, factors: &Factors) -> Result<HighestLoad, PredictError> {
+        let is_whole = self.knob() == Knob::Concurrency;
+        let mut ladder = Ladder::new(LoadRange { begin, stride, most: self.most(), is_whole });
+        loop {
+            match ladder.step() {
+                LadderStep::Try(value) => ladder.record(self.holds(value, factors)?),
+                LadderStep::Done(found) => return Ok(found),
             }
         }
-        let Some(mut below) = low else { return Ok(Highness::Below(value)) };
-        if high.is_none() {
-            for _ in 0..DOUBLINGS {
-                value = round((below * stride).max(below + least));
-                if value > self.most() {
-                    break;
-                }
-                if !self.holds(value, factors)? {
-                    high = Some(value);
-                    break;
-                }
-                below = value;
-            }
-        }
-        let Some(mut above) = high else { return Ok(Highness::AtLeast(below)) };
-        while above > below * (1.0 + PRECISION) {
-            let middle = round(f64::midpoint(below, above));
-            if middle <= below || middle >= above {
-                break;
-            }
-            if self.holds(middle, factors)? { below = middle } else { above = middle }
-        }
-        Ok(Highness::At(below))
     }
 
     pub(super) fn find(
@@ -211,12 +147,12 @@ impl Search<'_> {
         let mut found = Vec::new();
         let mut tried = 0;
         // Of a load that nothing has bounded there is nothing to say about how far it may be off.
-        if let Highness::At(begin) = value {
+        if let HighestLoad::At(begin) = value {
             for factors in draws.take(effort.searches) {
                 tried += 1;
                 // A draw that keeps the limits at no load that was tried is low, and not unknown.
                 found.push(match self.climb(begin, 1.2, &factors)? {
-                    Highness::Below(value) | Highness::At(value) | Highness::AtLeast(value) => value,
+                    HighestLoad::Below(value) | HighestLoad::At(value) | HighestLoad::AtLeast(value) => value,
                 });
             }
         }

@@ -41,7 +41,7 @@ use crate::twin::{AddError, DevicePreset, Forecast, Parallel, SettingsError, Sta
 
 pub use allocate::{Shortage, allocate};
 pub use forecast::{Forecasted, Outlook, Span};
-pub use highest::{GOOD, Highest, Highness, Knob};
+pub use highest::{GOOD, Highest, Knob};
 pub use knowledge::Knowledge;
 pub use learn::{LearnError, MOST_TRIALS, Tried, learn};
 pub use limit::{Limit, Limits, wait_name, waits};

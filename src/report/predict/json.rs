@@ -3,7 +3,8 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::{Predicted, Predictions, describe_load};
-use crate::predict::{Highest, Highness, Knob, Limit, Limits, Series, Served, Term, wait_name, waits};
+use crate::load::HighestLoad;
+use crate::predict::{Highest, Knob, Limit, Limits, Series, Served, Term, wait_name, waits};
 use crate::trial::Outcome;
 use crate::twin::{Forecast, Part};
 
@@ -109,8 +110,8 @@ fn highest_json(highest: &Highest) -> Json {
     json!({
         "of": knob,
         "value": highest.value.value(),
-        "bounded": matches!(highest.value, Highness::At(_)),
-        "tried_down_to": match highest.value { Highness::Below(value) => Some(value), _ => None },
+        "bounded": matches!(highest.value, HighestLoad::At(_)),
+        "tried_down_to": match highest.value { HighestLoad::Below(value) => Some(value), _ => None },
         "interval": highest.interval,
         "draws": highest.draws,
     })

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::{Predicted, Predictions, describe_load, shown};
-use crate::predict::{Highest, Highness, Knob, Limit, Limits, Served, Term, wait_name, waits};
+use crate::load::HighestLoad;
+use crate::predict::{Highest, Knob, Limit, Limits, Served, Term, wait_name, waits};
 use crate::report::number;
 use crate::report::table::table;
 use crate::twin::Forecast;
@@ -149,9 +150,9 @@ fn highest(predictions: &Predictions<'_>, served: &Served) -> String {
     let load = |value: f64| if *knob == Knob::Concurrency { format!("{value:.0}") } else { number(value) };
     let range = interval.map(|(low, high)| format!(" ({} to {})", load(low), load(high))).unwrap_or_default();
     match value {
-        Highness::At(value) => format!("{} {unit}{range} with {limits}", load(*value)),
-        Highness::AtLeast(value) => format!("at least {} {unit}{range} with {limits}", load(*value)),
-        Highness::Below(value) => format!("none: {limits} is not kept even at {} {unit}", load(*value)),
+        HighestLoad::At(value) => format!("{} {unit}{range} with {limits}", load(*value)),
+        HighestLoad::AtLeast(value) => format!("at least {} {unit}{range} with {limits}", load(*value)),
+        HighestLoad::Below(value) => format!("none: {limits} is not kept even at {} {unit}", load(*value)),
     }
 }
 
