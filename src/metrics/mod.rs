@@ -50,6 +50,7 @@ mod confidence;
 mod distribution;
 #[cfg(test)]
 mod example;
+mod errors;
 mod histogram;
 mod recorder;
 mod replies;
@@ -67,6 +68,7 @@ use std::time::Duration;
 use crate::load::{Plan, Record};
 
 pub(crate) use confidence::student;
+pub(crate) use errors::outcome;
 pub(crate) use recorder::Recorder;
 pub(crate) use replies::replies;
 pub(crate) use slo::{Latency, Slo, SloError};

@@ -12,9 +12,9 @@ use super::setup::Setup;
 use super::watch::Watch;
 use crate::job::LoadJob;
 use crate::load::{self, Arrival, Run, Warmup, check, due, measured, warmup, warmup_places};
-use crate::metrics::{Options, summarize, summarize_within};
+use crate::metrics::{self, Options, summarize, summarize_within};
 use crate::stats::to_f64;
-use crate::trial::{Failure, FailureKind, Measurement, Outcome};
+use crate::trial::{Measurement, Outcome};
 use crate::twin::{Counters, Drive, Engine, Factors, Frontend, Observer, StepTime};
 
 /// One virtual run.
@@ -97,7 +97,7 @@ pub(super) fn run_over(
         open: !matches!(plan.arrival, Arrival::Closed | Arrival::AtOnce),
     };
     let (series, cost) = (watch.series.finish(setup.replicas), watch.cost);
-    Ok(Ran { outcome: judge(measurement, &run, load), good, seen, series, cost })
+    Ok(Ran { outcome: metrics::outcome(measurement, &run, load.max_error_rate), good, seen, series, cost })
 }
 
 fn drive<'a>(engines: &'a mut [Engine], step_time: &'a StepTime) -> Drive<'a> {
@@ -152,21 +152,6 @@ fn front_end(setup: &Setup, step_time: &StepTime, run: &Run, samples: f64) -> f6
         whole += record.e2el().unwrap_or_default().as_secs_f64();
     }
     if whole > 0.0 { (outside / whole).min(1.0) } else { 0.0 }
-}
-
-/// As a trial is judged.
-fn judge(measurement: Measurement, run: &Run, load: &LoadJob) -> Outcome {
-    let failures = run.records.iter().filter(|record| record.result.is_err()).count();
-    let total = run.records.len();
-    let limit = load.max_error_rate;
-    if measurement.completed > 0 && share(failures as u64, total as u64) <= limit {
-        return Outcome::Measured(measurement);
-    }
-    let first = run.records.iter().find_map(|record| record.result.as_ref().err());
-    let first = first.map_or_else(|| "no request ended".to_owned(), ToString::to_string);
-    let message =
-        format!("{failures} of {total} requests failed, more than the allowed share of {limit}; first: {first}");
-    Outcome::Failed(Failure { kind: FailureKind::RequestErrors, message })
 }
 
 fn share(part: u64, whole: u64) -> f64 {

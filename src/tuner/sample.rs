@@ -14,7 +14,6 @@ use crate::job::{follow, repeated};
 use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
 use crate::server::Server;
-use crate::stats::to_f64;
 use crate::telemetry::{self, DeviceProcesses, Devices, Scope, Story};
 use crate::trial::{FailureKind, Measurement, Outcome, Replies};
 
@@ -125,7 +124,7 @@ impl Tuner<'_> {
             window.reason = format!("ended early: {stop}; {}", window.reason);
         }
         let tokens = measurement.total_output_tokens;
-        Ok(match self.judge(measurement, &run) {
+        Ok(match metrics::outcome(measurement, &run, self.job.load.max_error_rate) {
             Outcome::Measured(mut measurement) => {
                 let story = telemetry.story(Some(run.began..run.ended), tokens);
                 measurement.server.clone_from(&story.summary);
@@ -221,21 +220,6 @@ impl Tuner<'_> {
             gpus: devices.map(|devices| Devices { known: known.to_vec(), ..devices }),
             interval: telemetry::INTERVAL,
         }
-    }
-
-    /// Numbers of which too many requests are missing are no numbers.
-    fn judge(&self, measurement: Measurement, run: &Run) -> Outcome {
-        let (failures, total) = (run.records.iter().filter(|record| record.result.is_err()).count(), run.records.len());
-        let rate = to_f64(failures) / to_f64(total.max(1));
-        let limit = self.job.load.max_error_rate;
-        if measurement.completed > 0 && rate <= limit {
-            return Outcome::Measured(measurement);
-        }
-        let first = run.records.iter().find_map(|record| record.result.as_ref().err());
-        let first = first.map_or_else(|| "no request ended".to_owned(), ToString::to_string);
-        let message =
-            format!("{failures} of {total} requests failed, more than the allowed share of {limit}; first: {first}");
-        failed(FailureKind::RequestErrors, message)
     }
 }
 

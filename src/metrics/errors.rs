@@ -1,0 +1,44 @@
+//! The outcome of a load: a measurement, or a failure if too many requests failed.
+
+use crate::load::Run;
+use crate::stats::to_f64;
+use crate::trial::{Failure, FailureKind, Measurement, Outcome};
+
+/// Returns the measurement of a run as its outcome. It is a failure if no request was completed, or if more than the share
+/// `max_error_rate` of the requests failed: numbers that lack too many requests mean nothing.
+#[must_use]
+pub(crate) fn outcome(measurement: Measurement, run: &Run, max_error_rate: f64) -> Outcome {
+    let failures = run.records.iter().filter(|record| record.result.is_err()).count();
+    let total = run.records.len();
+    if measurement.completed > 0 && to_f64(failures) / to_f64(total.max(1)) <= max_error_rate {
+        return Outcome::Measured(measurement);
+    }
+    let first = run.records.iter().find_map(|record| record.result.as_ref().err());
+    let first = first.map_or_else(|| "no request ended".to_owned(), ToString::to_string);
+    let message = format!(
+        "{failures} of {total} requests failed, more than the allowed share of {max_error_rate}; first: {first}"
+    );
+    Outcome::Failed(Failure { kind: FailureKind::RequestErrors, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Error, Record};
+    use crate::metrics::example::{record, run};
+
+    #[test]
+    fn a_run_of_which_too_many_requests_failed_is_a_failure_that_names_the_first_error() {
+        let lost = || Record { result: Err(Error::Reset("gone".to_owned())), ..record(0, &[50]) };
+        let of = |failed: usize, completed| {
+            let records = (0..10).map(|place| if place < failed { lost() } else { record(0, &[50]) }).collect();
+            outcome(Measurement { completed, ..Measurement::default() }, &run(records), 0.2)
+        };
+        assert!(matches!(of(2, 8), Outcome::Measured(_)));
+        for (failed, completed, first) in [(3, 7, "connection lost: gone"), (0, 0, "no request ended")] {
+            let message = format!("{failed} of 10 requests failed, more than the allowed share of 0.2; first: {first}");
+            let failure = Failure { kind: FailureKind::RequestErrors, message };
+            assert_eq!(of(failed, completed), Outcome::Failed(failure));
+        }
+    }
+}
