@@ -1,7 +1,7 @@
 //! `setpoint` finds the best launch parameters of an LLM inference engine on the user's own hardware.
 //!
-//! The modules stand in the order in which a trial flows through them. One law holds: a module uses only modules
-//! listed above it here. `tests/architecture.rs` enforces it.
+//! The modules stand in the order in which a trial flows through them. Which of them a module may use is a table in
+//! `ARCHITECTURE.md`, which `tests/architecture.rs` enforces.
 
 // Words: pure data; the only I/O is reading files that describe things.
 pub mod stats;

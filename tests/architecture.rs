@@ -1,5 +1,6 @@
-//! The law of the crate, enforced: a module uses only modules listed above it in `src/lib.rs`.
+//! The law of the crate, enforced: a module uses only the modules that the table in `ARCHITECTURE.md` lists for it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A file that is longer holds two things.
@@ -11,28 +12,96 @@ fn modules(lib: &str) -> Vec<&str> {
     lib.lines().filter_map(|line| declared(line)?.strip_suffix(';')).collect()
 }
 
-/// What is wrong with one file of the module `own`, one text `FILE:LINE: ...` each. Tests count as well.
-fn problems(modules: &[&str], own: &str, file: &str, text: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let place = |name: &str| modules.iter().position(|module| *module == name);
+/// The modules that one module may use.
+#[derive(Debug, Default, PartialEq)]
+struct Row<'t> {
+    code: BTreeSet<&'t str>,
+    /// Further ones, for unit tests only.
+    tests: BTreeSet<&'t str>,
+}
+
+/// The table of allowed imports: the indented lines `MODULE: MODULE ... | MODULE ...` of the block below "## The law". Lines
+/// that are not indented name the layers.
+fn table(page: &str) -> BTreeMap<&str, Row<'_>> {
+    let law = page.split_once("## The law").expect("a section for the law").1;
+    let block = law.split("```").nth(1).expect("a table of the law");
+    let rows = block.lines().filter_map(|line| line.strip_prefix("  ")).map(|line| {
+        let (module, uses) = line.split_once(':').unwrap_or((line, ""));
+        let (code, tests) = uses.split_once('|').unwrap_or((uses, ""));
+        (module.trim(), Row { code: code.split_whitespace().collect(), tests: tests.split_whitespace().collect() })
+    });
+    rows.collect()
+}
+
+/// The modules that use themselves by way of others: those that remain when all without remaining uses are taken away.
+fn cycle<'t>(table: &BTreeMap<&'t str, Row<'t>>) -> BTreeSet<&'t str> {
+    let mut left: BTreeSet<_> = table.keys().copied().collect();
+    loop {
+        let uses = |row: &Row<'t>| row.code.union(&row.tests).any(|used| left.contains(used));
+        let free: Vec<_> = left.iter().copied().filter(|module| !uses(&table[module])).collect();
+        if free.is_empty() {
+            return left;
+        }
+        left.retain(|module| !free.contains(module));
+    }
+}
+
+/// One `crate::MODULE` in a file.
+#[derive(Debug, PartialEq)]
+struct Use<'t> {
+    line: usize,
+    module: &'t str,
+    in_tests: bool,
+}
+
+/// Every use in a file; `in_tests`: the whole file is compiled for tests only.
+fn uses(text: &str, mut in_tests: bool) -> Vec<Use<'_>> {
+    let (mut found, mut before) = (Vec::new(), "");
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
-        let mut report = |problem: String| found.push(format!("{file}:{}: {problem}", index + 1));
-        // Further ways to the root of the crate would have to be followed here as well: they are left out instead.
-        if line.contains("super::super::") {
-            report("`super::super::` is not used: write `crate::`".to_owned());
-        }
-        if own != "engine" && [".kind() == \"", ".kind() != \""].iter().any(|question| line.contains(question)) {
-            report("an engine is asked what it can do (`engine::Engine`), not which one it is".to_owned());
-        }
+        // Unit tests end their file.
+        in_tests |= before == "#[cfg(test)]" && line.starts_with("mod ") && line.ends_with('{');
+        before = line;
         for (at, _) in line.match_indices("crate::") {
             let rest = &line[at + "crate::".len()..];
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            let used = &rest[..end];
-            match (place(used), place(own)) {
-                (Some(used), Some(own)) if used <= own => {}
-                (Some(_), _) => report(format!("`{own}` uses `{used}`, which is not above it in src/lib.rs")),
-                (None, _) => report(format!("`crate::{used}` is no module of src/lib.rs; name one module per path")),
+            found.push(Use { line: index + 1, module: &rest[..end], in_tests });
+        }
+    }
+    found
+}
+
+/// The files and directories that a file declares as modules for tests only.
+fn declared_for_tests(file: &Path, text: &str) -> Vec<PathBuf> {
+    let folder = file.parent().expect("a file in a directory");
+    let own = if file.ends_with("mod.rs") { folder.to_path_buf() } else { file.with_extension("") };
+    let (mut found, mut for_tests, mut path) = (Vec::new(), false, None);
+    for line in text.lines().map(str::trim) {
+        if line == "#[cfg(test)]" {
+            for_tests = true;
+        } else if let Some(given) = line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]")) {
+            path = Some(folder.join(given));
+        } else {
+            let name = line.rsplit_once("mod ").and_then(|(_, name)| name.strip_suffix(';'));
+            if let Some(name) = name.filter(|_| for_tests) {
+                found.push(path.take().unwrap_or_else(|| own.join(name)));
             }
+            (for_tests, path) = (false, None);
+        }
+    }
+    found
+}
+
+/// The problems of one file of the module `own` beside its uses, one text `FILE:LINE: ...` each. Tests count as well.
+fn problems(own: &str, file: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+        let mut report = |problem: &str| found.push(format!("{file}:{}: {problem}", index + 1));
+        // Further ways to the root of the crate would have to be followed here as well: they are left out instead.
+        if line.contains("super::super::") {
+            report("`super::super::` is not used: write `crate::`");
+        }
+        if own != "engine" && [".kind() == \"", ".kind() != \""].iter().any(|question| line.contains(question)) {
+            report("an engine is asked what it can do (`engine::Engine`), not which one it is");
         }
     }
     if text.lines().count() > MOST_LINES {
@@ -42,6 +111,25 @@ fn problems(modules: &[&str], own: &str, file: &str, text: &str) -> Vec<String> 
         found.push(format!("{file}:1: the file does not begin with `//! ` and what it is for"));
     }
     found
+}
+
+/// Uses of one file of the module `own` that the table does not list, one text `FILE:LINE: ...` each.
+fn breaches(table: &BTreeMap<&str, Row<'_>>, own: &str, file: &str, uses: &[Use<'_>]) -> Vec<String> {
+    let row = &table[own];
+    let breach = |used: &Use<'_>| {
+        let &Use { line, module, in_tests } = used;
+        let listed = module == own || row.code.contains(module) || (in_tests && row.tests.contains(module));
+        let problem = match table.contains_key(module) {
+            true if listed => return None,
+            true if row.tests.contains(module) => {
+                format!("`{own}` uses `{module}`, which is listed for its tests only")
+            }
+            true => format!("`{own}` uses `{module}`, which the law in ARCHITECTURE.md does not list for it"),
+            false => format!("`crate::{module}` is no module of src/lib.rs; name one module per path"),
+        };
+        Some(format!("{file}:{line}: {problem}"))
+    };
+    uses.iter().filter_map(breach).collect()
 }
 
 /// Every `.rs` file below a directory, or the file itself.
@@ -54,24 +142,49 @@ fn files(path: PathBuf) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_module_uses_only_modules_above_it() {
+fn a_module_uses_only_what_the_law_lists_for_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let lib = std::fs::read_to_string(root.join("src/lib.rs")).unwrap();
-    let modules = modules(&lib);
+    let read = |path: &Path| std::fs::read_to_string(root.join(path)).unwrap();
+    let (lib, page) = (read(Path::new("src/lib.rs")), read(Path::new("ARCHITECTURE.md")));
+    let (modules, table) = (modules(&lib), table(&page));
     for module in &modules {
         assert!(root.join("src").join(module).join("mod.rs").exists(), "src/{module}/mod.rs does not exist");
     }
-    let mut found = Vec::new();
-    for path in files(root.join("src")) {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let file = path.strip_prefix(root).unwrap();
-        let own = file.iter().nth(1).and_then(|name| name.to_str()).unwrap();
+    let declared: BTreeSet<_> = modules.iter().copied().collect();
+    assert_eq!(table.keys().copied().collect::<BTreeSet<_>>(), declared, "the rows of the law are those of src/lib.rs");
+    assert!(cycle(&table).is_empty(), "the law has a cycle among {:?}", cycle(&table));
+
+    let all: Vec<_> =
+        files(root.join("src")).into_iter().map(|path| path.strip_prefix(root).unwrap().to_owned()).collect();
+    let texts: Vec<_> = all.iter().map(|path| read(path)).collect();
+    let for_tests: Vec<_> = all.iter().zip(&texts).flat_map(|(path, text)| declared_for_tests(path, text)).collect();
+    let (mut found, mut used) = (Vec::new(), BTreeMap::<&str, Row<'_>>::new());
+    for (path, text) in all.iter().zip(&texts) {
+        let (own, file) = (path.iter().nth(1).and_then(|name| name.to_str()).unwrap(), path.to_string_lossy());
+        found.extend(problems(own, &file, text));
         match own {
             // The table of contents and the program stand above and below the law; all they have is a size and a title.
-            "lib.rs" | "main.rs" => found.extend(problems(&[], own, &file.to_string_lossy(), &text)),
-            _ if !modules.contains(&own) => found.push(format!("{}:1: not in src/lib.rs", file.display())),
-            _ => found.extend(problems(&modules, own, &file.to_string_lossy(), &text)),
+            "lib.rs" | "main.rs" => {}
+            _ if !declared.contains(own) => found.push(format!("{file}:1: not in src/lib.rs")),
+            _ => {
+                let in_tests =
+                    for_tests.iter().any(|tests| path.with_extension("").starts_with(tests) || path == tests);
+                let uses = uses(text, in_tests);
+                found.extend(breaches(&table, own, &file, &uses));
+                let row = used.entry(own).or_default();
+                for used in uses {
+                    let part = if used.in_tests { &mut row.tests } else { &mut row.code };
+                    part.insert(used.module);
+                }
+            }
         }
+    }
+    for (module, row) in &table {
+        let used = used.entry(module).or_default();
+        let stale = row.code.difference(&used.code).chain(row.tests.difference(&used.tests));
+        found.extend(stale.map(|other| format!("ARCHITECTURE.md: `{module}` does not use `{other}` there any more")));
+        let twice = row.code.intersection(&row.tests);
+        found.extend(twice.map(|other| format!("ARCHITECTURE.md: `{module}` lists `{other}` twice")));
     }
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
@@ -91,13 +204,38 @@ fn a_module_is_public_only_if_something_outside_of_the_library_uses_it() {
 
 #[test]
 fn a_breach_is_reported_with_its_file_and_line() {
-    let modules = modules("//! Words.\npub mod config;\npub mod load;\n\nmod metrics;\n");
-    assert_eq!(modules, ["config", "load", "metrics"]);
-    let of = |text: &str| problems(&modules, "load", "src/load/a.rs", text);
+    assert_eq!(modules("//! Words.\npub mod config;\npub mod load;\n\nmod metrics;\n"), ["config", "load", "metrics"]);
+    let page = "## The law\nText.\n```text\nwords\n  config\n  load: config | space\n  metrics: load\n  space\n```\n";
+    let table = table(page);
+    assert_eq!(table["load"], Row { code: BTreeSet::from(["config"]), tests: BTreeSet::from(["space"]) });
+    assert!(cycle(&table).is_empty());
+    let of = |text: &str| breaches(&table, "load", "src/load/a.rs", &uses(text, false));
     assert!(of("//! Title.\nuse crate::config::Config;\nuse crate::load::Run;\n// crate::metrics\n").is_empty());
-    let below = "src/load/a.rs:2: `load` uses `metrics`, which is not above it in src/lib.rs";
-    assert_eq!(of("//! Title.\nlet x = crate::config::f(crate::metrics::summarize());\n"), [below]);
+    let unlisted = "src/load/a.rs:2: `load` uses `metrics`, which the law in ARCHITECTURE.md does not list for it";
+    assert_eq!(of("//! Title.\nlet x = crate::config::f(crate::metrics::summarize());\n"), [unlisted]);
     assert_eq!(of("//! Title.\nuse crate::{config, metrics};\n").len(), 1);
+    let test_only = "src/load/a.rs:1: `load` uses `space`, which is listed for its tests only";
+    assert_eq!(of("use crate::space::Space;\n#[cfg(test)]\nmod tests {\n    use crate::space::Space;\n"), [test_only]);
+}
+
+#[test]
+fn a_cycle_of_the_law_is_found() {
+    let law = |rows: &str| format!("## The law\n```text\n{rows}```\n");
+    let page = law("  config\n  load: metrics\n  metrics: config | load\n");
+    assert_eq!(cycle(&table(&page)), BTreeSet::from(["load", "metrics"]));
+}
+
+#[test]
+fn modules_for_tests_are_known_by_their_declaration() {
+    let text = "#[cfg(test)]\nmod tests;\n#[cfg(test)]\n#[path = \"b_tests.rs\"]\nmod more;\nmod code;\n#[cfg(test)]\nfn f() {}\n";
+    let of = |file: &str| declared_for_tests(Path::new(file), text);
+    assert_eq!(of("src/load/mod.rs"), [Path::new("src/load/tests"), Path::new("src/load/b_tests.rs")]);
+    assert_eq!(of("src/load/a.rs"), [Path::new("src/load/a/tests"), Path::new("src/load/b_tests.rs")]);
+}
+
+#[test]
+fn a_file_has_a_title_a_size_and_no_way_around_the_law() {
+    let of = |text: &str| problems("load", "src/load/a.rs", text);
     assert_eq!(of("//! Title.\nuse super::super::metrics;\n").len(), 1);
     assert_eq!(of("use crate::config::Config;\n").len(), 1);
     assert_eq!(of("//! Title.\nlet simulated = engine.kind() == \"sim\";\n").len(), 1);
