@@ -31,8 +31,8 @@ fn candidates(model: &ModelShape) -> Vec<Config> {
     let (aim, mut history) = (Aim::default(), Vec::<Past>::new());
     while history.len() < CANDIDATES {
         let ask = Ask::new(&file.space, &aim, &history, 1, &|_| true);
-        let Some((proposed_by, Suggestion { config, .. })) = sampler::next(sampler, &ask) else { break };
-        history.push(Past::new(proposed_by, config, Known::Pending));
+        let Some((origin, Suggestion { config, .. })) = sampler::next(sampler, &ask) else { break };
+        history.push(Past::new(origin, config, Known::Pending));
     }
     history.into_iter().map(|past| past.config).collect()
 }

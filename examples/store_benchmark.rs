@@ -15,7 +15,7 @@ use setpoint::config::Config;
 use setpoint::facts::Host;
 use setpoint::objective::{Goal, Objective};
 use setpoint::store::{Store, now};
-use setpoint::trial::{Distribution, Failure, FailureKind, Launch, Measurement, Outcome, Trial};
+use setpoint::trial::{Distribution, Failure, FailureKind, Launch, Measurement, Origin, Outcome, Proposal, Trial};
 
 /// Distinct configurations with plausible sizes of everything that is stored.
 fn trial(number: u32) -> Trial {
@@ -50,11 +50,7 @@ fn trial(number: u32) -> Trial {
         })
     };
     Trial {
-        number,
-        proposed_by: "sobol".to_owned(),
-        why: None,
-        expected_gain: None,
-        config,
+        proposal: Proposal { number, origin: Origin::from_name("sobol"), why: None, expected_gain: None, config },
         launch: Launch { command: words.split(' ').map(str::to_owned).collect(), env: BTreeMap::new() },
         started_at: now(),
         startup_s: Some(42.0),

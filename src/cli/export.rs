@@ -46,7 +46,8 @@ impl Export {
             (best.first.clone(), Some(best))
         };
         if let Outcome::Rejected(rejection) = &scored.trial.outcome {
-            let message = format!("trial {} was rejected before launch: {}", scored.trial.number, rejection.message);
+            let message =
+                format!("trial {} was rejected before launch: {}", scored.trial.proposal.number, rejection.message);
             return Err(Failure::new(INVALID, message).with_hint("export a trial that ran"));
         }
         // Every value that clap accepts is a registered format.
@@ -67,7 +68,7 @@ impl Export {
 
 /// Adds the expectation of the sampler's model, if it has one of this configuration.
 fn with_expectation(ranked: Ranked, verdict: Option<&Verdict>) -> Ranked {
-    let number = ranked.first.trial.number;
+    let number = ranked.first.trial.proposal.number;
     let expected =
         verdict.and_then(|verdict| verdict.ranking.iter().find(|expected| expected.trial == number).copied());
     Ranked { expected, ..ranked }

@@ -11,7 +11,8 @@ use crate::job::{Job, differences, past};
 use crate::report::{explanation_csv, explanation_text};
 use crate::sampler::Past;
 use crate::store::{Store, Study};
-use crate::tuner::{CROWD, Slots, TuneError, detect, learned};
+use crate::trial::Origin;
+use crate::tuner::{Slots, TuneError, detect, learned};
 
 #[derive(Debug, Args)]
 pub(super) struct Importance {
@@ -71,6 +72,6 @@ impl Importance {
 async fn history(store: &Store, study: &Study, job: &Job) -> Result<Vec<Past>, Failure> {
     let trials = store.present_trials(study).await?.into_iter().map(|scored| scored.trial);
     // What the defaults reach beside themselves, they do not reach alone.
-    let alone = trials.filter(|trial| trial.proposed_by != CROWD);
+    let alone = trials.filter(|trial| trial.proposal.origin != Origin::Interference);
     Ok(alone.map(|trial| past(&job.objective, trial)).collect())
 }

@@ -99,7 +99,7 @@ impl Trials {
             ListFormat::Json => {
                 let json = |scored: &Scored| {
                     let mut json = report::trial_json(&study, scored);
-                    report::add_context(&mut json, contexts.get(&scored.trial.number));
+                    report::add_context(&mut json, contexts.get(&scored.trial.proposal.number));
                     json
                 };
                 print_json(&trials.iter().map(json).collect())
@@ -210,7 +210,7 @@ pub(super) fn order_lines(ranking: &[Ranked], order: &[Order]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for (ranked, order) in ranking.iter().zip(order) {
         let line = match order {
-            Order::Confirmed { .. } => format!("trial {} is first, {order}", ranked.first.trial.number),
+            Order::Confirmed { .. } => format!("trial {} is first, {order}", ranked.first.trial.proposal.number),
             order => format!("{}: {order}", order.name()),
         };
         if !lines.contains(&line) {
@@ -222,7 +222,7 @@ pub(super) fn order_lines(ranking: &[Ranked], order: &[Order]) -> Vec<String> {
 
 /// A configuration with all its measurements.
 pub(super) async fn standing(store: &Store, study: &Study, ranked: Ranked) -> Result<Standing, Failure> {
-    let repeats = store.repeats(study, ranked.first.trial.number).await?;
+    let repeats = store.repeats(study, ranked.first.trial.proposal.number).await?;
     Ok(Standing { ranked, repeats })
 }
 
@@ -270,7 +270,7 @@ pub(super) async fn nothing_feasible(store: &Store, study: &Study) -> Result<Fai
         let metric = study.objective().map_or_else(|| "the objective".to_owned(), |objective| objective.metric);
         let message =
             format!("none of {} measured trials of study {:?} has a value of {metric}", measured.len(), study.name);
-        let hint = format!("`setpoint show {}` gives the reason", first.trial.number);
+        let hint = format!("`setpoint show {}` gives the reason", first.trial.proposal.number);
         return Ok(Failure::new(NOTHING_FEASIBLE, message).with_hint(hint));
     }
     let message = if measured.is_empty() {

@@ -218,8 +218,8 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
             "study {}: {} measured, {} failed, {} rejected before launch",
             study.name, counts.measured, counts.failed, counts.rejected
         ),
-        format!("best: trial {}, {}", best.first.trial.number, value(best)),
-        format!("  {}", best.first.trial.config),
+        format!("best: trial {}, {}", best.first.trial.proposal.number, value(best)),
+        format!("  {}", best.first.trial.proposal.config),
     ];
     // Anything else is what a reader expects of the first one.
     if matches!(order[0], Order::Confirmed { .. }) {
@@ -329,15 +329,14 @@ async fn dry_run(job: &Job, installed: &Installed) -> Result<(), Failure> {
         shown += 1;
     }
     while shown < DRY_RUN_COMMANDS {
-        let Some((proposed_by, Suggestion { config, .. })) = search.question(history.clone(), priors.clone()).next()
-        else {
+        let Some((origin, Suggestion { config, .. })) = search.question(history.clone(), priors.clone()).next() else {
             break;
         };
         if search.rejection(&config).is_none() {
             print_command(job, installed, &config)?;
             shown += 1;
         }
-        history.push(Past::new(proposed_by, config, Known::Pending));
+        history.push(Past::new(origin, config, Known::Pending));
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! What a start's log tells of the memory. Sources: vLLM's own lines, releases as in `flag`, and logs of 0.9.0.1.
 
-use crate::memory::Observed;
 use crate::stats::f64_to_u64;
+use crate::trial::MemoryObservation;
 
 /// Reads every line. Of several workers' numbers the tightest counts: the most weights and the least cache.
 #[must_use]
-pub fn observe(log: &str) -> Observed {
-    let mut seen = Observed::default();
+pub fn observe(log: &str) -> MemoryObservation {
+    let mut seen = MemoryObservation::default();
     for line in log.lines() {
         let after = |text: &str| number_after(line, text);
         let size = |text: &str| after(text).filter(|number| *number >= 0.0);
@@ -71,7 +71,7 @@ INFO 07-22 20:00:41 [kv_cache_utils.py:640] Maximum concurrency for 131,072 toke
 INFO 07-22 20:01:01 [gpu_model_runner.py:1933] Graph capturing finished in 20 secs, took 0.52 GiB
 INFO 07-22 20:01:01 [core.py:167] init engine (profile, create kv cache, warmup model) took 31.72 seconds
 INFO 07-22 20:01:02 [loggers.py:134] vllm cache_config_info with initialization after num_gpu_blocks is: 11958";
-        let expected = Observed {
+        let expected = MemoryObservation {
             weights_gib: Some(14.9889),
             cache_gib: None,
             blocks: Some(11_958),

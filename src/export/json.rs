@@ -21,9 +21,9 @@ impl Exporter for Json {
         // `metrics` are those of the exported trial alone, `mean_metrics` those of all its configuration's measurements.
         let object = serde_json::json!({
             "study": winner.study.name,
-            "trial": trial.number,
+            "trial": trial.proposal.number,
             "engine_version": trial.engine_version,
-            "config": trial.config,
+            "config": trial.proposal.config,
             "command": winner.command(),
             "env": trial.launch.env,
             "metrics": trial.outcome.measurement(),
@@ -36,7 +36,7 @@ impl Exporter for Json {
             }),
             "mean_metrics": winner.standing.map(Standing::mean_metrics),
             "trials": winner.standing.map(|standing| {
-                standing.repeats.iter().map(|scored| scored.trial.number).collect::<Vec<_>>()
+                standing.repeats.iter().map(|scored| scored.trial.proposal.number).collect::<Vec<_>>()
             }),
             "feasible": winner.standing.map(|standing| !standing.is_over_a_limit()),
             "gain": ranked.and_then(|ranked| gain(winner.study, ranked, winner.baseline)),

@@ -96,7 +96,7 @@ impl Winner<'_> {
             lines.push(format!("expected by a model of all measurements: {metric} {}", expectation(expected)));
         }
         if let Some(baseline) =
-            self.baseline.filter(|baseline| baseline.first.trial.number != ranked.first.trial.number)
+            self.baseline.filter(|baseline| baseline.first.trial.proposal.number != ranked.first.trial.proposal.number)
         {
             lines.push(format!("engine's defaults: {}", value_text(&metric, baseline)));
             lines.push(gain_text(self.study, ranked, Some(baseline)));
@@ -111,7 +111,7 @@ mod tests {
     use crate::config::Config;
     use crate::objective::Score;
     use crate::store::Expected;
-    use crate::trial::{Distribution, Launch, Measurement, Outcome, REDACTED, Trial};
+    use crate::trial::{Distribution, Launch, Measurement, Outcome, Proposal, REDACTED, Trial};
 
     fn scored() -> Scored {
         let command = "vllm serve my model --max-num-seqs 64 --no-enable-prefix-caching --host 127.0.0.1 --port 23456";
@@ -128,12 +128,9 @@ mod tests {
             tpot_ms: latency,
             ..Measurement::default()
         };
+        let config = Config::new().with("max-num-seqs", 64_i64).with("enable-prefix-caching", false);
         let trial = Trial {
-            number: 7,
-            proposed_by: "sobol".to_owned(),
-            why: None,
-            expected_gain: None,
-            config: Config::new().with("max-num-seqs", 64_i64).with("enable-prefix-caching", false),
+            proposal: Proposal { config, ..Proposal::example(7, "sobol") },
             launch: Launch { command, env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into() },
             started_at: "2030-01-02T03:04:05.678Z".to_owned(),
             startup_s: Some(31.5),
@@ -165,13 +162,13 @@ mod tests {
             let mut again = scored();
             let Outcome::Measured(measurement) = &mut again.trial.outcome else { panic!("it was measured") };
             measurement.duration_s = 2.5;
-            again.trial.number = 12;
+            again.trial.proposal.number = 12;
             again.trial.started_at = "2030-01-02T05:04:05.678Z".to_owned();
             Scored { score: Score::Feasible { value: 200.0 }, ..again }
         };
         let ranked = |number, value, range| {
             let mut first = scored();
-            first.trial.number = number;
+            first.trial.proposal.number = number;
             Ranked { first, value, measurements: 2, range, expected: None }
         };
         let expected = Some(Expected { trial: 7, value: 231.5, deviation: 0.02, feasible: 1.0 });

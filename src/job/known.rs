@@ -38,7 +38,7 @@ pub fn past(objective: &Objective, trial: Trial) -> Past {
         Known::Lost if trial.probe.is_some() => Known::Failed,
         known => known,
     };
-    Past { cost, ..Past::new(trial.proposed_by, trial.config, known) }
+    Past { known, cost, ..Past::pending(trial.proposal) }
 }
 
 /// The numbers of a measurement, or of what stands for one.

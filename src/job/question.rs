@@ -11,6 +11,7 @@ use crate::memory::Learned;
 use crate::rule::{self, Facts};
 use crate::sampler::{self, Aim, Ask, Explanation, Judgement, Past, Prior, Sampler, Suggestion, Target};
 use crate::space::Space;
+use crate::trial::Origin;
 
 /// A question to a sampler. Equal questions have equal answers.
 #[derive(Clone, Debug)]
@@ -109,9 +110,9 @@ impl Question {
         Self { left, ..self }
     }
 
-    /// The next configuration and who proposes it. All but the first, the engine's defaults, pass the rules.
+    /// The next configuration and its origin. All but the first, the engine's defaults, pass the rules.
     #[must_use]
-    pub fn next(&self) -> Option<(&'static str, Suggestion)> {
+    pub fn next(&self) -> Option<(Origin, Suggestion)> {
         let cost = self.launches.as_ref().and_then(|launches| launches.cost(self.known.facts(), &self.arguments));
         let cost = cost.as_ref().map(|cost| cost as &dyn Fn(&Config) -> f64);
         self.ask(|ask| sampler::next(self.sampler, &Ask { cost, ..*ask }))

@@ -7,8 +7,9 @@ use crate::config::Config;
 use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::memory::{Learned, Prediction};
 use crate::rule::{self, Facts, Finding, Narrowing, Removal};
-use crate::sampler::{self, Known, Past, Prior, Suggestion};
+use crate::sampler::{Known, Past, Prior, Suggestion};
 use crate::space::Space;
+use crate::trial::Origin;
 
 /// The space of a study, seen with the facts.
 #[derive(Clone, Debug)]
@@ -94,16 +95,16 @@ impl<'a> Search<'a> {
         Question::new(self, self.job, &self.arguments, (history, priors))
     }
 
-    /// The next configuration and who proposes it. All but the first, the engine's defaults, pass the rules.
+    /// The next configuration and its origin. All but the first, the engine's defaults, pass the rules.
     #[must_use]
-    pub fn next(&self, history: &[Past]) -> Option<(&'static str, Suggestion)> {
+    pub fn next(&self, history: &[Past]) -> Option<(Origin, Suggestion)> {
         self.question(history.to_vec(), Vec::new()).next()
     }
 
     /// Whether the rules reject every configuration that the space, which has parameters, could propose.
     #[must_use]
     pub fn is_empty(&self, removal: &Removal) -> bool {
-        let defaults = Past::new(sampler::BASELINE, self.space.fixed.clone(), Known::Pending);
+        let defaults = Past::new(Origin::Baseline, self.space.fixed.clone(), Known::Pending);
         !self.space.parameters.is_empty() && removal.remaining == 0 && self.next(&[defaults]).is_none()
     }
 }

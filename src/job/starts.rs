@@ -32,7 +32,7 @@ impl Started {
         }
         let is_measured = matches!(trial.outcome, Outcome::Measured(_));
         let load_s = startup_s.filter(|_| is_measured).map(|start| trial.elapsed_s - start);
-        Self { config: trial.config.clone(), phases, startup_s, load_s }
+        Self { config: trial.proposal.config.clone(), phases, startup_s, load_s }
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
     fn of_a_failed_start_the_last_phase_did_not_end() {
         let outcome = Outcome::Rejected(crate::trial::Rejection { rule: String::new(), message: String::new() });
         let trial = Trial::example(3, "auto", outcome);
-        let phases = started(&trial.config, &WHOLE, None).phases;
+        let phases = started(&trial.proposal.config, &WHOLE, None).phases;
         let of = |startup_s| {
             Started::new(
                 &Trial { startup_s, ..trial.clone() },

@@ -4,50 +4,18 @@
 //! factors on weights, sampler, forward step and graphs, and the overhead. Nothing is fitted ahead and nothing is
 //! stored but the observations, so the same observations always give the same prediction.
 
-use serde::{Deserialize, Serialize};
-
 use super::gaussian::Gaussian;
 use super::predict::{Base, OVERHEAD};
 use super::{Launch, Layout};
 use crate::facts::ModelShape;
 use crate::stats::{f64_to_u64, gib, to_f64};
-
-/// What a log tells of a start; what it does not tell is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Observed {
-    /// The model's weights on one device.
-    pub weights_gib: Option<f64>,
-    /// What is left for the cache; negative where nothing is.
-    pub cache_gib: Option<f64>,
-    /// Blocks of the cache.
-    pub blocks: Option<u64>,
-    /// Tokens of the cache, as the release counts them.
-    pub tokens: Option<u64>,
-    /// Captured graphs.
-    pub graphs_gib: Option<f64>,
-    /// Sequences of `max_model_len` tokens at the same time.
-    pub concurrency: Option<f64>,
-    pub max_model_len: Option<u64>,
-    /// The length that the engine names where `max_model_len` does not fit.
-    pub largest_length: Option<u64>,
-    /// Profiling, allocating and warming up.
-    pub init_s: Option<f64>,
-}
-
-impl Observed {
-    /// Whether it tells anything of the memory.
-    #[must_use]
-    pub fn is_useful(&self) -> bool {
-        self.weights_gib.is_some() || self.cache_gib.is_some() || self.blocks.is_some() || self.tokens.is_some()
-    }
-}
+use crate::trial::MemoryObservation;
 
 /// One start: what was launched and what was seen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     pub launch: Launch,
-    pub observed: Observed,
+    pub observed: MemoryObservation,
 }
 
 /// Starts of one model on one kind of device with one release, in any order. Without any, the cold model.
@@ -131,7 +99,7 @@ fn strangeness(past: &Launch, launch: &Launch) -> (f64, f64) {
 }
 
 /// GiB of the cache that a start has found; `None` where its size was set, which tells nothing of the rest.
-fn cache_gib(model: &ModelShape, launch: &Launch, observed: &Observed) -> Option<f64> {
+fn cache_gib(model: &ModelShape, launch: &Launch, observed: &MemoryObservation) -> Option<f64> {
     if launch.cache_memory.is_some() || launch.blocks.is_some() {
         return None;
     }
@@ -167,7 +135,7 @@ mod tests {
         let base = Base::new(&test_model(), &launch).unwrap();
         let used = base.correct(&[1.0, 1.0, 1.33, 2.0, 1.0]).used;
         let cache = crate::memory::activation::budget(&launch).unwrap() - used;
-        Observation { launch, observed: Observed { cache_gib: Some(cache), ..Observed::default() } }
+        Observation { launch, observed: MemoryObservation { cache_gib: Some(cache), ..MemoryObservation::default() } }
     }
 
     fn error(learned: &Learned, observation: &Observation) -> f64 {

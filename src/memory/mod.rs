@@ -16,7 +16,7 @@ mod weights;
 pub use cache::{Layout, cache_token_bytes};
 pub use graph::captured_sizes;
 pub use launch::{Launch, Resolved};
-pub use learn::{Learned, Observation, Observed};
+pub use learn::{Learned, Observation};
 pub use predict::{Prediction, predict};
 
 /// The shape of Llama 3.1 8B.

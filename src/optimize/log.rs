@@ -10,9 +10,7 @@ use super::parameter::read_config;
 use super::problem::Problem;
 use crate::config::Config;
 use crate::sampler::{Known, Measured, Past, Reading};
-
-/// Who proposed what was told without being asked for.
-const CALLER: &str = "caller";
+use crate::trial::Origin;
 
 /// Every proposal with what came of it. Whatever happens takes the same time, however long it is.
 #[derive(Clone, Debug, Default)]
@@ -45,14 +43,14 @@ impl Log {
         }
     }
 
-    pub(super) fn ask(&mut self, id: &Json, proposed_by: &str, config: Config) {
+    pub(super) fn ask(&mut self, id: &Json, origin: Origin, config: Config) {
         self.places.insert(id.to_string(), self.history.len());
         self.asked = self.asked.saturating_add(1);
-        self.append(proposed_by, config, Known::Pending, None);
+        self.append(origin, config, Known::Pending, None);
     }
 
-    fn append(&mut self, proposed_by: &str, config: Config, known: Known, cost: Option<f64>) {
-        self.history.push(Past { proposed_by: proposed_by.to_owned(), config, known, cost });
+    fn append(&mut self, origin: Origin, config: Config, known: Known, cost: Option<f64>) {
+        self.history.push(Past { cost, ..Past::new(origin, config, known) });
     }
 
     /// Keeps a `tell`. What was told of a pending configuration is its outcome, with the configuration that was told where
@@ -76,7 +74,7 @@ impl Log {
             (past.config, past.known, past.cost) = (config, known, cost);
         } else {
             self.places.entry(id).or_insert(self.history.len());
-            self.append(CALLER, config, known, cost);
+            self.append(Origin::Caller, config, known, cost);
         }
         Ok(())
     }

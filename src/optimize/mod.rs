@@ -52,6 +52,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::config::Config;
 use crate::prior;
 use crate::sampler::{self, Ask, Judgement, Pick, Prior, Sampler};
+use crate::trial::Origin;
 
 pub(crate) use error::ProtocolError;
 use field::Fields;
@@ -152,7 +153,7 @@ impl Session {
             return Ok(line(&json!({"type": "error", "id": id, "message": message})));
         };
         let reply = line(&json!({"type": "config", "id": id, "config": suggestion.config, "why": suggestion.why}));
-        run.log.ask(id, self.sampler.name(), suggestion.config);
+        run.log.ask(id, Origin::Sampler(self.sampler.name().into()), suggestion.config);
         Ok(reply)
     }
 

@@ -91,9 +91,9 @@ fn seen(seed: u64) -> (Vec<String>, Seen) {
         Known::Measured(measured) => {
             let numbers: Vec<_> =
                 measured.values.iter().chain(&measured.excesses).map(|r| r.value.to_string()).collect();
-            format!("{} {}: {}", past.config, past.proposed_by, numbers.join(" "))
+            format!("{} {}: {}", past.config, past.origin, numbers.join(" "))
         }
-        known => format!("{} {}: {known:?}", past.config, past.proposed_by),
+        known => format!("{} {}: {known:?}", past.config, past.origin),
     };
     let text = |past: &Past| text(past) + &past.cost.map_or_else(String::new, |cost| format!(" for {cost}"));
     (seen.history.iter().map(text).collect(), seen)

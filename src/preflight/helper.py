@@ -68,7 +68,7 @@ class Refused(Exception):
     """What argparse would print before it exits with status 2."""
 
 
-class Launched(BaseException):
+class EndedTrial(BaseException):
     """The engine would start now. No handler of the engine's for errors may take it for one."""
 
 
@@ -76,10 +76,10 @@ class Launch:
     """Stands for whatever could start a server."""
 
     def __getattr__(self, name):
-        raise Launched(name)
+        raise EndedTrial(name)
 
     def __call__(self, *args, **kwargs):
-        raise Launched()
+        raise EndedTrial()
 
 
 def serve_parser():
@@ -123,7 +123,7 @@ def launch_checks(parser):
             for name, value in vars(serve).items()
         }
         checks = types.FunctionType(command.__code__, reach, "cmd", command.__defaults__)
-        with contextlib.suppress(Launched):
+        with contextlib.suppress(EndedTrial):
             checks(parser.parse_args(["model"]))
         return checks
     except Exception:  # Not as it is known here; the checks that follow say most of it.
@@ -257,7 +257,7 @@ class Engine:
         if getattr(arguments, "model_tag", None) is not None:
             arguments.model = arguments.model_tag
         if self.launch_checks is not None:
-            with contextlib.suppress(Launched):
+            with contextlib.suppress(EndedTrial):
                 self.launch_checks(copy.copy(arguments))
         options = {}
         if "usage_context" in self.accepts:

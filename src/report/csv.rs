@@ -14,7 +14,9 @@ const COMPARABLE: [&str; 2] = ["earlier_context", "disturbed"];
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
 pub(crate) fn trials_csv(trials: &[Scored], is_earlier: impl Fn(u32) -> bool) -> Result<String, csv::Error> {
-    let marks = |scored: &Scored| [is_earlier(scored.trial.number), scored.is_disturbed()].map(|mark| mark.to_string());
+    let marks = |scored: &Scored| {
+        [is_earlier(scored.trial.proposal.number), scored.is_disturbed()].map(|mark| mark.to_string())
+    };
     with_columns(trials.iter().map(|scored| (scored, marks(scored))), COMPARABLE)
 }
 
@@ -62,7 +64,7 @@ fn with_columns<'a, const N: usize>(
 ) -> Result<String, csv::Error> {
     let rows: Vec<_> = rows.collect();
     let parameters: BTreeSet<_> =
-        rows.iter().flat_map(|(scored, _)| scored.trial.config.iter().map(|(name, _)| name)).collect();
+        rows.iter().flat_map(|(scored, _)| scored.trial.proposal.config.iter().map(|(name, _)| name)).collect();
     let mut writer = csv::Writer::from_writer(Vec::new());
     let fixed = ["trial", "state", "reason", "value", "feasible", "startup_s", "elapsed_s"];
     // Columns that came later are the last, so that the others keep their places.
@@ -71,7 +73,7 @@ fn with_columns<'a, const N: usize>(
     for (scored, further) in rows {
         let trial = &scored.trial;
         let mut cells = vec![
-            trial.number.to_string(),
+            trial.proposal.number.to_string(),
             trial.outcome.name().to_owned(),
             trial.outcome.reason().unwrap_or_default(),
             text(scored.score.value()),
@@ -79,11 +81,13 @@ fn with_columns<'a, const N: usize>(
             text(trial.startup_s),
             trial.elapsed_s.to_string(),
         ];
-        cells.extend(parameters.iter().map(|name| trial.config.get(name).map(ToString::to_string).unwrap_or_default()));
+        cells.extend(
+            parameters.iter().map(|name| trial.proposal.config.get(name).map(ToString::to_string).unwrap_or_default()),
+        );
         let measurement = trial.outcome.measurement();
         cells.extend(Measurement::NAMES.iter().map(|name| text(measurement.and_then(|m| m.metric(name)))));
         // The defaults beside themselves are no measurement of the defaults.
-        cells.push(trial.proposed_by.clone());
+        cells.push(trial.proposal.origin.to_string());
         cells.extend(further);
         writer.write_record(cells)?;
     }
@@ -102,7 +106,7 @@ mod tests {
     fn who_proposed_a_trial_and_whether_it_can_be_compared_are_its_last_columns() {
         let config = Config::new().with("max-num-seqs", 8_i64);
         let outcome = Outcome::Measured(Measurement::default());
-        let trial = Trial { config, ..Trial::example(3, "interference", outcome) };
+        let trial = Trial::example(3, "interference", outcome).with_config(config);
         let csv = trials_csv(&[Scored { trial, score: Score::Feasible { value: 7.0 } }], |number| number == 3).unwrap();
         let [header, row] = csv.lines().collect::<Vec<_>>()[..] else { panic!("{csv}") };
         assert!(

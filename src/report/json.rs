@@ -34,12 +34,12 @@ pub(crate) fn trial_json(study: &Study, scored: &Scored) -> Json {
     };
     json!({
         "study": study.name,
-        "trial": trial.number,
+        "trial": trial.proposal.number,
         "state": trial.outcome.name(),
-        "proposed_by": trial.proposed_by,
-        "why": trial.why,
-        "expected_gain": trial.expected_gain,
-        "config": trial.config,
+        "proposed_by": trial.proposal.origin.name(),
+        "why": trial.proposal.why,
+        "expected_gain": trial.proposal.expected_gain,
+        "config": trial.proposal.config,
         "command": trial.launch.command,
         "env": trial.launch.env,
         "started_at": trial.started_at,
@@ -94,7 +94,7 @@ pub(crate) fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
 pub(crate) fn standing_json(study: &Study, standing: &Standing, order: &Order) -> Json {
     let mut json = ranked_json(study, &standing.ranked);
     json["mean_metrics"] = standing.mean_metrics();
-    json["trials"] = standing.repeats.iter().map(|scored| scored.trial.number).collect();
+    json["trials"] = standing.repeats.iter().map(|scored| scored.trial.proposal.number).collect();
     json["disturbed"] = standing.disturbed().into();
     json["order"] = order.name().into();
     json["order_reason"] = order.to_string().into();

@@ -49,7 +49,7 @@ impl Standing {
     #[must_use]
     pub(crate) fn disturbed(&self) -> Vec<u32> {
         let disturbed = self.repeats.iter().filter(|scored| scored.is_disturbed());
-        disturbed.map(|scored| scored.trial.number).collect()
+        disturbed.map(|scored| scored.trial.proposal.number).collect()
     }
 
     /// Whether a measurement of it was over a limit.
@@ -87,7 +87,8 @@ pub(crate) fn gain(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> O
 /// are the configuration itself, or one of the two was measured only once.
 #[must_use]
 pub(crate) fn is_significant(best: &Ranked, baseline: Option<&Ranked>) -> Option<bool> {
-    let baseline = baseline.filter(|baseline| baseline.first.trial.number != best.first.trial.number)?;
+    let baseline =
+        baseline.filter(|baseline| baseline.first.trial.proposal.number != best.first.trial.proposal.number)?;
     (best.measurements.min(baseline.measurements) > 1).then(|| best.is_apart_from(baseline))
 }
 
@@ -96,7 +97,7 @@ pub(crate) fn is_significant(best: &Ranked, baseline: Option<&Ranked>) -> Option
 pub(crate) fn gain_text(study: &Study, best: &Ranked, baseline: Option<&Ranked>) -> String {
     const GAIN: &str = "gain over the engine's defaults";
     const AGAIN: &str = "(budget.confirm measures both again)";
-    if best.first.trial.number == 0 {
+    if best.first.trial.proposal.number == 0 {
         return format!("{GAIN}: none, no configuration was better");
     }
     let Some((gain, baseline)) = gain(study, best, baseline).zip(baseline) else {

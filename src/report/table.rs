@@ -77,13 +77,13 @@ pub(crate) fn trials_table(study: &Study, trials: &[Scored], is_earlier: impl Fn
     for scored in trials {
         let trial = &scored.trial;
         let text = match trial.outcome.reason() {
-            Some(reason) => format!("{} ({reason})", trial.config),
-            None => trial.config.to_string(),
+            Some(reason) => format!("{} ({reason})", trial.proposal.config),
+            None => trial.proposal.config.to_string(),
         };
         let text = if scored.is_disturbed() { format!("disturbed: {text}") } else { text };
-        let text = if is_earlier(trial.number) { format!("earlier context: {text}") } else { text };
+        let text = if is_earlier(trial.proposal.number) { format!("earlier context: {text}") } else { text };
         table.add_row([
-            trial.number.to_string(),
+            trial.proposal.number.to_string(),
             state(scored).to_owned(),
             scored.score.value().map(number).unwrap_or_default(),
             trial.startup_s.map(number).unwrap_or_default(),
@@ -119,7 +119,7 @@ pub(crate) fn best_table(study: &Study, ranking: &[(Standing, Order)]) -> String
         let ranked = &standing.ranked;
         let of = |name: &str| standing.metric(name).map(|spread| number(spread.mean)).unwrap_or_default();
         table.add_row([
-            ranked.first.trial.number.to_string(),
+            ranked.first.trial.proposal.number.to_string(),
             number(ranked.value),
             match standing.disturbed().len() {
                 0 => format!("{}x", ranked.measurements),
@@ -130,7 +130,7 @@ pub(crate) fn best_table(study: &Study, ranking: &[(Standing, Order)]) -> String
             of("p99_ttft_ms"),
             of("mean_tpot_ms"),
             of("p99_e2el_ms"),
-            ranked.first.trial.config.to_string(),
+            ranked.first.trial.proposal.config.to_string(),
         ]);
     }
     table.to_string()
@@ -146,17 +146,17 @@ pub(crate) fn show_text(study: &Study, scored: &Scored) -> String {
         let _ = writeln!(text, "{name:<24}{value}");
     };
     line("study", study.name.clone());
-    line("trial", trial.number.to_string());
+    line("trial", trial.proposal.number.to_string());
     line("state", state(scored).to_owned());
     if let Some(reason) = trial.outcome.reason() {
         line("reason", reason);
     }
-    line("configuration", trial.config.to_string());
-    line("proposed by", trial.proposed_by.clone());
-    if let Some(why) = &trial.why {
+    line("configuration", trial.proposal.config.to_string());
+    line("proposed by", trial.proposal.origin.to_string());
+    if let Some(why) = &trial.proposal.why {
         line("why", why.clone());
     }
-    if let Some(gain) = trial.expected_gain {
+    if let Some(gain) = trial.proposal.expected_gain {
         line("expected gain", format!("{:.2} % of the best by then", 100.0 * gain));
     }
     line("command", shlex::try_join(trial.launch.command.iter().map(String::as_str)).unwrap_or_default());

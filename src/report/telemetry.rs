@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use serde_json::{Value as Json, json};
 
 use super::number;
-use crate::telemetry::{NAMES, Story};
+use crate::telemetry::NAMES;
+use crate::trial::ServerTelemetry;
 
 /// `summary` by name, and `series` as [`crate::telemetry::Telemetry::to_json`] writes it.
 #[must_use]
-pub(crate) fn telemetry_json(story: &Story) -> Json {
-    json!({"summary": story.summary, "series": story.series})
+pub(crate) fn telemetry_json(telemetry: &ServerTelemetry) -> Json {
+    json!({"summary": telemetry.summary, "series": telemetry.series})
 }
 
 /// A line of what each part is about, and its values: (name, words before it).
@@ -69,7 +70,7 @@ const LINES: &[Part] = &[
 
 /// The summary in a few lines, and why parts of it are missing.
 #[must_use]
-pub(crate) fn telemetry_text(story: &Story) -> String {
+pub(crate) fn telemetry_text(telemetry: &ServerTelemetry) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         // Writing to a string cannot fail.
@@ -77,7 +78,7 @@ pub(crate) fn telemetry_text(story: &Story) -> String {
     };
     for (part, values) in LINES {
         let known = values.iter().filter_map(|(name, words)| {
-            let value = story.summary.get(*name)?;
+            let value = telemetry.summary.get(*name)?;
             Some(format!("{words} {}", with_unit(name, *value)))
         });
         let known: Vec<_> = known.collect();
@@ -85,11 +86,11 @@ pub(crate) fn telemetry_text(story: &Story) -> String {
             line(part, &known.join(", "));
         }
     }
-    let notes = story.series["notes"].as_array();
+    let notes = telemetry.series["notes"].as_array();
     for note in notes.into_iter().flatten().filter_map(Json::as_str) {
         line("telemetry", note);
     }
-    if let Some(missed) = story.series["missed"].as_u64().filter(|missed| *missed > 0) {
+    if let Some(missed) = telemetry.series["missed"].as_u64().filter(|missed| *missed > 0) {
         line("telemetry", &format!("{missed} samples were too slow or failed"));
     }
     text
@@ -124,10 +125,10 @@ mod tests {
             ("prefix_cache_hit_rate", 0.125),
             ("energy_j", 1234.5),
         ];
-        let story = Story {
+        let telemetry = ServerTelemetry {
             summary: summary.map(|(name, value)| (name.to_owned(), value)).into(),
             series: json!({"missed": 2, "notes": ["http://h/metrics answers with status 404"]}),
-            ..Story::default()
+            ..ServerTelemetry::default()
         };
         let expected = "\
 scheduler               running 15.25, at most 16, preemptions 0
@@ -136,7 +137,7 @@ energy                  in all 1234 J
 telemetry               http://h/metrics answers with status 404
 telemetry               2 samples were too slow or failed
 ";
-        assert_eq!(telemetry_text(&story), expected);
-        assert_eq!(telemetry_text(&Story::default()), "");
+        assert_eq!(telemetry_text(&telemetry), expected);
+        assert_eq!(telemetry_text(&ServerTelemetry::default()), "");
     }
 }

@@ -7,6 +7,7 @@ use super::auto::Opinions;
 use crate::config::Config;
 use crate::objective::Goal;
 use crate::space::Space;
+use crate::trial::{Origin, Proposal};
 
 /// A question for the next configuration. Everything that decides the answer is in it.
 #[derive(Clone, Copy)]
@@ -54,8 +55,10 @@ pub struct Target {
 /// One earlier proposal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Past {
-    pub proposed_by: String,
+    pub origin: Origin,
     pub config: Config,
+    /// Expected gain when it was proposed, as a share of the best value; only of samplers with a model.
+    pub expected_gain: Option<f64>,
     pub known: Known,
     /// What the trial has cost, in any one unit, where that is known.
     pub cost: Option<f64>,
@@ -163,10 +166,17 @@ impl Measured {
 }
 
 impl Past {
-    /// One of which nothing is known that it has cost.
+    /// One without an expected gain, whose cost is not known.
     #[must_use]
-    pub fn new(proposed_by: impl Into<String>, config: Config, known: Known) -> Self {
-        Self { proposed_by: proposed_by.into(), config, known, cost: None }
+    pub fn new(origin: impl Into<Origin>, config: Config, known: Known) -> Self {
+        Self { origin: origin.into(), config, expected_gain: None, known, cost: None }
+    }
+
+    /// A proposal that has no outcome yet.
+    #[must_use]
+    pub fn pending(proposal: Proposal) -> Self {
+        let Proposal { origin, expected_gain, config, .. } = proposal;
+        Self { expected_gain, ..Self::new(origin, config, Known::Pending) }
     }
 
     #[must_use]
@@ -205,6 +215,6 @@ impl<'a> Ask<'a> {
 
     /// How many configurations this sampler has proposed: it has consumed at least as many points of its sequence.
     pub(super) fn proposed_by(&self, name: &str) -> usize {
-        self.history.iter().filter(|past| past.proposed_by == name).count()
+        self.history.iter().filter(|past| matches!(&past.origin, Origin::Sampler(sampler) if sampler == name)).count()
     }
 }

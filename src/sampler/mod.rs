@@ -18,6 +18,8 @@ pub use explanation::{About, Expectation, Explanation, Importance, Interaction, 
 pub use judgement::{Judgement, Pick};
 pub use sobol::point as sobol_point;
 
+use crate::trial::Origin;
+
 pub trait Sampler: Sync {
     /// The name in study files and on the command line.
     fn name(&self) -> &'static str;
@@ -48,22 +50,19 @@ pub trait Sampler: Sync {
 /// The samplers that a study can name; the first is the default.
 pub const SAMPLERS: [&dyn Sampler; 5] = [&auto::Auto, &sobol::Sobol, &grid::Grid, &tpe::Tpe, &random::Random];
 
-/// The name under which the engine's defaults are proposed, always as trial 0.
-pub const BASELINE: &str = "baseline";
-
 #[must_use]
 pub fn find(name: &str) -> Option<&'static dyn Sampler> {
     SAMPLERS.into_iter().find(|sampler| sampler.name() == name)
 }
 
-/// The next configuration and who proposes it: the engine's defaults first, allowed or not, then `sampler`'s.
+/// Returns the next configuration and its origin: the engine's defaults first, allowed or not, then `sampler`'s.
 #[must_use]
-pub fn next(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<(&'static str, Suggestion)> {
+pub fn next(sampler: &dyn Sampler, ask: &Ask<'_>) -> Option<(Origin, Suggestion)> {
     if ask.history.is_empty() {
         let why = "what the engine does by itself: everything else is compared with it".to_owned();
-        return Some((BASELINE, Suggestion { config: ask.space.fixed.clone(), why }));
+        return Some((Origin::Baseline, Suggestion { config: ask.space.fixed.clone(), why }));
     }
-    sampler.ask(ask).map(|suggestion| (sampler.name(), suggestion))
+    sampler.ask(ask).map(|suggestion| (Origin::Sampler(sampler.name().into()), suggestion))
 }
 
 /// Which parameters matter: by `sampler`'s model, or where it has none by that of the default sampler, which looks at nothing

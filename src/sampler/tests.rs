@@ -118,7 +118,7 @@ fn run_allowed(
 fn the_engines_defaults_come_first() {
     for sampler in SAMPLERS {
         let first = run(sampler, &finite_space(), 1, 1);
-        assert_eq!((first[0].proposed_by.as_str(), &first[0].config), (BASELINE, &finite_space().fixed));
+        assert_eq!((&first[0].origin, &first[0].config), (&Origin::Baseline, &finite_space().fixed));
     }
 }
 

@@ -107,7 +107,7 @@ mod tests {
     use crate::facts::Host;
     use crate::objective::{Goal, Score};
     use crate::store::{Begin, now};
-    use crate::trial::{Launch, Measurement, Outcome, Trial};
+    use crate::trial::{Launch, Measurement, Outcome, Proposal, Trial};
 
     fn context(release: &str) -> TrialContext {
         TrialContext { release: Some(release.to_owned()), ..TrialContext::default() }
@@ -119,30 +119,22 @@ mod tests {
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
         assert_eq!(store.context(&study).await.unwrap(), None);
-        let measure = async |number, by, value| {
+        let measure = async |number, origin, value| {
             // The defaults are the same in every context.
-            let config = Config::new().with("a", if by == "baseline" { 0 } else { i64::from(number) });
-            let trial = Trial { config, ..Trial::example(number, by, Outcome::Measured(Measurement::default())) };
+            let config = Config::new().with("a", if origin == "baseline" { 0 } else { i64::from(number) });
+            let trial = Trial::example(number, origin, Outcome::Measured(Measurement::default())).with_config(config);
             store.append(study.id, &trial, Score::Feasible { value }).await.unwrap();
         };
         let best = async || -> Vec<u32> {
             let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
-            best.iter().map(|ranked| ranked.first.trial.number).collect()
+            best.iter().map(|ranked| ranked.first.trial.proposal.number).collect()
         };
         store.set_context(study.id, &context("1.0")).await.unwrap();
         measure(0, "baseline", 1.0).await;
         measure(1, "auto", 9.0).await;
         let (config, launch) = (Config::new().with("a", 2_i64), Launch::default());
-        let begin = Begin {
-            number: 2,
-            proposed_by: "auto",
-            why: None,
-            expected_gain: None,
-            config: &config,
-            launch: &launch,
-            started_at: &now(),
-            log: directory.path(),
-        };
+        let proposal = Proposal { config, ..Proposal::example(2, "auto") };
+        let begin = Begin { proposal: &proposal, launch: &launch, started_at: &now(), log: directory.path() };
         store.begin(study.id, &begin).await.unwrap();
         write_trial_context(&mut store.pool.acquire().await.unwrap(), study.id, 2, &context("1.0.1")).await.unwrap();
         assert_eq!(store.context(&study).await.unwrap(), Some(context("1.0.1")), "as its latest server reports");
@@ -153,7 +145,7 @@ mod tests {
         measure(2, "auto", 2.0).await;
         measure(3, "baseline", 3.0).await;
         assert_eq!(best().await, [3, 2], "what was unfinished belongs to the new context");
-        assert_eq!(store.baseline(&study).await.unwrap().unwrap().first.trial.number, 3);
+        assert_eq!(store.baseline(&study).await.unwrap().unwrap().first.trial.proposal.number, 3);
         assert_eq!(store.trials(&study).await.unwrap().len(), 4);
         assert_eq!(store.present_trials(&study).await.unwrap().len(), 2);
         let contexts = store.contexts(&study).await.unwrap();

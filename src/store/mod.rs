@@ -34,10 +34,9 @@ use std::path::PathBuf;
 use serde_json::Value as Json;
 use sqlx::SqlitePool;
 
-use crate::config::Config;
 use crate::facts::Host;
 use crate::objective::{Objective, Score};
-use crate::trial::{Launch, Trial};
+use crate::trial::{Launch, Origin, Proposal, Trial};
 
 use rows::{StudyRow, TrialRow};
 
@@ -124,14 +123,10 @@ impl Scored {
     }
 }
 
-/// A trial as far as those who propose further ones look at it.
+/// A proposal with the state of its trial.
 #[derive(Clone, Debug)]
-pub struct Proposed {
-    pub number: u32,
-    pub proposed_by: String,
-    pub why: Option<String>,
-    pub expected_gain: Option<f64>,
-    pub config: Config,
+pub struct StoredProposal {
+    pub proposal: Proposal,
     /// The outcome's name; `running` for one without.
     pub state: String,
     /// Whether it belongs to a context that the study has left.
@@ -141,11 +136,7 @@ pub struct Proposed {
 /// What is known of a trial before it is launched.
 #[derive(Clone, Debug)]
 pub struct Begin<'a> {
-    pub number: u32,
-    pub proposed_by: &'a str,
-    pub why: Option<&'a str>,
-    pub expected_gain: Option<f64>,
-    pub config: &'a Config,
+    pub proposal: &'a Proposal,
     pub launch: &'a Launch,
     pub started_at: &'a str,
     pub log: &'a std::path::Path,
@@ -220,11 +211,11 @@ impl Store {
              env = excluded.env, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
         )
         .bind(study)
-        .bind(begin.number)
-        .bind(begin.proposed_by)
-        .bind(begin.why)
-        .bind(begin.expected_gain)
-        .bind(begin.config.key())
+        .bind(begin.proposal.number)
+        .bind(begin.proposal.origin.name())
+        .bind(&begin.proposal.why)
+        .bind(begin.proposal.expected_gain)
+        .bind(begin.proposal.config.key())
         .bind(json(&begin.launch.command))
         .bind(json(&begin.launch.env))
         .bind(begin.started_at)
@@ -250,22 +241,24 @@ impl Store {
         let contexts = self.contexts(study).await?;
         let is_earlier = |number| contexts.get(&number).is_some_and(|stored| stored.is_earlier);
         let mut trials = self.trials(study).await?;
-        trials.retain(|scored| !is_earlier(scored.trial.number));
+        trials.retain(|scored| !is_earlier(scored.trial.proposal.number));
         Ok(trials)
     }
 
     /// What was proposed so far, in order.
-    pub async fn proposals(&self, study: &Study) -> Result<Vec<Proposed>, StoreError> {
+    pub async fn proposals(&self, study: &Study) -> Result<Vec<StoredProposal>, StoreError> {
         type Row = (u32, String, Option<String>, Option<f64>, String, String, bool);
         let query = "SELECT number, proposed_by, why, expected_gain, config, state, \
                      trials.accepted_changes <> studies.accepted_changes \
                      FROM trials JOIN studies ON studies.id = study_id WHERE study_id = ? ORDER BY number";
         let rows: Vec<Row> =
             sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
-        let proposed = |(number, proposed_by, why, expected_gain, config, state, is_earlier): Row| {
+        let proposed = |(number, origin, why, expected_gain, config, state, is_earlier): Row| {
             let config = serde_json::from_str(&config);
             let config = config.map_err(|error| self.corrupt(&study.name, i64::from(number), &error))?;
-            Ok(Proposed { number, proposed_by, why, expected_gain, config, state, is_earlier })
+            let origin = Origin::from_name(origin);
+            let proposal = Proposal { number, origin, why, expected_gain, config };
+            Ok(StoredProposal { proposal, state, is_earlier })
         };
         rows.into_iter().map(proposed).collect()
     }
@@ -307,12 +300,13 @@ fn json(value: &impl serde::Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
     use crate::objective::Goal;
     use crate::trial::{Failure, FailureKind, Measurement, Outcome, Rejection};
 
     fn trial(number: u32, outcome: Outcome) -> Trial {
         let config = Config::new().with("max-num-seqs", i64::from(number));
-        Trial { config, ..Trial::example(number, "random", outcome) }
+        Trial::example(number, "random", outcome).with_config(config)
     }
 
     fn measured(number: u32) -> Trial {
@@ -374,29 +368,29 @@ mod tests {
             (3, &Config::new(), 99.0, 0.0),
             (4, &Config::new(), 99.0, 0.5),
         ] {
-            let trial = Trial { config: config.clone(), ..measured(number) };
+            let trial = measured(number).with_config(config.clone());
             let feasible = Score::Feasible { value };
             let reached = if violation > 0.0 { Score::Infeasible { violation, value } } else { feasible };
             store.append(study.id, &trial, reached).await.unwrap();
         }
         let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
-        let ranking: Vec<_> = best.iter().map(|r| (r.first.trial.number, r.value, r.measurements)).collect();
+        let ranking: Vec<_> = best.iter().map(|r| (r.first.trial.proposal.number, r.value, r.measurements)).collect();
         assert_eq!(ranking, [(1, 8.0, 1), (0, 7.0, 2)], "3 was over a limit once");
         assert_eq!(best[1].range, (5.0, 9.0));
         let best = store.best(&study, Goal::Minimize, 1).await.unwrap();
-        assert_eq!(best[0].first.trial.number, 0);
+        assert_eq!(best[0].first.trial.proposal.number, 0);
 
         let again = |number, kind| {
             let failure = Failure { kind, message: String::new() };
-            Trial { config: b.clone(), ..trial(number, Outcome::Failed(failure)) }
+            trial(number, Outcome::Failed(failure)).with_config(b.clone())
         };
         store.append(study.id, &again(5, FailureKind::PortInUse), Score::Failed).await.unwrap();
         let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
-        assert_eq!((best[0].first.trial.number, best[0].measurements), (1, 1), "the port was not its fault");
+        assert_eq!((best[0].first.trial.proposal.number, best[0].measurements), (1, 1), "the port was not its fault");
         store.append(study.id, &again(6, FailureKind::Crash), Score::Failed).await.unwrap();
         let best = store.best(&study, Goal::Maximize, 9).await.unwrap();
         assert_eq!(
-            best.iter().map(|r| r.first.trial.number).collect::<Vec<_>>(),
+            best.iter().map(|r| r.first.trial.proposal.number).collect::<Vec<_>>(),
             [0],
             "it crashed when launched again"
         );

@@ -10,8 +10,7 @@ use super::telemetry::write_telemetry;
 use super::{Start, StartKey, Store, StoreError, json};
 use crate::facts::TrialContext;
 use crate::objective::Score;
-use crate::telemetry::Story;
-use crate::trial::{Outcome, Replies, Startup, Trial};
+use crate::trial::{LaunchRecords, Outcome, Trial};
 
 /// A trial that has ended.
 #[derive(Clone, Copy, Debug)]
@@ -21,16 +20,15 @@ pub struct TrialRecord<'a> {
     pub context: Option<&'a TrialContext>,
     /// The model as it was given to the engine, and the start.
     pub start: Option<(&'a str, &'a StartKey, &'a Start)>,
-    pub startup: Option<&'a Startup>,
-    pub story: Option<&'a Story>,
-    pub replies: Option<&'a Replies>,
+    pub records: &'a LaunchRecords,
 }
 
 impl<'a> TrialRecord<'a> {
     /// A record of the outcome alone.
     #[must_use]
     pub fn new(trial: &'a Trial, score: Score) -> Self {
-        Self { trial, score, context: None, start: None, startup: None, story: None, replies: None }
+        static NO_RECORDS: LaunchRecords = LaunchRecords { startup: None, telemetry: None, replies: None };
+        Self { trial, score, context: None, start: None, records: &NO_RECORDS }
     }
 }
 
@@ -53,21 +51,21 @@ impl Store {
 }
 
 async fn write_record(connection: &mut SqliteConnection, study: i64, record: TrialRecord<'_>) -> sqlx::Result<()> {
-    let TrialRecord { trial, score, context, start, startup, story, replies } = record;
-    let number = trial.number;
+    let TrialRecord { trial, score, context, start, records } = record;
+    let number = trial.proposal.number;
     if let Some(context) = context {
         write_trial_context(connection, study, number, context).await?;
     }
     if let Some((model, key, start)) = start {
         write_start(connection, study, number, model, key, start).await?;
     }
-    if let Some(startup) = startup {
+    if let Some(startup) = &records.startup {
         write_startup(connection, study, number, startup).await?;
     }
-    if let Some(story) = story {
-        write_telemetry(connection, study, number, story).await?;
+    if let Some(telemetry) = &records.telemetry {
+        write_telemetry(connection, study, number, telemetry).await?;
     }
-    if let Some(replies) = replies {
+    if let Some(replies) = &records.replies {
         write_replies(connection, study, number, replies).await?;
     }
     write_outcome(connection, study, trial, score).await
@@ -100,11 +98,11 @@ async fn write_outcome(connection: &mut SqliteConnection, study: i64, trial: &Tr
          WHERE state = 'running'",
     )
     .bind(study)
-    .bind(trial.number)
-    .bind(&trial.proposed_by)
-    .bind(&trial.why)
-    .bind(trial.expected_gain)
-    .bind(trial.config.key())
+    .bind(trial.proposal.number)
+    .bind(trial.proposal.origin.name())
+    .bind(&trial.proposal.why)
+    .bind(trial.proposal.expected_gain)
+    .bind(trial.proposal.config.key())
     .bind(json(&trial.launch.command))
     .bind(json(&trial.launch.env))
     .bind(trial.outcome.name())

@@ -87,7 +87,7 @@ mod tests {
         let incident = Incident { number: 1, attempt: 1, at: crate::store::now(), failure, log: None, paused: true };
         store.withdraw(study.id, std::slice::from_ref(&incident)).await.unwrap();
         assert_eq!(store.incidents(&study, Some(1)).await.unwrap(), [incident]);
-        assert_eq!(store.trial(&study, 1).await.unwrap().map(|scored| scored.trial.number), None);
+        assert_eq!(store.trial(&study, 1).await.unwrap().map(|scored| scored.trial.proposal.number), None);
         assert_eq!(store.best(&study, Goal::Maximize, 1).await.unwrap().len(), 1);
         assert!(store.has_paused(&study, 1).await.unwrap() && !store.has_paused(&study, 0).await.unwrap());
         // It may end once more, otherwise.

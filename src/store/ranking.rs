@@ -164,7 +164,7 @@ mod tests {
         for (number, value, violation) in [(0, 5.0, 0.0), (1, 9.0, 0.0), (2, 8.0, 0.0), (3, 7.0, 0.0), (4, 99.0, 0.1)] {
             let config = Config::new().with("a", i64::from(number));
             let outcome = Outcome::Measured(Measurement::default());
-            let trial = Trial { config, ..Trial::example(number, "auto", outcome) };
+            let trial = Trial::example(number, "auto", outcome).with_config(config);
             let kept = Score::Feasible { value };
             let score = if violation > 0.0 { Score::Infeasible { violation, value } } else { kept };
             store.append(study.id, &trial, score).await.unwrap();
@@ -173,7 +173,7 @@ mod tests {
         let judged = |ranking| Verdict { ranking, ..Verdict::default() };
         let numbers = async |verdict: Option<&Verdict>, most| -> Vec<u32> {
             let leaders = store.leaders(&study, Goal::Maximize, verdict, most).await.unwrap();
-            leaders.iter().map(|ranked| ranked.first.trial.number).collect()
+            leaders.iter().map(|ranked| ranked.first.trial.proposal.number).collect()
         };
         assert_eq!(numbers(None, 9).await, [1, 2, 3, 0]);
         assert_eq!(numbers(Some(&judged(vec![])), 9).await, [1, 2, 3, 0]);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Scored, Study};
 use crate::objective::Score;
-use crate::trial::{Failure, FailureKind, Launch, Outcome, Rejection, Trial};
+use crate::trial::{Failure, FailureKind, Launch, Origin, Outcome, Proposal, Rejection, Trial};
 
 #[derive(sqlx::FromRow)]
 pub(super) struct StudyRow {
@@ -73,11 +73,13 @@ impl TrialRow {
             _ => Score::Failed,
         };
         let trial = Trial {
-            number: u32::try_from(self.number).unwrap_or(u32::MAX),
-            proposed_by: self.proposed_by,
-            why: self.why,
-            expected_gain: self.expected_gain,
-            config: serde_json::from_str(&self.config)?,
+            proposal: Proposal {
+                number: u32::try_from(self.number).unwrap_or(u32::MAX),
+                origin: Origin::from_name(self.proposed_by),
+                why: self.why,
+                expected_gain: self.expected_gain,
+                config: serde_json::from_str(&self.config)?,
+            },
             // Earlier versions stored values that only look like secrets.
             launch: Launch::redacted(
                 &serde_json::from_str::<Vec<String>>(&self.command)?,

@@ -6,7 +6,7 @@ use sqlx::SqliteConnection;
 
 use super::{Store, StoreError, json};
 use crate::config::Config;
-use crate::memory::Observed;
+use crate::trial::MemoryObservation;
 
 /// What must be equal for one start to tell of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Start {
     pub config: Config,
     /// Variables that decide the memory.
     pub env: BTreeMap<String, String>,
-    pub observed: Observed,
+    pub observed: MemoryObservation,
 }
 
 impl Store {
@@ -108,7 +108,7 @@ mod tests {
         let start = |blocks| Start {
             config: Config::new().with("max-num-seqs", 4_i64),
             env: BTreeMap::from([("A".to_owned(), "1".to_owned())]),
-            observed: Observed { blocks: Some(blocks), cache_gib: Some(1.25), ..Observed::default() },
+            observed: MemoryObservation { blocks: Some(blocks), cache_gib: Some(1.25), ..MemoryObservation::default() },
         };
         for (number, device, blocks) in [(0, "a", 10), (1, "b", 20), (2, "a", 30), (2, "a", 40)] {
             write_start(&mut store.pool.acquire().await.unwrap(), study.id, number, "m", &key(device), &start(blocks))

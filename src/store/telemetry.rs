@@ -3,11 +3,11 @@
 use sqlx::SqliteConnection;
 
 use super::{Store, StoreError, Study, json};
-use crate::telemetry::Story;
+use crate::trial::ServerTelemetry;
 
 impl Store {
     /// What was seen of the server in a trial; `None` where it was never ready, or was measured by an older version.
-    pub async fn telemetry(&self, study: &Study, number: u32) -> Result<Option<Story>, StoreError> {
+    pub async fn telemetry(&self, study: &Study, number: u32) -> Result<Option<ServerTelemetry>, StoreError> {
         let row: Option<(String, String)> =
             sqlx::query_as("SELECT summary, series FROM telemetry WHERE study_id = ? AND number = ?")
                 .bind(study.id)
@@ -16,10 +16,10 @@ impl Store {
                 .await
                 .map_err(|error| self.error(error))?;
         let read = |(summary, series): (String, String)| {
-            Ok(Story {
+            Ok(ServerTelemetry {
                 summary: serde_json::from_str(&summary)?,
                 series: serde_json::from_str(&series)?,
-                ..Story::default()
+                ..ServerTelemetry::default()
             })
         };
         row.map(read).transpose().map_err(|error| self.corrupt(&study.name, i64::from(number), &error))
@@ -31,13 +31,13 @@ pub(super) async fn write_telemetry(
     connection: &mut SqliteConnection,
     study: i64,
     number: u32,
-    story: &Story,
+    telemetry: &ServerTelemetry,
 ) -> sqlx::Result<()> {
     sqlx::query("INSERT OR REPLACE INTO telemetry (study_id, number, summary, series) VALUES (?, ?, ?, ?)")
         .bind(study)
         .bind(number)
-        .bind(json(&story.summary))
-        .bind(story.series.to_string())
+        .bind(json(&telemetry.summary))
+        .bind(telemetry.series.to_string())
         .execute(connection)
         .await?;
     Ok(())
@@ -55,15 +55,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
         let study = store.create_study("s", &json!({}), &Host::detect()).await.unwrap();
-        let story = |value| Story {
+        let telemetry = |value| ServerTelemetry {
             summary: BTreeMap::from([("kv_cache_usage_max".to_owned(), value)]),
             series: json!({"interval_s": 1.0, "server": {"at_s": [-0.5, 0.5], "kv_cache_usage": [null, 0.25]}}),
-            ..Story::default()
+            ..ServerTelemetry::default()
         };
         assert_eq!(store.telemetry(&study, 3).await.unwrap(), None);
-        write_telemetry(&mut store.pool.acquire().await.unwrap(), study.id, 3, &story(0.1)).await.unwrap();
-        write_telemetry(&mut store.pool.acquire().await.unwrap(), study.id, 3, &story(1.0 / 3.0)).await.unwrap();
-        assert_eq!(store.telemetry(&study, 3).await.unwrap(), Some(story(1.0 / 3.0)));
+        write_telemetry(&mut store.pool.acquire().await.unwrap(), study.id, 3, &telemetry(0.1)).await.unwrap();
+        write_telemetry(&mut store.pool.acquire().await.unwrap(), study.id, 3, &telemetry(1.0 / 3.0)).await.unwrap();
+        assert_eq!(store.telemetry(&study, 3).await.unwrap(), Some(telemetry(1.0 / 3.0)));
         assert_eq!(store.telemetry(&study, 4).await.unwrap(), None);
     }
 
@@ -97,7 +97,9 @@ mod tests {
         store.close().await;
         let store = Store::open(&path.to_string_lossy(), false).await.unwrap();
         assert_eq!(store.study("s").await.unwrap().map(|study| study.id), Some(study.id));
-        write_telemetry(&mut store.pool.acquire().await.unwrap(), study.id, 0, &Story::default()).await.unwrap();
+        write_telemetry(&mut store.pool.acquire().await.unwrap(), study.id, 0, &ServerTelemetry::default())
+            .await
+            .unwrap();
         assert!(store.telemetry(&study, 0).await.unwrap().is_some());
     }
 }

@@ -48,7 +48,6 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,6 +64,7 @@ pub(crate) use summary::summarize;
 
 use crate::facts::GpuId;
 use crate::server::Processes;
+use crate::trial::ServerTelemetry;
 use reader::{Reader, Reading};
 use scrape::{Answer, Scraper};
 
@@ -156,17 +156,6 @@ pub(crate) struct ForeignProcess {
     pub is_new: bool,
 }
 
-/// A telemetry as it is stored with a trial.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Story {
-    /// [`summarize`] of the measured window; of all that was seen where a trial has none.
-    pub summary: BTreeMap<String, f64>,
-    /// [`Telemetry::to_json`].
-    pub series: Json,
-    /// Reasons for which the window's numbers are not the engine's alone.
-    pub disturbed: Vec<String>,
-}
-
 impl Telemetry {
     fn empty(began: Instant, interval: Duration) -> Self {
         let (server, process, host) = (Table::default(), Table::default(), Table::default());
@@ -187,10 +176,10 @@ impl Telemetry {
 
     /// Summary and series of a trial.
     #[must_use]
-    pub(crate) fn story(&self, window: Option<Range<Instant>>, output_tokens: u64) -> Story {
+    pub(crate) fn record(&self, window: Option<Range<Instant>>, output_tokens: u64) -> ServerTelemetry {
         let window = window.unwrap_or(self.began..self.ended);
         let summary = summarize(self, &window, output_tokens);
-        Story { summary, series: self.to_json(&window), disturbed: disturbance::found(self, &window) }
+        ServerTelemetry { summary, series: self.to_json(&window), disturbed: disturbance::found(self, &window) }
     }
 
     /// `interval_s`, `window_s` (the window's length), `missed`, `notes`, and for each source an object of columns of the

@@ -4,6 +4,7 @@ mod control;
 mod measurement;
 mod outcome;
 mod placement;
+mod proposal;
 mod replies;
 mod secret;
 mod startup;
@@ -12,16 +13,18 @@ mod telemetry;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+#[cfg(test)]
 use crate::config::Config;
 
 pub use control::{for_terminal, is_control, json_for_terminal, without_controls};
 pub use measurement::{ClientReport, Direction, Distribution, Interval, Measurement, Speeds, Window};
 pub use outcome::{Blame, Failure, FailureKind, Outcome, Rejection};
 pub use placement::Placement;
+pub use proposal::{Origin, Proposal};
 pub use replies::Replies;
 pub use secret::{REDACTED, is_secret, redact};
-pub use startup::{Difference, PhaseTime, Startup};
-pub use telemetry::{SERVER_METRICS, SERVER_NAMES};
+pub use startup::{Difference, MemoryObservation, PhaseTime, Startup};
+pub use telemetry::{SERVER_METRICS, SERVER_NAMES, ServerTelemetry};
 
 /// The exact command line and the environment variables that were added to the tuner's own.
 ///
@@ -54,17 +57,10 @@ impl Launch {
     }
 }
 
-/// One configuration, tried or rejected. Numbers begin at 0, the engine's defaults, and have no gaps.
+/// One configuration, tried or rejected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    pub number: u32,
-    /// The sampler that proposed the configuration.
-    pub proposed_by: String,
-    /// Why this configuration, in one line; older versions did not say.
-    pub why: Option<String>,
-    /// What it was expected to gain when it was proposed, as a share of the best; of samplers that expect anything.
-    pub expected_gain: Option<f64>,
-    pub config: Config,
+    pub proposal: Proposal,
     pub launch: Launch,
     /// RFC 3339, UTC, milliseconds.
     pub started_at: String,
@@ -80,16 +76,28 @@ pub struct Trial {
     pub probe: Option<u32>,
 }
 
+/// Records of a launch besides its outcome.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LaunchRecords {
+    /// Phases of the start, if a process was started.
+    pub startup: Option<Startup>,
+    /// Telemetry, if a load was driven.
+    pub telemetry: Option<ServerTelemetry>,
+    /// Times of the requests, if they were measured.
+    pub replies: Option<Replies>,
+}
+
 #[cfg(test)]
 impl Trial {
-    /// One with this outcome, of which nothing else matters.
-    pub(crate) fn example(number: u32, proposed_by: &str, outcome: Outcome) -> Self {
+    /// A trial with this outcome, of which nothing else matters.
+    pub(crate) fn example(number: u32, origin: impl Into<Origin>, outcome: Outcome) -> Self {
+        Self::of(Proposal::example(number, origin), outcome)
+    }
+
+    /// A trial of this proposal, of which nothing else matters.
+    pub(crate) fn of(proposal: Proposal, outcome: Outcome) -> Self {
         Self {
-            number,
-            proposed_by: proposed_by.to_owned(),
-            why: None,
-            expected_gain: None,
-            config: Config::new(),
+            proposal,
             launch: Launch::default(),
             started_at: "2026-01-02T03:04:05.678Z".to_owned(),
             startup_s: None,
@@ -99,5 +107,10 @@ impl Trial {
             outcome,
             probe: None,
         }
+    }
+
+    pub(crate) fn with_config(mut self, config: Config) -> Self {
+        self.proposal.config = config;
+        self
     }
 }

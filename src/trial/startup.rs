@@ -45,3 +45,34 @@ impl fmt::Display for Difference {
         write!(f, "{flag} is {resolved}, asked for was {asked}")
     }
 }
+
+/// Memory of a start as its log reports it; `None` for values that the log lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryObservation {
+    /// The model's weights on one device.
+    pub weights_gib: Option<f64>,
+    /// What is left for the cache; negative where nothing is.
+    pub cache_gib: Option<f64>,
+    /// Blocks of the cache.
+    pub blocks: Option<u64>,
+    /// Tokens of the cache, as the release counts them.
+    pub tokens: Option<u64>,
+    /// Captured graphs.
+    pub graphs_gib: Option<f64>,
+    /// Sequences of `max_model_len` tokens at the same time.
+    pub concurrency: Option<f64>,
+    pub max_model_len: Option<u64>,
+    /// The length that the engine names where `max_model_len` does not fit.
+    pub largest_length: Option<u64>,
+    /// Profiling, allocating and warming up.
+    pub init_s: Option<f64>,
+}
+
+impl MemoryObservation {
+    /// Whether it tells anything of the memory.
+    #[must_use]
+    pub fn is_useful(&self) -> bool {
+        self.weights_gib.is_some() || self.cache_gib.is_some() || self.blocks.is_some() || self.tokens.is_some()
+    }
+}

@@ -1,8 +1,23 @@
-//! The numbers that are known of the server and its machine during the measured window: names, units, directions.
+//! Telemetry of the server and its machine as it is stored with a trial, and the names, units and directions of its numbers.
 //!
-//! `telemetry` computes them and writes their formulas down.
+//! `telemetry` computes the numbers and documents their formulas.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
 
 use super::Direction;
+
+/// Telemetry of one launch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerTelemetry {
+    /// Values of the measured window by their [`SERVER_METRICS`] names. Without a window: of everything that was sampled.
+    pub summary: BTreeMap<String, f64>,
+    /// Samples over time, as `telemetry` documents them.
+    pub series: Json,
+    /// Reasons for which the window's numbers are not the engine's alone.
+    pub disturbed: Vec<String>,
+}
 
 /// One list, seen from two sides.
 macro_rules! names {

@@ -3,7 +3,6 @@
 //! It follows from the study file, the installed engine and studies that are over, and not from the study's own trials: a run
 //! that takes the study up again begins with the same beliefs, and so with the same suggestions.
 
-use super::slots::CROWD;
 use super::{Event, Installed, TuneError, Tuner};
 use crate::config::Config;
 use crate::facts::Device;
@@ -12,6 +11,7 @@ use crate::predict::{Knowledge, On, Question, preset_of};
 use crate::prior::{Belief, of_job, of_study};
 use crate::sampler::{Known, Prior};
 use crate::store::{Store, StoreError};
+use crate::trial::Origin;
 use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
 
 impl Tuner<'_> {
@@ -124,8 +124,8 @@ async fn earlier(
     };
     let trials = store.present_trials(&study).await?.into_iter().map(|scored| scored.trial);
     // What the defaults reach beside themselves, they do not reach alone.
-    let alone = trials.filter(|trial| trial.proposed_by != CROWD);
-    let trials: Vec<_> = alone.map(|trial| (trial.config, known(&job.objective, &trial.outcome))).collect();
+    let alone = trials.filter(|trial| trial.proposal.origin != Origin::Interference);
+    let trials: Vec<_> = alone.map(|trial| (trial.proposal.config, known(&job.objective, &trial.outcome))).collect();
     let prior = of_study(name, &trials, &search.space);
     if !prior.points().iter().any(|(_, known)| matches!(known, Known::Measured(_))) {
         return Ok(Err("none of its measured trials is a point of this space".to_owned()));

@@ -1,14 +1,10 @@
 //! The winner and the engine's defaults, measured again: the winner of many noisy trials is partly lucky.
 
-use super::course::{EARLIER, PROBE};
-use super::slots::CROWD;
 use super::{TuneError, Tuner};
 use crate::config::Config;
 use crate::sampler::{Past, Suggestion};
 use crate::store::Study;
-
-/// The name under which a configuration is measured again.
-pub const CONFIRMATION: &str = "confirmation";
+use crate::trial::Origin;
 
 impl Tuner<'_> {
     /// The defaults or the best other configuration, whichever was launched less often; `None` when both were measured again
@@ -21,25 +17,25 @@ impl Tuner<'_> {
         study: &Study,
         history: &[Past],
         rounds: u32,
-    ) -> Result<Option<(&'static str, Suggestion)>, TuneError> {
+    ) -> Result<Option<Suggestion>, TuneError> {
         let enough = 1 + rounds as usize;
-        let baseline = self.store.baseline(study).await?.map(|baseline| baseline.first.trial.config);
+        let baseline = self.store.baseline(study).await?.map(|baseline| baseline.first.trial.proposal.config);
         let verdict = self.store.verdict(study).await?;
         let best = self.store.leaders(study, self.job.objective.goal, verdict.as_ref(), 2).await?;
-        let challenger = best.into_iter().find(|ranked| Some(&ranked.first.trial.config) != baseline.as_ref());
+        let challenger = best.into_iter().find(|ranked| Some(&ranked.first.trial.proposal.config) != baseline.as_ref());
         let why = match challenger.as_ref().map(|ranked| ranked.expected.is_some()) {
             Some(true) => "again: of all that was measured it is expected to be the best",
             _ => "again: the best of many noisy measurements is partly lucky",
         };
-        let challenger = challenger.map(|ranked| (ranked.first.trial.config, why));
+        let challenger = challenger.map(|ranked| (ranked.first.trial.proposal.config, why));
         let beside = "again, beside the best: what changed meanwhile meets both alike";
         let of = |past: &&Past, config: &Config| {
-            past.config == *config && !matches!(&*past.proposed_by, CROWD | PROBE | EARLIER)
+            past.config == *config && past.origin.is_ranked() && past.origin != Origin::Probe
         };
         let launches = |config: &Config| history.iter().filter(|past| of(past, config)).count();
         let candidates = baseline.map(|config| (config, beside)).into_iter().chain(challenger);
         let candidates = candidates.map(|(config, why)| (launches(&config), config, why));
         let next = candidates.filter(|(launches, ..)| *launches < enough).min_by_key(|(launches, ..)| *launches);
-        Ok(next.map(|(_, config, why)| (CONFIRMATION, Suggestion { config, why: why.to_owned() })))
+        Ok(next.map(|(_, config, why)| Suggestion { config, why: why.to_owned() }))
     }
 }

@@ -1,7 +1,5 @@
 //! How long a study will take, from earlier trials with the same model or else from rough figures.
 
-use super::course::PROBE;
-use super::slots::CROWD;
 use super::{Installed, Slots};
 use crate::facts::{Device, HostLimits};
 use crate::flag::FlagTable;
@@ -11,7 +9,7 @@ use crate::predict::{Knowledge, On, Outlook, Question, Span};
 use crate::rule::{Effective, memory_launch};
 use crate::stats::median;
 use crate::store::{Scored, Store, StoreError};
-use crate::trial::Outcome;
+use crate::trial::{Origin, Outcome};
 use crate::twin::{Calibration, Start, StartupModel, Warm};
 
 /// What a study will cost.
@@ -140,9 +138,9 @@ impl Done {
     fn of(trials: &[Scored]) -> Self {
         let launched = trials.iter().map(|scored| &scored.trial);
         let launched = launched.filter(|trial| !matches!(trial.outcome, Outcome::Rejected(_)));
-        launched.fold(Self::default(), |done, trial| match &*trial.proposed_by {
-            PROBE => done,
-            CROWD => Self { crowd: done.crowd + 1, ..done },
+        launched.fold(Self::default(), |done, trial| match trial.proposal.origin {
+            Origin::Probe => done,
+            Origin::Interference => Self { crowd: done.crowd + 1, ..done },
             _ => Self { paid: done.paid + 1, ..done },
         })
     }
@@ -288,17 +286,15 @@ mod tests {
 
     #[test]
     fn launches_that_the_budget_does_not_pay_for_leave_it_as_it_is() {
-        let scored = |proposed_by: &str, outcome| Scored {
-            trial: Trial::example(0, proposed_by, outcome),
-            score: Score::Failed,
-        };
+        let scored =
+            |origin: &'static str, outcome| Scored { trial: Trial::example(0, origin, outcome), score: Score::Failed };
         let measured = || Outcome::Measured(Measurement::default());
         let failed = Outcome::Failed(Failure { kind: FailureKind::Crash, message: String::new() });
         let rejected = Outcome::Rejected(Rejection { rule: "R1".to_owned(), message: String::new() });
         let trials = [
             scored("baseline", measured()),
-            scored(CROWD, measured()),
-            scored(CROWD, failed.clone()),
+            scored("interference", measured()),
+            scored("interference", failed.clone()),
             scored("sobol", rejected),
             scored("sobol", failed),
         ];

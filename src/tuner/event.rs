@@ -6,7 +6,7 @@ use super::{Interference, Pause, WrongRule};
 use crate::config::Config;
 use crate::rule::Removal;
 use crate::store::{Incident, RuleVerdict, Scored};
-use crate::trial::Difference;
+use crate::trial::{Difference, Proposal};
 
 /// Called from the tuner and from the load's thread: it must be quick and must not block.
 pub type Observer = dyn Fn(Event) + Send + Sync;
@@ -36,13 +36,7 @@ pub enum Event {
         error: String,
     },
     /// A configuration passed the rules and is about to be launched.
-    Launch {
-        number: u32,
-        proposed_by: String,
-        /// Why this one, in one line.
-        why: Option<String>,
-        config: Config,
-    },
+    Launch(Proposal),
     /// What the sampler's model has found that is worth to be told, once each.
     Noticed {
         text: String,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::course::Proposal;
 use super::slots::Place;
 use super::{Installed, TuneError, Tuner};
 use crate::config::Config;
@@ -13,7 +12,7 @@ use crate::flag::FlagError;
 use crate::job::Job;
 use crate::server::{HOST, Marker, Ports};
 use crate::store::{Begin, StoreError, Study, now};
-use crate::trial::Launch;
+use crate::trial::{Launch, Proposal};
 
 /// The command line of a configuration; without a launch, placeholders stay and the address is the engine's own default.
 ///
@@ -44,13 +43,12 @@ impl Tuner<'_> {
     pub(super) async fn begin(
         &self,
         study: &Study,
-        Proposal { number, proposed_by, why, expected_gain, config, .. }: &Proposal,
+        proposal: &Proposal,
         launch: &Launch,
         started_at: &str,
     ) -> Result<(), StoreError> {
-        let log = &self.log_path(*number);
-        let (number, why, expected_gain) = (*number, why.as_deref(), *expected_gain);
-        let begin = Begin { number, proposed_by, why, expected_gain, config, launch, started_at, log };
+        let log = &self.log_path(proposal.number);
+        let begin = Begin { proposal, launch, started_at, log };
         self.store.begin(study.id, &begin).await
     }
 

@@ -36,8 +36,8 @@ impl Tuner<'_> {
     pub(super) async fn recall_prefill(&self, study: &Study, trials: &[Trial]) -> Result<(), TuneError> {
         let measured = trials.iter().rev().filter(|trial| trial.outcome.measurement().is_some());
         for trial in measured.take(MOST_RECALLED) {
-            if let Some(replies) = self.store.replies(study, trial.number).await? {
-                self.learn_prefill(&trial.config, &replies);
+            if let Some(replies) = self.store.replies(study, trial.proposal.number).await? {
+                self.learn_prefill(&trial.proposal.config, &replies);
             }
         }
         Ok(())

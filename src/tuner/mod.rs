@@ -40,13 +40,11 @@ use crate::job::Job;
 use crate::objective::Score;
 use crate::server::LeftBehind;
 use crate::store::{Store, StoreError, Study, TrialRecord, now};
-use crate::trial::{Launch, Outcome, Rejection, Trial};
+use crate::trial::{Launch, LaunchRecords, Outcome, Proposal, Rejection, Trial};
 
 pub use believe::beliefs;
-pub use confirm::CONFIRMATION;
 pub use context::{ReleaseSource, RunContext};
-pub use course::PROBE;
-use course::{Course, Next, Proposal};
+use course::{Course, Next};
 pub use doubt::{WrongRule, wrong_rules};
 pub use estimate::{Estimate, Source, estimate};
 pub use event::{Ending, Event, Observer, Phase, Plan, left_on_the_table};
@@ -59,9 +57,9 @@ use memory::start_key;
 pub use prepare::{Installed, detect};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use retry::{Pause, PauseEvidence};
-pub use rule_test::{PlannedRuleTest, RULE_TEST, RuleVerdicts, is_rule_test};
-pub use slots::{CROWD, Interference, Slots};
-use trial::{Told, asked};
+pub use rule_test::{PlannedRuleTest, RuleVerdicts};
+pub use slots::{Interference, Slots};
+use trial::asked;
 
 /// Whether to go on, asked by signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -199,7 +197,7 @@ impl Tuner<'_> {
                 done.push_back(last);
             } else {
                 match alongside(Box::pin(course.next()), &mut launches, &mut done).await {
-                    Ok(Next::Launch(proposal, place)) => launches.push(self.launched(&study, proposal, place)),
+                    Ok(Next::Launch(pending, place)) => launches.push(self.launched(&study, pending, place)),
                     Ok(Next::Wait) if done.is_empty() => match launches.next().await {
                         Some(launched) => done.push_back(launched),
                         None => unreachable!("whoever waits has something to wait for"),
@@ -235,9 +233,9 @@ impl Tuner<'_> {
     }
 
     /// Stores a trial, how its server started, what that tells of the memory, and what was seen of it.
-    async fn keep(&self, study: &Study, trial: &Trial, score: Score, told: &Told) -> Result<(), TuneError> {
+    async fn keep(&self, study: &Study, trial: &Trial, score: Score, records: &LaunchRecords) -> Result<(), TuneError> {
         let context = self.context_of(trial);
-        let config = self.job.with_arguments(&trial.config, self.installed.version);
+        let config = self.job.with_arguments(&trial.proposal.config, self.installed.version);
         let start = trial.log.as_deref().and_then(|log| self.observed_start(&config, log));
         let key = start_key(self.job, &self.installed);
         let model = &*self.job.model.argument;
@@ -246,24 +244,17 @@ impl Tuner<'_> {
             score,
             context: context.as_ref(),
             start: start.as_ref().map(|start| (model, &key, start)),
-            startup: told.startup.as_ref(),
-            story: told.story.as_ref(),
-            replies: told.replies.as_ref(),
+            records,
         };
         self.store.append_record(study.id, record).await.map_err(|source| unstored(source, trial))
     }
 
     fn rejected(&self, proposal: Proposal, rejection: Rejection) -> Trial {
-        let Proposal { number, proposed_by, why, expected_gain, config, .. } = proposal;
         // A flag that the release does not have cannot be rendered; then the stored command is what could be.
-        let command =
-            command_line(self.job, &self.installed, &config, None).unwrap_or_else(|_| self.job.engine.command.clone());
+        let command = command_line(self.job, &self.installed, &proposal.config, None)
+            .unwrap_or_else(|_| self.job.engine.command.clone());
         Trial {
-            number,
-            proposed_by,
-            why,
-            expected_gain,
-            config,
+            proposal,
             launch: Launch::redacted(&command, self.job.launch_env(self.installed.device)),
             started_at: now(),
             startup_s: None,
@@ -333,8 +324,8 @@ fn unstored(source: StoreError, trial: &Trial) -> TuneError {
     match trial.outcome.measurement() {
         None => source.into(),
         Some(measurement) => {
-            let measured = serde_json::json!({"config": trial.config, "metrics": measurement}).to_string();
-            TuneError::Unstored { source, number: trial.number, measured }
+            let measured = serde_json::json!({"config": trial.proposal.config, "metrics": measurement}).to_string();
+            TuneError::Unstored { source, number: trial.proposal.number, measured }
         }
     }
 }

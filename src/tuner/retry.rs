@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::course::FailureClass;
-use super::trial::{LaunchEnd, Launched, asked};
+use super::trial::{EndedTrial, LaunchEnd, asked};
 use super::vitals::LEAST_DISK;
-use super::{Ending, Event, Stop, TuneError, Tuner, is_rule_test};
+use super::{Ending, Event, Stop, TuneError, Tuner};
 use crate::store::{Incident, Study, now};
-use crate::trial::{Blame, Failure, FailureKind, Outcome, Trial};
+use crate::trial::{Blame, Failure, FailureKind, Origin, Outcome, Trial};
 
 /// Each wait is so many times as long as the one before.
 const LONGER: u32 = 5;
@@ -29,7 +29,7 @@ pub(super) struct Patience {
 /// A launch whose environment failed until the patience ended. Its incidents are stored, and its trial has no outcome.
 pub(super) struct Unresolved {
     /// With the last failure as its outcome.
-    pub(super) launched: Launched,
+    pub(super) ended: EndedTrial,
     pub(super) last: Incident,
     /// Launches that failed in a row.
     pub(super) failures: u32,
@@ -86,28 +86,28 @@ impl Tuner<'_> {
         &self,
         study: &Study,
         patience: &mut Patience,
-        launched: Launched,
+        ended: EndedTrial,
         again_at_once: bool,
     ) -> Result<Option<LaunchEnd>, TuneError> {
-        let Some(failure) = incident(&launched.trial.outcome) else {
-            return Ok(Some(LaunchEnd::Outcome(launched)));
+        let Some(failure) = incident(&ended.trial.outcome) else {
+            return Ok(Some(LaunchEnd::Outcome(ended)));
         };
         // The rule predicts a failure, whichever kind the log makes of it: this one says nothing about the environment.
-        if is_rule_test(&launched.trial.proposed_by) && !again_at_once {
-            return Ok(Some(LaunchEnd::Outcome(launched)));
+        if ended.trial.proposal.origin == Origin::RuleTest && !again_at_once {
+            return Ok(Some(LaunchEnd::Outcome(ended)));
         }
-        let number = launched.trial.number;
-        let last = self.keep_incident(study, number, failure, launched.trial.log.as_deref()).await?;
-        if let Some(left_behind) = launched.left_behind {
+        let number = ended.trial.proposal.number;
+        let last = self.keep_incident(study, number, failure, ended.trial.log.as_deref()).await?;
+        if let Some(left_behind) = ended.left_behind {
             return Err(left_behind.into());
         }
         let first_wait = self.job.engine.retry_after;
         let wait = if again_at_once { Some(Duration::ZERO) } else { patience.lose(&last.at, failure, first_wait) };
         let Some(wait) = wait else {
             let since = patience.since.take().unwrap_or_else(|| last.at.clone());
-            let trial = Trial { log: last.log.clone(), ..launched.trial };
-            let launched = Launched { trial, ..launched };
-            let unresolved = Unresolved { launched, last, failures: patience.failures, since };
+            let trial = Trial { log: last.log.clone(), ..ended.trial };
+            let ended = EndedTrial { trial, ..ended };
+            let unresolved = Unresolved { ended, last, failures: patience.failures, since };
             return Ok(Some(LaunchEnd::Unresolved(Box::new(unresolved))));
         };
         (self.observer)(Event::Retry { incident: Box::new(last), wait });

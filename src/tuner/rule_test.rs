@@ -11,21 +11,11 @@ use crate::rule::{self, Facts, predicts, rules};
 use crate::store::{FailedStart, RuleTest, RuleTestKey, RuleVerdict, StartKey, Store, StoreError};
 use crate::trial::{FailureKind, Outcome, Trial};
 
-/// The name under which a configuration is proposed that tests a rule.
-pub const RULE_TEST: &str = "rule_test";
-
 /// Launches of a study that test rules, at most.
 pub(super) const MOST_RULE_TESTS: usize = 3;
 
 /// Tests of a rule, at most, if they end without a verdict.
 const MOST_ATTEMPTS: usize = 2;
-
-/// Whether a trial tests a rule. Such a trial is expected to fail, so its failure says nothing about the engine, the
-/// environment or the rank of its configuration.
-#[must_use]
-pub fn is_rule_test(proposed_by: &str) -> bool {
-    proposed_by == RULE_TEST
-}
 
 /// A launch that would test a rule.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_server_refutes_a_failure_of_the_predicted_kind_confirms_and_any_other_decides_nothing() {
-        let of = |startup_s, outcome| verdict("R6", &Trial { startup_s, ..Trial::example(1, RULE_TEST, outcome) });
+        let of = |startup_s, outcome| verdict("R6", &Trial { startup_s, ..Trial::example(1, "rule_test", outcome) });
         let failed = |kind| Outcome::Failed(Failure { kind, message: String::new() });
         assert_eq!(of(Some(1.0), Outcome::Measured(Measurement::default())), RuleVerdict::Refuted);
         assert_eq!(of(Some(1.0), failed(FailureKind::ClientBound)), RuleVerdict::Refuted);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::slots::Place;
-use super::trial::{crash, failed};
+use super::trial::{LaunchReport, crash, failed};
 use super::vitals::{Pulse, Vitals, conclude};
 use super::{Event, Phase, TuneError, Tuner};
 use crate::config::Config;
@@ -14,19 +14,11 @@ use crate::job::{follow, repeated};
 use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
 use crate::server::Server;
-use crate::telemetry::{self, DeviceProcesses, Devices, Scope, Story};
-use crate::trial::{FailureKind, Measurement, Outcome, Replies};
+use crate::telemetry::{self, DeviceProcesses, Devices, Scope};
+use crate::trial::{FailureKind, LaunchRecords, Measurement, Outcome, Replies, ServerTelemetry};
 
 /// How often a load is driven on one server until the sample is sound.
 const SAMPLES: u64 = 2;
-
-/// One load on one server.
-pub(super) struct Sample {
-    pub(super) outcome: Outcome,
-    pub(super) story: Story,
-    /// Of a measured one.
-    pub(super) replies: Option<Replies>,
-}
 
 /// What the observer keeps, on the load's thread until the run has ended.
 #[derive(Default)]
@@ -44,7 +36,7 @@ impl Tuner<'_> {
         server: &mut Server,
         (model, config): (&str, &Config),
         (place, vitals): (&Place, &Vitals),
-    ) -> Result<Sample, TuneError> {
+    ) -> Result<LaunchReport, TuneError> {
         let workload = &*self.job.workload.built;
         let mut plan = self.job.load.plan(self.job.seed);
         let mut asked = follow(&mut plan, workload, 0);
@@ -64,7 +56,8 @@ impl Tuner<'_> {
             (self.observer)(match (void, disturbed, is_last) {
                 (Some(reasons), _, true) => {
                     let outcome = failed(FailureKind::ClientBound, reasons);
-                    return Ok(Sample { outcome, replies: None, ..sample });
+                    let records = LaunchRecords { replies: None, ..sample.records };
+                    return Ok(LaunchReport::new(outcome, records));
                 }
                 (Some(reasons), _, false) => Event::Void { number, reasons },
                 (None, reasons, is_last) => {
@@ -85,7 +78,7 @@ impl Tuner<'_> {
         plan: &Plan,
         (place, vitals): (&Place, &Vitals),
         known: &mut Vec<DeviceProcesses>,
-    ) -> Result<Sample, TuneError> {
+    ) -> Result<LaunchReport, TuneError> {
         let (halt, halted) = watch::channel(false);
         let base_url = server.base_url();
         let telemetry = telemetry::Watch::start(self.watched(server, config, (place, known)));
@@ -95,14 +88,14 @@ impl Tuner<'_> {
             status = server.exited() => {
                 let _ = halt.send(true);
                 // How full cache and memory were says why it died.
-                let story = telemetry.stop().await.story(None, 0);
-                return Ok(Sample { outcome: Outcome::Failed(crash(server, status)), story, replies: None });
+                let telemetry = telemetry.stop().await.record(None, 0);
+                return Ok(report(Outcome::Failed(crash(server, status)), telemetry, None));
             }
             alarm = vitals.alarm_under_load() => {
                 let _ = halt.send(true);
-                let story = telemetry.stop().await.story(None, 0);
+                let telemetry = telemetry.stop().await.record(None, 0);
                 let outcome = Outcome::Failed(conclude(server, alarm, true).await);
-                return Ok(Sample { outcome, story, replies: None });
+                return Ok(report(outcome, telemetry, None));
             }
             run = self.drive(
                 place.trial, Target::new(base_url, model), plan, (&seen, &vitals.pulse), telemetry.mark(), halted,
@@ -126,15 +119,15 @@ impl Tuner<'_> {
         let tokens = measurement.total_output_tokens;
         Ok(match metrics::outcome(measurement, &run, self.job.load.max_error_rate) {
             Outcome::Measured(mut measurement) => {
-                let story = telemetry.story(Some(run.began..run.ended), tokens);
-                measurement.server.clone_from(&story.summary);
-                measurement.disturbed.clone_from(&story.disturbed);
+                let record = telemetry.record(Some(run.began..run.ended), tokens);
+                measurement.server.clone_from(&record.summary);
+                measurement.disturbed.clone_from(&record.disturbed);
                 self.notice_absent(&measurement, &telemetry.notes);
                 let replies = Some(metrics::replies(&run, plan, &*self.job.workload.built));
-                Sample { outcome: Outcome::Measured(measurement), story, replies }
+                report(Outcome::Measured(measurement), record, replies)
             }
             // What led to a failure may have begun before the window.
-            outcome => Sample { outcome, story: telemetry.story(None, tokens), replies: None },
+            outcome => report(outcome, telemetry.record(None, tokens), None),
         })
     }
 
@@ -221,6 +214,11 @@ impl Tuner<'_> {
             interval: telemetry::INTERVAL,
         }
     }
+}
+
+/// The report of one load; the server's start is added later.
+fn report(outcome: Outcome, telemetry: ServerTelemetry, replies: Option<Replies>) -> LaunchReport {
+    LaunchReport::new(outcome, LaunchRecords { startup: None, telemetry: Some(telemetry), replies })
 }
 
 /// Why a measurement is not the server's, where it is not.

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::course::Proposal;
+use super::course::PendingTrial;
 use super::retry::{Patience, Unresolved};
-use super::sample::Sample;
 use super::slots::Place;
 use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
 use super::{Ending, Event, Phase, Stop, TuneError, Tuner, command_line};
@@ -19,8 +18,7 @@ use crate::engine::{Evidence, Filling, Timeline, diagnose, differences, own_mode
 use crate::facts::MeasurementCondition;
 use crate::server::{self, LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, finish};
 use crate::store::{Study, now};
-use crate::telemetry::Story;
-use crate::trial::{Failure, FailureKind, Launch, Outcome, PhaseTime, Replies, Startup, Trial};
+use crate::trial::{Failure, FailureKind, Launch, LaunchRecords, Outcome, PhaseTime, Startup, Trial};
 
 /// How often a trial is launched again, on another port, because its port was taken.
 const MOST_COLLISIONS: usize = 3;
@@ -31,29 +29,20 @@ pub(super) const DEATH_LIMIT: Duration = Duration::from_secs(7);
 /// A server that is being interrupted gets this long before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
 
-/// What came of one launch.
-struct Attempt {
-    outcome: Outcome,
-    /// Where the server became ready.
+/// The result of one launch.
+pub(super) struct LaunchReport {
+    pub(super) outcome: Outcome,
+    /// If the server became ready.
     ready: Option<Ready>,
-    told: Told,
+    pub(super) records: LaunchRecords,
+    /// Processes that could not be ended. The trial is stored first.
+    left_behind: Option<LeftBehind>,
 }
 
-/// What is known of a launch besides its outcome.
-#[derive(Default)]
-pub(super) struct Told {
-    /// How far it came, where there was a process.
-    pub(super) startup: Option<Startup>,
-    /// What was seen of the server meanwhile.
-    pub(super) story: Option<Story>,
-    /// When its requests were answered, where it was measured.
-    pub(super) replies: Option<Replies>,
-}
-
-impl Attempt {
-    /// One in which no server became ready.
-    fn unready(outcome: Outcome, startup: Option<Startup>) -> Self {
-        Self { outcome, ready: None, told: Told { startup, ..Told::default() } }
+impl LaunchReport {
+    /// A report without a server that became ready.
+    pub(super) fn new(outcome: Outcome, records: LaunchRecords) -> Self {
+        Self { outcome, ready: None, records, left_behind: None }
     }
 
     fn failed_with(&self, kind: FailureKind) -> bool {
@@ -67,17 +56,17 @@ enum Ended {
     Alarm(vitals::Alarm),
 }
 
-/// A launch with an outcome.
-pub(super) struct Launched {
+/// A trial with its outcome, not stored yet.
+pub(super) struct EndedTrial {
     pub(super) trial: Trial,
-    pub(super) told: Told,
-    /// What could not be ended; the trial is stored first.
+    pub(super) records: LaunchRecords,
+    /// Processes that could not be ended. The trial is stored first.
     pub(super) left_behind: Option<LeftBehind>,
 }
 
 /// A launch that is over, with what it had.
 pub(super) struct Settled {
-    pub(super) proposal: Proposal,
+    pub(super) pending: PendingTrial,
     pub(super) place: Place,
     pub(super) result: Result<LaunchEnd, TuneError>,
 }
@@ -85,17 +74,17 @@ pub(super) struct Settled {
 /// The end of a trial's launches.
 #[expect(clippy::large_enum_variant, reason = "one for each launch, and nearly all of them are outcomes")]
 pub(super) enum LaunchEnd {
-    Outcome(Launched),
+    Outcome(EndedTrial),
     /// Its environment failed until the patience ended.
     Unresolved(Box<Unresolved>),
     /// The run ends, and the trial is launched again by the next one.
     Ended(Ending),
 }
 
-impl From<Trial> for Launched {
-    /// One without a launch.
+impl From<Trial> for EndedTrial {
+    /// A trial without a launch.
     fn from(trial: Trial) -> Self {
-        Self { trial, told: Told::default(), left_behind: None }
+        Self { trial, records: LaunchRecords::default(), left_behind: None }
     }
 }
 
@@ -107,17 +96,18 @@ pub(super) async fn asked(stop: &mut watch::Receiver<Stop>, what: Stop) {
 }
 
 impl Tuner<'_> {
-    pub(super) async fn launched(&self, study: &Study, proposal: Proposal, mut place: Place) -> Settled {
-        let result = self.launch(study, &proposal, &mut place).await;
-        Settled { proposal, place, result }
+    pub(super) async fn launched(&self, study: &Study, pending: PendingTrial, mut place: Place) -> Settled {
+        let result = self.launch(study, &pending, &mut place).await;
+        Settled { pending, place, result }
     }
 
     /// Launches a configuration and measures it. If its environment fails it is launched again, until the patience ends.
-    async fn launch(&self, study: &Study, proposal: &Proposal, place: &mut Place) -> Result<LaunchEnd, TuneError> {
+    async fn launch(&self, study: &Study, pending: &PendingTrial, place: &mut Place) -> Result<LaunchEnd, TuneError> {
+        let proposal = &pending.proposal;
         let (number, config) = (proposal.number, &proposal.config);
         let log = self.log_path(number);
         let mut collisions = 0;
-        let mut patience = Patience::new(proposal.most_failures, Arc::clone(&proposal.own_failures));
+        let mut patience = Patience::new(pending.most_failures, Arc::clone(&pending.own_failures));
         loop {
             if !self.wait_for_memory(place, config).await {
                 return Ok(LaunchEnd::Ended(Ending::Interrupted));
@@ -133,23 +123,18 @@ impl Tuner<'_> {
             if let Some(placement) = place.placement(&ports) {
                 self.store.place(study.id, number, &placement).await?;
             }
-            let Some((attempt, left_behind)) = self.attempt(config, command, (&filling, variables), place).await?
-            else {
+            let Some(report) = self.attempt(config, command, (&filling, variables), place).await? else {
                 return Ok(LaunchEnd::Ended(Ending::Interrupted));
             };
             // Somebody else was quicker: another port may do at once.
-            let again_at_once = attempt.failed_with(FailureKind::PortInUse) && collisions < MOST_COLLISIONS;
+            let again_at_once = report.failed_with(FailureKind::PortInUse) && collisions < MOST_COLLISIONS;
             collisions = if again_at_once { collisions + 1 } else { 0 };
-            let Attempt { outcome, ready, told } = attempt;
-            if let Some(replies) = &told.replies {
+            let LaunchReport { outcome, ready, records, left_behind } = report;
+            if let Some(replies) = &records.replies {
                 self.learn_prefill(config, replies);
             }
             let trial = Trial {
-                number,
-                proposed_by: proposal.proposed_by.clone(),
-                why: proposal.why.clone(),
-                expected_gain: proposal.expected_gain,
-                config: config.clone(),
+                proposal: proposal.clone(),
                 launch,
                 started_at,
                 startup_s: ready.as_ref().map(|ready| ready.startup.as_secs_f64()),
@@ -159,8 +144,8 @@ impl Tuner<'_> {
                 outcome: outcome.for_storage(),
                 probe: None,
             };
-            let launched = Launched { trial, told, left_behind };
-            if let Some(tried) = self.settle(study, &mut patience, launched, again_at_once).await? {
+            let ended = EndedTrial { trial, records, left_behind };
+            if let Some(tried) = self.settle(study, &mut patience, ended, again_at_once).await? {
                 return Ok(tried);
             }
         }
@@ -172,7 +157,7 @@ impl Tuner<'_> {
         command: Vec<String>,
         (filling, variables): (&Filling, BTreeMap<String, String>),
         place: &mut Place,
-    ) -> Result<Option<(Attempt, Option<LeftBehind>)>, TuneError> {
+    ) -> Result<Option<LaunchReport>, TuneError> {
         let phase_is = |phase| (self.observer)(Event::Phase { number: place.trial, phase });
         phase_is(Phase::Starting);
         let baselines = self.memory_before(place, config).await;
@@ -201,7 +186,7 @@ impl Tuner<'_> {
             Err(error) => {
                 owed.into_iter().for_each(Owed::settle);
                 let outcome = failed(FailureKind::Spawn, error.to_string());
-                return Ok(Some((Attempt::unready(outcome, None), None)));
+                return Ok(Some(LaunchReport::new(outcome, LaunchRecords::default())));
             }
         };
         server.own_models = own_models(config, &self.job.parameters().fixed);
@@ -242,7 +227,7 @@ impl Tuner<'_> {
                 if left_behind.is_none() {
                     self.memory_after(place, baselines).await;
                 }
-                Ok(Some((measured?, left_behind)))
+                Ok(Some(LaunchReport { left_behind, ..measured? }))
             }
             (None, Some(left_behind)) => Err(left_behind.into()),
             (None, None) => Ok(None),
@@ -255,7 +240,7 @@ impl Tuner<'_> {
         server: &mut Server,
         config: &Config,
         (place, vitals): (&Place, &Vitals),
-    ) -> Result<Attempt, TuneError> {
+    ) -> Result<LaunchReport, TuneError> {
         let (names, limit) = (self.served_names(), self.job.engine.startup_timeout);
         let (spawned, mut timeline) = (Instant::now(), Timeline::default());
         let see = &mut |line: &str, at| timeline.see(line, at);
@@ -277,7 +262,8 @@ impl Tuner<'_> {
             }
             Err(Ended::Alarm(alarm)) => conclude(server, alarm, false).await,
         };
-        Ok(Attempt::unready(Outcome::Failed(failure), Some(Startup { phases, ..Startup::default() })))
+        let startup = Some(Startup { phases, ..Startup::default() });
+        Ok(LaunchReport::new(Outcome::Failed(failure), LaunchRecords { startup, ..LaunchRecords::default() }))
     }
 
     /// From readiness to numbers, or to the reason why there are none.
@@ -287,14 +273,13 @@ impl Tuner<'_> {
         (ready, config): (Ready, &Config),
         startup: Startup,
         (place, vitals): (&Place, &Vitals),
-    ) -> Result<Attempt, TuneError> {
+    ) -> Result<LaunchReport, TuneError> {
         vitals.serve();
         // Nothing of ours may take the engine's processors while it is measured.
         self.inquiry.read().await.settled().await;
-        let Sample { mut outcome, story, replies } =
-            self.sample(server, (&ready.model, config), (place, vitals)).await?;
+        let mut report = self.sample(server, (&ready.model, config), (place, vitals)).await?;
         // Requests to a dead engine fail at once, sooner than a death is noticed; its last process may take seconds to end.
-        if let Outcome::Failed(failure) = &outcome
+        if let Outcome::Failed(failure) = &report.outcome
             && !vitals.has_told()
             && (vitals.raised().is_some() || !server.is_healthy().await)
         {
@@ -309,9 +294,10 @@ impl Tuner<'_> {
                 Err(Some(alarm)) => Some(conclude(server, alarm, true).await),
                 Err(None) => vitals.unanswered(failure),
             };
-            outcome = failure.map_or(outcome, Outcome::Failed);
+            report.outcome = failure.map_or(report.outcome, Outcome::Failed);
         }
-        Ok(Attempt { outcome, ready: Some(ready), told: Told { startup: Some(startup), story: Some(story), replies } })
+        report.records.startup = Some(startup);
+        Ok(LaunchReport { ready: Some(ready), ..report })
     }
 
     /// How a server that is ready has started, and whether it runs with what was asked for.

@@ -5,9 +5,10 @@ use std::io::Write;
 
 use setpoint::config::{Config, Value};
 use setpoint::facts::{Device, EngineVersion, ModelShape};
-use setpoint::memory::{Launch, Learned, Observation, Observed, Prediction, predict};
+use setpoint::memory::{Launch, Learned, Observation, Prediction, predict};
 use setpoint::rule::{Effective, Facts, memory_launch};
 use setpoint::stats::{f64_to_u64, gib_to_bytes, to_f64};
+use setpoint::trial::MemoryObservation;
 
 use super::support::{root, table};
 
@@ -99,12 +100,12 @@ fn l40s() -> Vec<Start> {
         let (concurrency, length) = (number(row, "max_conc"), number(row, "max_conc_tokens"));
         let told = number(row, "kv_tokens");
         let tokens = told.or_else(|| Some(concurrency? * length?))?;
-        let observed = Observed {
+        let observed = MemoryObservation {
             weights_gib: number(row, "weights_gib"),
             tokens: told.map(f64_to_u64),
             concurrency,
             graphs_gib: number(row, "graph_gib"),
-            ..Observed::default()
+            ..MemoryObservation::default()
         };
         let observation = Observation { launch, observed };
         Some(Start { model: name.to_owned(), branch: row["ref"].clone(), observation, tokens })

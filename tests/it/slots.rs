@@ -47,10 +47,15 @@ async fn spans(workplace: &Workplace) -> Vec<Span> {
     let mut spans = Vec::new();
     for scored in store.trials(&study).await.unwrap() {
         let trial = scored.trial;
-        let Some(place) = store.placement(&study, trial.number).await.unwrap() else { continue };
+        let Some(place) = store.placement(&study, trial.proposal.number).await.unwrap() else { continue };
         let begin = trial.started_at.parse::<Timestamp>().unwrap().as_duration().as_secs_f64();
         // The stored instant has milliseconds, and its clock may be set meanwhile.
-        spans.push(Span { number: u64::from(trial.number), begin, end: begin + trial.elapsed_s - 0.02, place });
+        spans.push(Span {
+            number: u64::from(trial.proposal.number),
+            begin,
+            end: begin + trial.elapsed_s - 0.02,
+            place,
+        });
     }
     spans
 }

@@ -1,6 +1,6 @@
 //! Observed starts: every launch is remembered with what its log tells of the memory, and later checks learn from it.
 
-use setpoint::memory::Observed;
+use setpoint::trial::MemoryObservation;
 
 use super::support::{Workplace, fast_study};
 
@@ -27,7 +27,7 @@ fn every_launch_that_tells_of_its_memory_is_remembered() {
         query(&workplace, "SELECT device, config, observed FROM starts ORDER BY number");
     assert_eq!(starts.len(), launched);
     for (device, config, observed) in starts {
-        let observed: Observed = serde_json::from_str(&observed).unwrap();
+        let observed: MemoryObservation = serde_json::from_str(&observed).unwrap();
         assert!(device.starts_with("cuda "), "{device}");
         assert!(config.contains("max-model-len"), "the fixed flags are stored as well: {config}");
         assert!(observed.weights_gib.is_some() && observed.cache_gib.is_some() && observed.tokens.is_some());

@@ -39,10 +39,10 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
     let mut repeated: BTreeMap<String, Vec<Measurement>> = BTreeMap::new();
     let mut startups = store.startups(&study).await?;
     for scored in store.present_trials(&study).await? {
-        let startup = startups.remove(&scored.trial.number);
+        let startup = startups.remove(&scored.trial.proposal.number);
         started.extend(startup.clone().map(|startup| Started::new(&scored.trial, startup)));
         let measurement = scored.trial.outcome.measurement().cloned();
-        let key = scored.trial.config.key();
+        let key = scored.trial.proposal.config.key();
         if let Some(tried) = tried(store, &study, scored, startup).await? {
             repeated.entry(key).or_default().extend(measurement);
             all.push(tried);
@@ -111,12 +111,12 @@ async fn tried(
 ) -> Result<Option<Tried>, Failure> {
     let trial = scored.trial;
     let Outcome::Measured(measurement) = &trial.outcome else { return Ok(None) };
-    if store.placement(study, trial.number).await?.is_some_and(|placement| !placement.alone) {
+    if store.placement(study, trial.proposal.number).await?.is_some_and(|placement| !placement.alone) {
         return Ok(None);
     }
-    let Some(replies) = store.replies(study, trial.number).await? else { return Ok(None) };
+    let Some(replies) = store.replies(study, trial.proposal.number).await? else { return Ok(None) };
     let blocks = startup.as_ref().and_then(|startup| startup.resolved.get("num-gpu-blocks"));
     let steps = measurement.server.get("engine_steps").map(|steps| f64_to_u64(steps.round()));
     let blocks = blocks.and_then(|blocks| blocks.parse().ok());
-    Ok(Some(Tried { config: trial.config, replies, steps, blocks }))
+    Ok(Some(Tried { config: trial.proposal.config, replies, steps, blocks }))
 }

@@ -4,6 +4,7 @@ use serde_json::{Value as Json, json};
 
 use crate::report;
 use crate::rule::Removed;
+use crate::trial::Proposal;
 use crate::tuner::{Event, WrongRule};
 
 /// `None` for what only `verbose` tells.
@@ -55,8 +56,8 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
         Event::RuleLeftAside { rule, study, number } => {
             json!({"event": "rule_left_aside", "rule": rule, "study": study, "trial": number})
         }
-        Event::Launch { number, proposed_by, why, config } => {
-            json!({"event": "launch", "trial": number, "proposed_by": proposed_by, "config": config, "why": why})
+        Event::Launch(Proposal { number, origin, why, config, .. }) => {
+            json!({"event": "launch", "trial": number, "proposed_by": origin.name(), "config": config, "why": why})
         }
         Event::Phase { number, phase } => json!({"event": "phase", "trial": number, "phase": phase.to_string()}),
         Event::Differs { number, differences } => {
@@ -100,7 +101,7 @@ pub(super) fn event_json(event: &Event, verbose: bool) -> Option<Json> {
         }
         Event::Trial { trial, improves, .. } => json!({
             "event": "trial",
-            "trial": trial.trial.number,
+            "trial": trial.trial.proposal.number,
             "state": trial.trial.outcome.name(),
             "value": trial.score.value(),
             "feasible": trial.score.is_feasible(),

@@ -16,11 +16,10 @@ use crate::config::Config;
 use crate::job::Job;
 use crate::report::number;
 use crate::rule::Removed;
-use crate::sampler::BASELINE;
 use crate::store::{Incident, RuleVerdict, Scored};
-use crate::trial::{Blame, Outcome};
+use crate::trial::{Blame, Origin, Outcome, Proposal};
 use crate::trial::{json_for_terminal, without_controls};
-use crate::tuner::{CONFIRMATION, Ending, Event, Interference, Plan, WrongRule};
+use crate::tuner::{Ending, Event, Interference, Plan, WrongRule};
 use json::event_json;
 use state::{Open, State};
 
@@ -178,8 +177,8 @@ impl Progress {
             Event::RuleLeftAside { rule, study, number } => {
                 Some(format!("rule {rule} is set aside: trial {number} of study {study} served what it rejects"))
             }
-            Event::Launch { number, proposed_by, why, config } => {
-                let again = if proposed_by == CONFIRMATION { " again, to confirm," } else { "" };
+            Event::Launch(Proposal { number, origin, why, config, .. }) => {
+                let again = if *origin == Origin::Confirmation { " again, to confirm," } else { "" };
                 let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
                 Some(format!("trial {number}: launching{again} {}{why}", config.without(&self.fixed)))
             }
@@ -234,14 +233,14 @@ impl Progress {
     fn trial_line(&self, scored: &Scored, improves: bool) -> Option<String> {
         let trial = &scored.trial;
         match &trial.outcome {
-            Outcome::Rejected(rejection) if self.verbose || trial.proposed_by == BASELINE => Some(format!(
+            Outcome::Rejected(rejection) if self.verbose || trial.proposal.origin == Origin::Baseline => Some(format!(
                 "trial {}: rejected before launch, {}: {}",
-                trial.number, rejection.rule, rejection.message
+                trial.proposal.number, rejection.rule, rejection.message
             )),
             // Hundreds of them may come in a row.
             Outcome::Rejected(_) => None,
             Outcome::Failed(failure) => {
-                Some(format!("trial {}: failed, {}: {}", trial.number, failure.kind, failure.message))
+                Some(format!("trial {}: failed, {}: {}", trial.proposal.number, failure.kind, failure.message))
             }
             Outcome::Measured(_) => {
                 let value = scored.score.value().map_or_else(|| "no value".to_owned(), number);
@@ -251,7 +250,10 @@ impl Progress {
                     (true, false) => "",
                     (false, _) => ", over a limit",
                 };
-                Some(format!("trial {}: {} {value}{verdict} ({:.1} s)", trial.number, self.metric, trial.elapsed_s))
+                Some(format!(
+                    "trial {}: {} {value}{verdict} ({:.1} s)",
+                    trial.proposal.number, self.metric, trial.elapsed_s
+                ))
             }
         }
     }

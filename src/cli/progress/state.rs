@@ -44,7 +44,7 @@ impl State {
                 self.best = *best;
                 self.began = Some(Instant::now());
             }
-            Event::Launch { number, .. } => self.number = *number,
+            Event::Launch(proposal) => self.number = proposal.number,
             Event::Phase { number, phase } => {
                 self.number = *number;
                 self.open.insert(*number, Open { phase: Some(*phase), ..Open::default() });
@@ -54,9 +54,9 @@ impl State {
                 (open.done, open.total) = (*done, *total);
             }
             Event::Trial { trial, best, launched, .. } => {
-                self.open.remove(&trial.trial.number);
+                self.open.remove(&trial.trial.proposal.number);
                 // The next one is checked before it is launched.
-                self.number = trial.trial.number + 1;
+                self.number = trial.trial.proposal.number + 1;
                 self.launched_here += launched.saturating_sub(self.launched);
                 self.launched = *launched;
                 self.best = *best;

@@ -427,7 +427,7 @@ fn of_what_cannot_be_told_apart_what_was_measured_again_is_picked() {
             })
             .collect();
         let again = history[place].clone();
-        history.push(Past { proposed_by: "confirmation".to_owned(), ..again });
+        history.push(Past { origin: "confirmation".into(), ..again });
         let ask = Ask::new(&space, &aim, &history, 7, &|_| true);
         let pick = Auto.judge(&ask).unwrap().pick.unwrap();
         history.iter().position(|past| past.config == history[pick.place].config).unwrap()

@@ -297,7 +297,7 @@ fn ten_thousand_trials_cost_a_bounded_number_of_looks() {
         _ => measured(&[to_f64(index % 13)], &[-0.3]),
     };
     for sampler in SAMPLERS {
-        let of = |index| Past { proposed_by: sampler.name().to_owned(), ..past(&space, index, known(index)) };
+        let of = |index| Past { origin: Origin::from_name(sampler.name()), ..past(&space, index, known(index)) };
         let history: Vec<_> = (0..10_000).map(of).collect();
         let looks = Cell::new(0_usize);
         let allowed = |_: &Config| {

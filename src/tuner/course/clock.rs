@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::stats::percentile;
-use crate::trial::{Outcome, Trial};
-use crate::tuner::slots::CROWD;
+use crate::trial::{Origin, Outcome, Trial};
 
 /// The confirmation gets this much more time than its launches are expected to take: no launch takes exactly as long as another.
 const MARGIN: f64 = 1.1;
@@ -36,8 +35,8 @@ impl Clock {
 
     /// Learns from a launch. Failures are left out: a start-up timeout says nothing of a launch that works.
     pub(super) fn learn(&mut self, trial: &Trial) {
-        if matches!(trial.outcome, Outcome::Measured(_)) && trial.proposed_by != CROWD {
-            self.launches.push((trial.config.key(), Duration::from_secs_f64(trial.elapsed_s.max(0.0))));
+        if matches!(trial.outcome, Outcome::Measured(_)) && trial.proposal.origin != Origin::Interference {
+            self.launches.push((trial.proposal.config.key(), Duration::from_secs_f64(trial.elapsed_s.max(0.0))));
         }
     }
 
@@ -103,7 +102,8 @@ mod tests {
 
     fn launch(seqs: i64, elapsed_s: f64) -> Trial {
         let config = Config::new().with("max-num-seqs", seqs);
-        Trial { config, elapsed_s, ..Trial::example(0, "auto", Outcome::Measured(Measurement::default())) }
+        let example = Trial::example(0, "auto", Outcome::Measured(Measurement::default()));
+        Trial { elapsed_s, ..example.with_config(config) }
     }
 
     #[test]
@@ -115,9 +115,11 @@ mod tests {
         }
         let timeout = Failure { kind: FailureKind::StartupTimeout, message: String::new() };
         clock.learn(&Trial { outcome: Outcome::Failed(timeout), ..launch(6, 900.0) });
-        clock.learn(&Trial { proposed_by: CROWD.to_owned(), ..launch(7, 900.0) });
+        let mut interference = launch(7, 900.0);
+        interference.proposal.origin = Origin::Interference;
+        clock.learn(&interference);
         assert!((clock.launch().as_secs_f64() - 37.5).abs() < 1e-9, "{:?}", clock.launch());
-        let key = |seqs| launch(seqs, 0.0).config.key();
+        let key = |seqs| launch(seqs, 0.0).proposal.config.key();
         assert_eq!(clock.launch_of(&key(2)), 22 * SECOND);
         assert_eq!(clock.launch_of(&key(9)), clock.launch());
         let reserve = clock.reserve([&*key(2), &*key(1)].into_iter(), 2);
@@ -131,7 +133,7 @@ mod tests {
         for start in ["2026-01-02T03:00:00Z", "2026-01-02T03:00:10Z", "2026-01-02T03:00:20Z"] {
             clock.learn_now(&Trial { started_at: start.to_owned(), ..launch(1, 8.0) });
         }
-        let reserve = clock.reserve([&*launch(1, 0.0).config.key()].into_iter(), 1);
+        let reserve = clock.reserve([&*launch(1, 0.0).proposal.config.key()].into_iter(), 1);
         assert!((reserve.as_secs_f64() - 1.1 * 10.0).abs() < 1e-9, "{reserve:?}");
     }
 

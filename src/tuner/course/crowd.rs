@@ -2,15 +2,15 @@
 
 use super::Course;
 use crate::config::Config;
-use crate::sampler::BASELINE;
-use crate::tuner::slots::{CROWD, Interference};
+use crate::trial::Origin;
+use crate::tuner::slots::Interference;
 use crate::tuner::{Event, TuneError};
 
 impl Course<'_> {
     /// The defaults, where they are still to be measured next to themselves.
     pub(super) fn crowd(&self) -> Option<Config> {
         let defaults = self.defaults().filter(|_| self.at_a_time.is_none())?;
-        let present = self.history.iter().filter(|past| past.proposed_by == CROWD).count();
+        let present = self.history.iter().filter(|past| past.origin == Origin::Interference).count();
         (present < self.crowd_size(&defaults.config)).then(|| defaults.config.clone())
     }
 
@@ -23,12 +23,12 @@ impl Course<'_> {
     /// Decides how many trials run at a time, once the defaults have been measured alone and on all slots at once.
     pub(super) async fn judge_interference(&mut self) -> Result<(), TuneError> {
         let (store, slots) = (self.tuner.store, &self.tuner.slots);
-        let defaults = self.history.iter().position(|past| past.proposed_by == BASELINE);
+        let defaults = self.history.iter().position(|past| past.origin == Origin::Baseline);
         let Some(number) = defaults.and_then(|number| u32::try_from(number).ok()) else { return Ok(()) };
         let Some(alone) = store.trial(self.study, number).await? else { return Ok(()) };
-        let crowd = self.crowd_size(&alone.trial.config);
+        let crowd = self.crowd_size(&alone.trial.proposal.config);
         let mut together = store.present_trials(self.study).await?;
-        together.retain(|scored| scored.trial.proposed_by == CROWD);
+        together.retain(|scored| scored.trial.proposal.origin == Origin::Interference);
         let goal = self.tuner.job.objective.goal;
         let interference = Interference::of(&alone, &together, goal, slots.max_interference());
         let at_a_time = match &interference {

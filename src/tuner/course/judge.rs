@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::propose::EARLIER;
-use super::{Course, PROBE, Spent};
+use super::{Course, Spent};
 use crate::job::{Enough, Question};
-use crate::sampler::{BASELINE, Judgement, Known, Past};
+use crate::sampler::{Judgement, Known, Past};
 use crate::store::{Expected, Verdict};
-use crate::tuner::slots::CROWD;
-use crate::tuner::{CONFIRMATION, Ending, Event, RULE_TEST, TuneError};
+use crate::trial::Origin;
+use crate::tuner::{Ending, Event, TuneError};
 
 /// What comes of a question, asked on a thread of its own.
 pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&Question) -> T) -> T {
@@ -20,28 +19,21 @@ pub(super) async fn aside<T: Send + 'static>(question: &Arc<Question>, ask: fn(&
     }
 }
 
-/// Whether a trial is the sampler's: not one that the tuner has added.
-fn is_searched(past: &Past) -> bool {
-    !matches!(&*past.proposed_by, BASELINE | CONFIRMATION | CROWD | PROBE | RULE_TEST | EARLIER)
-}
-
-/// Whether a trial says what its configuration is like. What the defaults reach next to themselves does not, nor a trial of an
-/// earlier context. A probe and a test of a rule do once they are measured: their failures say something of the environment
-/// and of the rule.
+/// Whether the sampler sees a trial. Probes and tests of rules count once they are measured: their failures concern the
+/// environment or the rule.
 fn is_shown(past: &Past) -> bool {
-    match &*past.proposed_by {
-        CROWD | EARLIER => false,
-        PROBE | RULE_TEST => past.measured().is_some(),
-        _ => true,
+    match past.origin {
+        Origin::Probe | Origin::RuleTest => past.measured().is_some(),
+        _ => past.origin.is_ranked(),
     }
 }
 
 /// Whether so many trials in a row, the next one included, were expected to gain so little.
-fn is_enough(enough: Enough, next_gain: f64, history: &[Past], gains: &[Option<f64>]) -> bool {
+fn is_enough(enough: Enough, next_gain: f64, history: &[Past]) -> bool {
     let before = enough.trials.saturating_sub(1) as usize;
     // What was never launched was none of them.
-    let launched = |past: &Past| is_searched(past) && !matches!(past.known, Known::Rejected);
-    let gains = history.iter().zip(gains).rev().filter(|(past, _)| launched(past)).map(|(_, gain)| *gain);
+    let launched = |past: &&Past| past.origin.is_searched() && !matches!(past.known, Known::Rejected);
+    let gains = history.iter().rev().filter(launched).map(|past| past.expected_gain);
     let small = gains.take(before).take_while(|gain| gain.is_some_and(|gain| gain < enough.gain)).count();
     next_gain < enough.gain && small == before
 }
@@ -97,7 +89,7 @@ impl Course<'_> {
     /// How the search ends where a further trial no longer pays.
     pub(super) fn converged(&self, verdict: &Verdict) -> Option<Ending> {
         let (enough, next_gain) = (self.tuner.job.budget.enough, verdict.next_gain?);
-        let is_enough = is_enough(enough, next_gain, &self.history, &self.gains);
+        let is_enough = is_enough(enough, next_gain, &self.history);
         let (below, trials, remaining) = (enough.gain, enough.trials, verdict.remaining);
         is_enough.then_some(Ending::Converged { next_gain, below, trials, remaining })
     }
@@ -111,23 +103,22 @@ mod tests {
     #[test]
     fn a_search_ends_after_some_expectations_in_a_row_that_are_all_small() {
         let enough = Enough { gain: 0.01, trials: 3 };
-        let past = |by: &str, known| Past::new(by, Config::new(), known);
-        let ends = |trials: &[(&str, Known, Option<f64>)], next| {
-            let history: Vec<_> = trials.iter().map(|(by, known, _)| past(by, known.clone())).collect();
-            let gains: Vec<_> = trials.iter().map(|(.., gain)| *gain).collect();
-            is_enough(enough, next, &history, &gains)
+        let past = |origin: &'static str, known, expected_gain| Past {
+            expected_gain,
+            ..Past::new(origin, Config::new(), known)
         };
-        let (small, large) = (("a", Known::Failed, Some(0.001)), ("a", Known::Failed, Some(0.1)));
-        let unknown = ("a", Known::Failed, None);
-        let (rejected, confirmed) = (("a", Known::Rejected, Some(0.1)), (CONFIRMATION, Known::Failed, None));
-        let baseline = (BASELINE, Known::Pending, None);
+        let ends = |trials: &[Past], next| is_enough(enough, next, trials);
+        let (small, large) = (past("a", Known::Failed, Some(0.001)), past("a", Known::Failed, Some(0.1)));
+        let unknown = past("a", Known::Failed, None);
+        let (rejected, confirmed) = (past("a", Known::Rejected, Some(0.1)), past("confirmation", Known::Failed, None));
+        let baseline = past("baseline", Known::Pending, None);
         assert!(ends(&[baseline.clone(), large.clone(), small.clone(), small.clone()], 0.001));
         assert!(ends(&[small.clone(), rejected.clone(), small.clone(), rejected.clone(), confirmed.clone()], 0.001));
         assert!(!ends(&[small.clone(), small.clone()], 0.01), "the next one is not below");
         assert!(!ends(&[small.clone(), large, small.clone()], 0.001));
         assert!(!ends(&[small.clone(), unknown, small.clone()], 0.001));
         assert!(!ends(&[baseline, small.clone()], 0.001), "too few");
-        assert!(is_enough(Enough { trials: 1, ..enough }, 0.001, &[], &[]));
-        assert!(!is_enough(Enough { gain: 0.0, trials: 1 }, 0.0, &[], &[]), "it is switched off");
+        assert!(is_enough(Enough { trials: 1, ..enough }, 0.001, &[]));
+        assert!(!is_enough(Enough { gain: 0.0, trials: 1 }, 0.0, &[]), "it is switched off");
     }
 }

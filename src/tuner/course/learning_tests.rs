@@ -12,7 +12,6 @@ use crate::sampler::{Ask, Judgement, Known, Measured, Pick, Sampler, Suggestion}
 use crate::stats::to_f64;
 use crate::store::Verdict;
 use crate::trial::{Measurement, PhaseTime, Startup};
-use crate::tuner::slots::CROWD;
 
 /// Proposes what the measured values seem to say, and believes that each trial is worth less than the one before.
 struct Learner;
@@ -32,7 +31,7 @@ impl Sampler for Learner {
 
     fn ask(&self, ask: &Ask<'_>) -> Option<Suggestion> {
         assert!(
-            ask.history.iter().all(|past| past.proposed_by != CROWD),
+            ask.history.iter().all(|past| past.origin != Origin::Interference),
             "neighbours teach nothing of a configuration"
         );
         assert_eq!(ask.defaults.get_i64("tensor-parallel-size"), Some(1));
@@ -99,15 +98,17 @@ async fn one_at_a_time_a_study_that_is_killed_and_taken_up_again_learns_as_an_un
     assert_eq!(finish(&undisturbed, 0, Chances::default()).await, Ending::TrialsSpent);
     let expected = told(&undisturbed).await;
     let rows = undisturbed.store.proposals(&undisturbed.study).await.unwrap();
+    let states: Vec<_> = rows.iter().map(|row| row.state.clone()).collect();
+    let rows: Vec<_> = rows.into_iter().map(|row| row.proposal).collect();
     assert!(rows.iter().all(|row| row.why.is_some()));
     assert_eq!(rows[0].expected_gain, None, "of the defaults nothing is expected");
     assert!(rows[1].expected_gain.is_some());
-    let searched = rows.iter().filter(|row| row.proposed_by == "learner");
+    let searched = rows.iter().filter(|row| row.origin == "learner".into());
     let left: Vec<_> = searched.filter_map(|row| row.why.as_deref()).collect();
     let falling: Vec<_> = (1..=11).rev().map(|left| format!("Some({left}) are left")).collect();
     assert_eq!(left, falling, "after the defaults, and without the confirmation's two");
-    let states: Vec<_> = rows.iter().map(|row| row.state.as_str()).collect();
-    assert!(states.contains(&"failed") && states.contains(&"measured"), "it learns of both: {states:?}");
+    let has = |state: &str| states.iter().any(|other| other == state);
+    assert!(has("failed") && has("measured"), "it learns of both: {states:?}");
     for seed in 1..6 {
         let disturbed = bench("trials = 14", 1).await;
         let chances = Chances { killed: 0.1, ..Chances::default() };
@@ -122,8 +123,11 @@ async fn several_at_a_time_ask_with_what_is_known_and_never_twice_for_the_same()
     let chances = Chances { killed: 0.02, paused: 0.02, ..Chances::default() };
     assert_eq!(finish(&bench, 3, chances).await, Ending::TrialsSpent);
     let rows = bench.store.proposals(&bench.study).await.unwrap();
-    let mut searched: Vec<_> =
-        rows.iter().filter(|row| row.proposed_by == "learner").map(|row| row.config.key()).collect();
+    let mut searched: Vec<_> = rows
+        .iter()
+        .filter(|row| row.proposal.origin == "learner".into())
+        .map(|row| row.proposal.config.key())
+        .collect();
     let count = searched.len();
     searched.sort_unstable();
     searched.dedup();
@@ -138,7 +142,7 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
     assert!(next_gain < 0.005 && (below - 0.005).abs() < 1e-12 && remaining == Some([0.0, 0.01, 0.02]));
     assert!(ending.to_string().ends_with("estimated remaining gain: 1.0 % (90 % interval 0.0 to 2.0)"), "{ending}");
     let rows = bench.store.proposals(&bench.study).await.unwrap();
-    let confirmed: Vec<_> = rows.iter().filter(|row| row.proposed_by == CONFIRMATION).collect();
+    let confirmed: Vec<_> = rows.iter().filter(|row| row.proposal.origin == Origin::Confirmation).collect();
     assert_eq!(confirmed.len(), 2, "the defaults and the pick, once each");
 
     // The pick, and not the best single measurement.
@@ -146,8 +150,8 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
     let goal = bench.job.objective.goal;
     let leaders = bench.store.leaders(&bench.study, goal, verdict.as_ref(), 1).await.unwrap();
     let best = bench.store.best(&bench.study, goal, 1).await.unwrap();
-    assert_ne!(leaders[0].first.trial.config, best[0].first.trial.config);
-    assert!(confirmed.iter().any(|row| row.config == leaders[0].first.trial.config));
+    assert_ne!(leaders[0].first.trial.proposal.config, best[0].first.trial.proposal.config);
+    assert!(confirmed.iter().any(|row| row.proposal.config == leaders[0].first.trial.proposal.config));
     assert_eq!(leaders[0].measurements, 2);
 
     let before = bench.decided().await;
@@ -173,9 +177,9 @@ async fn what_the_sampler_has_noticed_is_told_once() {
     let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
     loop {
         match course.next().await.unwrap() {
-            Next::Launch(proposal, place) => {
-                let result = pretended(&proposal, &place, Chances::default());
-                assert_eq!(settle(&mut course, (proposal, place), result).await, None);
+            Next::Launch(pending, place) => {
+                let result = pretended(&pending.proposal, &place, Chances::default());
+                assert_eq!(settle(&mut course, (pending, place), result).await, None);
             }
             Next::Propose => {}
             Next::Wait => panic!("nothing runs"),
@@ -215,9 +219,9 @@ async fn launches_are_looked_after_while_the_sampler_thinks() {
     bench.job.sampler = &Patient;
     let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
     let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    let Next::Launch(proposal, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
-    let result = pretended(&proposal, &place, Chances::default());
-    assert_eq!(settle(&mut course, (proposal, place), result).await, None);
+    let Next::Launch(pending, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
+    let result = pretended(&pending.proposal, &place, Chances::default());
+    assert_eq!(settle(&mut course, (pending, place), result).await, None);
     let (next, ()) = tokio::join!(course.next(), async { ELSEWHERE.store(true, Ordering::SeqCst) });
     assert!(matches!(next.unwrap(), Next::Launch(..)));
 }
@@ -255,7 +259,7 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
         for number in 0..2 {
             let measurement = Measurement { duration_s: 1.0, total_output_tokens: 100, ..Measurement::default() };
             let config = Config::new().with("max-model-len", 2048_i64).with(flag, i64::from(8 * (number + 1)));
-            let trial = Trial { config, ..Trial::example(number, "sobol", Outcome::Measured(measurement)) };
+            let trial = Trial::example(number, "sobol", Outcome::Measured(measurement)).with_config(config);
             bench.store.append(study.id, &trial, bench.job.objective.score(&trial.outcome)).await.unwrap();
         }
     }
@@ -272,11 +276,11 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
     let told: Vec<_> = told.try_iter().filter(|text| text.starts_with("no prior")).collect();
     assert_eq!(told[0], "no prior absent: the database has no study of this name");
     assert_eq!(told[1], "no prior elsewhere: none of its measured trials is a point of this space");
-    let Next::Launch(proposal, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
-    let result = pretended(&proposal, &place, Chances::default());
-    assert_eq!(settle(&mut course, (proposal, place), result).await, None);
-    let Next::Launch(proposal, _) = course.next().await.unwrap() else { panic!("nothing runs") };
-    assert_eq!(proposal.why.as_deref(), Some("the twin true, study earlier true"));
+    let Next::Launch(pending, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
+    let result = pretended(&pending.proposal, &place, Chances::default());
+    assert_eq!(settle(&mut course, (pending, place), result).await, None);
+    let Next::Launch(pending, _) = course.next().await.unwrap() else { panic!("nothing runs") };
+    assert_eq!(pending.proposal.why.as_deref(), Some("the twin true, study earlier true"));
     let doubted = OnceLock::new();
     let again = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
     assert_eq!(again.priors, course.priors);
@@ -306,14 +310,14 @@ impl Sampler for Thrifty {
 }
 
 /// A launch on a CPU, where it compiles the longer the more sequences there are.
-fn compiled(proposal: &Proposal, place: &Place) -> Launched {
+fn compiled(proposal: &Proposal, place: &Place) -> EndedTrial {
     let trial = Trial { elapsed_s: 31.5, ..pretended(proposal, place, Chances::default()) };
     let compile_s = 10.0 + to_f64(proposal.config.get_i64("max-num-seqs").unwrap_or(0));
     let phase = |phase: &str, duration_s| PhaseTime { phase: phase.to_owned(), duration_s };
     let phases =
         vec![phase("import", 11.0 + f64::from(proposal.number % 3)), phase("compile", compile_s), phase("server", 1.0)];
-    let mut launched = Launched::from(trial);
-    launched.told.startup = Some(Startup { phases, ..Startup::default() });
+    let mut launched = EndedTrial::from(trial);
+    launched.records.startup = Some(Startup { phases, ..Startup::default() });
     launched
 }
 
@@ -330,9 +334,9 @@ async fn what_launches_are_expected_to_cost_follows_from_what_is_stored() {
         let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
         loop {
             match course.next().await.unwrap() {
-                Next::Launch(proposal, place) => {
-                    let result = Ok(LaunchEnd::Outcome(compiled(&proposal, &place)));
-                    assert_eq!(course.settled(Settled { proposal, place, result }).await.unwrap(), None);
+                Next::Launch(pending, place) => {
+                    let result = Ok(LaunchEnd::Outcome(compiled(&pending.proposal, &place)));
+                    assert_eq!(course.settled(Settled { pending, place, result }).await.unwrap(), None);
                 }
                 Next::Propose => {}
                 Next::Wait => panic!("nothing runs"),

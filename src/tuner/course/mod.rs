@@ -15,27 +15,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use self::clock::Clock;
-pub use self::probe::PROBE;
 use self::probe::Probe;
-pub(super) use self::propose::EARLIER;
 use self::spent::Spent;
 pub(super) use self::suspicion::FailureClass;
 use self::suspicion::Suspicion;
 use super::broken::{FailedStarts, MOST_FAILED_STARTS};
 use super::estimate::{Source, estimate};
-use super::slots::{CROWD, Place, Pool};
-use super::trial::{LaunchEnd, Launched, Settled};
-use super::{
-    CONFIRMATION, Ending, Event, Phase, Plan, RULE_TEST, Stop, TuneError, Tuner, is_rule_test, learned, unless_asked,
-};
-use crate::config::Config;
+use super::slots::{Place, Pool};
+use super::trial::{EndedTrial, LaunchEnd, Settled};
+use super::{Ending, Event, Phase, Plan, Stop, TuneError, Tuner, learned, unless_asked};
 use crate::job::{Search, past};
 use crate::memory::Learned;
 use crate::rule::{Finding, Removal};
-use crate::sampler::{BASELINE, Past, Prior};
+use crate::sampler::{Past, Prior};
 use crate::server::LeftBehind;
-use crate::store::{Proposed, Scored, Study};
-use crate::trial::{FailureKind, Outcome, Rejection, Trial};
+use crate::store::{Scored, StoredProposal, Study};
+use crate::trial::{FailureKind, Origin, Outcome, Proposal, Rejection, Trial};
 
 /// Rejected configurations in a row after which the space counts as empty of valid ones.
 const MOST_REJECTED: usize = 1000;
@@ -45,13 +40,8 @@ const MOST_EXPECTED: Duration = Duration::from_hours(24);
 
 /// A trial that has a number and no outcome.
 #[derive(Clone, Debug)]
-pub(super) struct Proposal {
-    pub(super) number: u32,
-    pub(super) proposed_by: String,
-    pub(super) why: Option<String>,
-    /// What it was expected to gain, as a share of the best; of samplers that expect anything.
-    pub(super) expected_gain: Option<f64>,
-    pub(super) config: Config,
+pub(super) struct PendingTrial {
+    pub(super) proposal: Proposal,
     /// Whether the rules and the engine have been asked about it.
     checked: bool,
     /// Launches in a row that may fail for a reason of its environment.
@@ -64,7 +54,7 @@ pub(super) struct Proposal {
 
 /// What to do next.
 pub(super) enum Next {
-    Launch(Proposal, Place),
+    Launch(PendingTrial, Place),
     /// A proposal was rejected before launch.
     Propose,
     /// Nothing, until one of the launches under way has ended.
@@ -93,9 +83,8 @@ pub(super) struct Course<'r> {
     best_key: Option<String>,
     /// The plan that was last shown.
     plan: Option<Plan>,
-    /// Every proposal, in the order of their numbers, and what each was expected to gain.
+    /// Every proposal, in the order of their numbers.
     history: Vec<Past>,
-    gains: Vec<Option<f64>>,
     /// What others believe of the space.
     priors: Vec<Prior>,
     /// Where the twin knows how this engine starts.
@@ -103,12 +92,12 @@ pub(super) struct Course<'r> {
     /// What the sampler's model has told.
     noticed: BTreeSet<String>,
     /// What an earlier run has left without an outcome, and what found no slots yet.
-    waiting: VecDeque<Proposal>,
+    waiting: VecDeque<PendingTrial>,
     pool: Pool,
     /// Trials at a time, once it is known whether they cost each other too much.
     at_a_time: Option<usize>,
-    /// Launches under way: whether they are to be alone, and whether the budget pays for them.
-    running: BTreeMap<u32, (bool, bool)>,
+    /// Launches under way, by their numbers.
+    running: BTreeMap<u32, RunningTrial>,
     /// Trials that the budget has paid for and that have an outcome.
     launched: u32,
     measured_any: bool,
@@ -122,9 +111,11 @@ pub(super) struct Course<'r> {
     untestable: BTreeSet<&'static str>,
 }
 
-/// Whether a launch counts for the budget: what neighbours cost and whether the environment works is found out on top of it.
-fn is_paid(proposed_by: &str) -> bool {
-    proposed_by != CROWD && proposed_by != PROBE
+/// A launch under way.
+struct RunningTrial {
+    /// Whether no other launch may begin beside it.
+    alone: bool,
+    is_paid: bool,
 }
 
 impl<'r> Course<'r> {
@@ -136,7 +127,7 @@ impl<'r> Course<'r> {
         let job = tuner.job;
         let proposed = tuner.store.proposals(study).await?;
         let stored = proposed.iter().filter(|row| row.state != "running").count();
-        let was = |row: &&Proposed| matches!(&*row.state, "measured" | "failed") && is_paid(&row.proposed_by);
+        let was = |row: &&StoredProposal| matches!(&*row.state, "measured" | "failed") && row.proposal.origin.is_paid();
         let launched = u32::try_from(proposed.iter().filter(was).count()).unwrap_or(u32::MAX);
         let measured_any = proposed.iter().any(|row| row.state == "measured" && !row.is_earlier);
         let outcomes = tuner.store.present_trials(study).await?;
@@ -147,9 +138,9 @@ impl<'r> Course<'r> {
         for trial in &launches {
             clock.learn(trial);
         }
-        let (history, gains, waiting) = propose::read(proposed, outcomes, &job.objective);
+        let (history, waiting) = propose::read(proposed, outcomes, &job.objective);
         let best = tuner.store.best(study, job.objective.goal, 1).await?.pop();
-        let best_key = best.as_ref().map(|best| best.first.trial.config.key());
+        let best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
         let best = best.map(|best| best.value);
         (tuner.observer)(Event::Begin { study: job.name.clone(), stored, launched, best });
         let installed = &tuner.installed;
@@ -176,7 +167,6 @@ impl<'r> Course<'r> {
             best_key,
             plan: None,
             history,
-            gains,
             priors,
             spent,
             noticed: BTreeSet::new(),
@@ -206,7 +196,7 @@ impl<'r> Course<'r> {
             return Ok(Next::End(Ending::Interrupted));
         }
         let most = self.at_a_time.unwrap_or_else(|| self.tuner.slots.parallel());
-        if self.running.len() >= most || self.running.values().any(|(alone, _)| *alone) {
+        if self.running.len() >= most || self.running.values().any(|running| running.alone) {
             return Ok(Next::Wait);
         }
         if self.at_a_time.is_none() && self.running.is_empty() {
@@ -219,14 +209,14 @@ impl<'r> Course<'r> {
         }
         // A trial that does not fit into the time any more keeps its number for the next run.
         let first = self.waiting.iter().position(|waiting| self.has_time_for(waiting));
-        let proposal = match first.and_then(|first| self.waiting.remove(first)) {
-            Some(proposal) => proposal,
+        let pending = match first.and_then(|first| self.waiting.remove(first)) {
+            Some(pending) => pending,
             None => match self.propose().await? {
-                ControlFlow::Continue(proposal) => proposal,
+                ControlFlow::Continue(pending) => pending,
                 ControlFlow::Break(next) => return Ok(next),
             },
         };
-        self.admit(proposal).await
+        self.admit(pending).await
     }
 
     fn is_time_spent(&self) -> bool {
@@ -251,24 +241,24 @@ impl<'r> Course<'r> {
     }
 
     /// Checks a proposal and finds slots for it.
-    async fn admit(&mut self, mut proposal: Proposal) -> Result<Next, TuneError> {
+    async fn admit(&mut self, mut pending: PendingTrial) -> Result<Next, TuneError> {
         let absent = self.tuner.inquiry.read().await.absent.clone();
         let mut aside = self.scope.search.facts.distrusted.to_vec();
-        let tested = Box::pin(self.tested_rule(&proposal)).await?;
+        let tested = Box::pin(self.tested_rule(&pending.proposal)).await?;
         aside.extend(tested);
         let mut search = self.scope.search.knowing(&self.known, absent.as_ref());
         if tested.is_some() {
             search = search.distrusting(&aside);
         }
-        let needed = self.pool.needed(search.devices_needed(&proposal.config));
+        let needed = self.pool.needed(search.devices_needed(&pending.proposal.config));
         // No rule and no engine knows better than a measurement.
-        let has_worked = |past: &Past| past.config == proposal.config && past.measured().is_some();
-        if !proposal.checked && !self.history.iter().any(has_worked) {
-            let Proposal { number, config, .. } = &proposal;
+        let has_worked = |past: &Past| past.config == pending.proposal.config && past.measured().is_some();
+        if !pending.checked && !self.history.iter().any(has_worked) {
+            let Proposal { number, config, .. } = &pending.proposal;
             self.checking(*number as usize);
             let work = self.tuner.rejection(self.study, *number, config, &search);
             let Some(rejection) = unless_asked(self.tuner.stop.clone(), work).await? else {
-                self.waiting.push_front(proposal);
+                self.waiting.push_front(pending);
                 return Ok(Next::End(Ending::Interrupted));
             };
             if self.scope.empty
@@ -279,42 +269,43 @@ impl<'r> Course<'r> {
                 return Ok(Next::End(Ending::NothingAllowed(self.scope.removal.clone())));
             }
             if let Some(finding) = rejection {
-                return Ok(self.reject(proposal, finding).await?.map_or(Next::Propose, Next::End));
+                return Ok(self.reject(pending.proposal, finding).await?.map_or(Next::Propose, Next::End));
             }
-            proposal.checked = true;
+            pending.checked = true;
         }
+        let number = pending.proposal.number;
         if self.running.is_empty() && needed > self.pool.left() {
-            return Err(TuneError::TooFewSlots { number: proposal.number, needed, left: self.pool.left() });
+            return Err(TuneError::TooFewSlots { number, needed, left: self.pool.left() });
         }
         if self.running.is_empty() && needed > self.pool.usable() {
             // Better a slot that has failed than none.
             self.pool.restore_all();
         }
-        let alone = proposal.apart || matches!(&*proposal.proposed_by, BASELINE | CONFIRMATION | RULE_TEST);
+        let alone = pending.apart || pending.proposal.origin.runs_alone();
         let place = if alone && !self.running.is_empty() {
             None
         } else {
-            self.pool.take_with(proposal.number, &self.wanted_slots(proposal.number), needed, alone)
+            self.pool.take_with(number, &self.wanted_slots(number), needed, alone)
         };
         let Some(place) = place else {
             // Its number is taken, and a later one may be stored before it is launched.
-            self.tuner.reserve(self.study, &proposal).await?;
-            self.waiting.push_front(proposal);
+            self.tuner.reserve(self.study, &pending.proposal).await?;
+            self.waiting.push_front(pending);
             return Ok(Next::Wait);
         };
-        self.begin(proposal, place).await
+        self.begin(pending, place).await
     }
 
     /// Stores that a proposal is launched.
-    async fn begin(&mut self, mut proposal: Proposal, place: Place) -> Result<Next, TuneError> {
+    async fn begin(&mut self, mut pending: PendingTrial, place: Place) -> Result<Next, TuneError> {
         self.rejected_in_row = 0;
-        proposal.own_failures = self.suspicion.own();
-        let alone = place.alone;
-        let Proposal { number, proposed_by, why, config, .. } = proposal.clone();
-        self.tuner.reserve(self.study, &proposal).await?;
-        self.running.insert(number, (alone, is_paid(&proposed_by)));
-        (self.tuner.observer)(Event::Launch { number, proposed_by, why, config });
-        Ok(Next::Launch(proposal, place))
+        pending.own_failures = self.suspicion.own();
+        let proposal = &pending.proposal;
+        self.tuner.reserve(self.study, proposal).await?;
+        let running = RunningTrial { alone: place.alone, is_paid: proposal.origin.is_paid() };
+        self.running.insert(proposal.number, running);
+        (self.tuner.observer)(Event::Launch(proposal.clone()));
+        Ok(Next::Launch(pending, place))
     }
 
     async fn reject(&mut self, proposal: Proposal, finding: Finding) -> Result<Option<Ending>, TuneError> {
@@ -328,43 +319,43 @@ impl<'r> Course<'r> {
 
     /// What comes of a launch; `Some` where the run is to end.
     pub(super) async fn settled(&mut self, settled: Settled) -> Result<Option<Ending>, TuneError> {
-        let Settled { proposal, place, result } = settled;
-        self.running.remove(&proposal.number);
+        let Settled { pending, place, result } = settled;
+        let number = pending.proposal.number;
+        self.running.remove(&number);
         let (slots, was_alone) = (place.slots.clone(), place.alone || self.at_a_time == Some(1));
         self.pool.give_back(place);
         let end = match result {
             Ok(end) => end,
             Err(TuneError::LeftBehind(left_behind)) => {
-                let number = proposal.number;
-                self.waiting.push_front(proposal);
+                self.waiting.push_front(pending);
                 return self.lose(number, slots, left_behind).map(|()| None);
             }
             Err(error) => return Err(error),
         };
-        if proposal.proposed_by == PROBE {
-            return Box::pin(self.probed(proposal, slots, end)).await;
+        if pending.proposal.origin == Origin::Probe {
+            return Box::pin(self.probed(pending, slots, end)).await;
         }
-        let (mut launched, launches) = match end {
-            LaunchEnd::Outcome(launched) => (launched, 1),
+        let (mut ended, launches) = match end {
+            LaunchEnd::Outcome(ended) => (ended, 1),
             LaunchEnd::Ended(ending) => return Ok(Some(ending)),
             // Without a second pause: it has had its own, or a probe has started in spite of failures like this.
             LaunchEnd::Unresolved(unresolved)
-                if proposal.most_failures == 1 || self.suspicion.is_own(&unresolved.last.failure) =>
+                if pending.most_failures == 1 || self.suspicion.is_own(&unresolved.last.failure) =>
             {
-                (unresolved.launched, unresolved.failures)
+                (unresolved.ended, unresolved.failures)
             }
             LaunchEnd::Unresolved(_) if self.paused => return Ok(None),
-            LaunchEnd::Unresolved(unresolved) => return Box::pin(self.hold(proposal, slots, unresolved)).await,
+            LaunchEnd::Unresolved(unresolved) => return Box::pin(self.hold(pending, slots, unresolved)).await,
         };
-        let left_behind = launched.left_behind.take();
-        if left_behind.is_none() && !was_alone && self.crowded_out(&proposal, &launched).await? {
-            self.waiting.push_front(Proposal { apart: true, ..proposal });
+        let left_behind = ended.left_behind.take();
+        if left_behind.is_none() && !was_alone && self.crowded_out(&pending, &ended).await? {
+            self.waiting.push_front(PendingTrial { apart: true, ..pending });
             return Ok(None);
         }
-        self.launched += u32::from(is_paid(&proposal.proposed_by));
-        let scored = Box::pin(self.record(launched)).await?;
+        self.launched += u32::from(pending.proposal.origin.is_paid());
+        let scored = Box::pin(self.record(ended)).await?;
         if let Some(left_behind) = left_behind {
-            self.lose(proposal.number, slots.clone(), left_behind)?;
+            self.lose(number, slots.clone(), left_behind)?;
         }
         if let Some(ending) = Box::pin(self.suspect(&scored.trial, slots, launches)).await? {
             return Ok(Some(ending));
@@ -376,13 +367,14 @@ impl<'r> Course<'r> {
 
     /// Whether a trial that had neighbours is tried once more without: all of them share the host's memory, and who is ended
     /// for want of it may have taken the least. How neighbours disturb each other is another matter.
-    async fn crowded_out(&self, proposal: &Proposal, launched: &Launched) -> Result<bool, TuneError> {
-        let trial = &launched.trial;
+    async fn crowded_out(&self, pending: &PendingTrial, ended: &EndedTrial) -> Result<bool, TuneError> {
+        let trial = &ended.trial;
         let failure = trial.outcome.failure().filter(|failure| failure.kind == FailureKind::HostMemory);
-        let Some(failure) = failure.filter(|_| !proposal.apart && is_paid(&proposal.proposed_by)) else {
+        let Some(failure) = failure.filter(|_| !pending.apart && pending.proposal.origin.is_paid()) else {
             return Ok(false);
         };
-        let incident = self.tuner.keep_incident(self.study, trial.number, failure, trial.log.as_deref()).await?;
+        let incident =
+            self.tuner.keep_incident(self.study, trial.proposal.number, failure, trial.log.as_deref()).await?;
         (self.tuner.observer)(Event::Retry { incident: Box::new(incident), wait: Duration::ZERO });
         Ok(true)
     }
@@ -398,16 +390,16 @@ impl<'r> Course<'r> {
     }
 
     /// Stores an outcome, learns from it, and tells it.
-    async fn record(&mut self, launched: Launched) -> Result<Scored, TuneError> {
-        let Launched { trial, told, .. } = launched;
+    async fn record(&mut self, ended: EndedTrial) -> Result<Scored, TuneError> {
+        let EndedTrial { trial, records, .. } = ended;
         let (tuner, goal) = (self.tuner, self.tuner.job.objective.goal);
         let score = tuner.job.objective.score(&trial.outcome);
-        Box::pin(tuner.keep(self.study, &trial, score, &told)).await?;
+        Box::pin(tuner.keep(self.study, &trial, score, &records)).await?;
         // As a later run reads it, so that the history is the only state.
-        let stored = tuner.store.trial(self.study, trial.number).await?;
-        if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.number as usize)) {
+        let stored = tuner.store.trial(self.study, trial.proposal.number).await?;
+        if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.proposal.number as usize)) {
             if let Some(spent) = &mut self.spent {
-                spent.add(&stored.trial, tuner.store.startup(self.study, trial.number).await?);
+                spent.add(&stored.trial, tuner.store.startup(self.study, trial.proposal.number).await?);
             }
             *known = past(&tuner.job.objective, stored.trial);
         }
@@ -418,8 +410,9 @@ impl<'r> Course<'r> {
         self.count(&trial);
         let scored = Scored { trial, score };
         let best = tuner.store.best(self.study, goal, 1).await?.pop();
-        let improves = best.as_ref().is_some_and(|best| best.first.trial.number == scored.trial.number);
-        self.best_key = best.as_ref().map(|best| best.first.trial.config.key());
+        let improves =
+            best.as_ref().is_some_and(|best| best.first.trial.proposal.number == scored.trial.proposal.number);
+        self.best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
         let (best, launched) = (best.map(|best| best.value), self.launched);
         (tuner.observer)(Event::Trial { trial: Box::new(scored.clone()), improves, best, launched });
         self.show_plan();
@@ -430,7 +423,7 @@ impl<'r> Course<'r> {
     fn count(&mut self, trial: &Trial) {
         match &trial.outcome {
             Outcome::Rejected(_) => {}
-            Outcome::Failed(_) if is_rule_test(&trial.proposed_by) => {}
+            Outcome::Failed(_) if trial.proposal.origin == Origin::RuleTest => {}
             Outcome::Failed(failure) => self.failed_starts.add(failure),
             Outcome::Measured(_) => self.measured_any = true,
         }

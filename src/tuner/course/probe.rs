@@ -2,18 +2,14 @@
 //! their configurations. If it fails, the environment has changed.
 
 use super::suspicion::{Alarm, FailedTrial};
-use super::{Course, FailedStarts, Next, Proposal, is_paid};
+use super::{Course, FailedStarts, Next, PendingTrial};
 use crate::config::Config;
-use crate::sampler::{BASELINE, Known, Past, Suggestion};
+use crate::sampler::{Known, Past, Suggestion};
 use crate::store::Incident;
-use crate::trial::{Outcome, Trial};
+use crate::trial::{Origin, Outcome, Proposal, Trial};
 use crate::tuner::retry::{PauseEvidence, Unresolved};
-use crate::tuner::slots::CROWD;
-use crate::tuner::trial::{LaunchEnd, Launched};
-use crate::tuner::{Ending, Event, Pause, TuneError, is_rule_test, learned};
-
-/// The name under which a configuration is launched to tell a broken environment from broken configurations.
-pub const PROBE: &str = "probe";
+use crate::tuner::trial::{EndedTrial, LaunchEnd};
+use crate::tuner::{Ending, Event, Pause, TuneError, learned};
 
 /// Configurations of the ranking that a probe chooses from.
 const BEST: u32 = 50;
@@ -24,14 +20,9 @@ pub(super) struct Probe {
     slots: Vec<usize>,
     alarm: Alarm,
     /// The trial whose environment failed until the patience ended, without an outcome until the probe has one.
-    on_hold: Option<(Proposal, Box<Unresolved>)>,
+    on_hold: Option<(PendingTrial, Box<Unresolved>)>,
     /// The probe's own number, once it is launched.
     number: Option<u32>,
-}
-
-/// Whether failures of such a trial say nothing about the environment: neighbours may cause them, or a rule predicts them.
-fn is_unsuspicious(proposed_by: &str) -> bool {
-    proposed_by == CROWD || proposed_by == PROBE || is_rule_test(proposed_by)
 }
 
 impl Course<'_> {
@@ -39,13 +30,13 @@ impl Course<'_> {
     pub(super) fn on_hold(&self) -> usize {
         self.probes
             .iter()
-            .filter(|probe| probe.on_hold.as_ref().is_some_and(|(held, _)| is_paid(&held.proposed_by)))
+            .filter(|probe| probe.on_hold.as_ref().is_some_and(|(held, _)| held.proposal.origin.is_paid()))
             .count()
     }
 
     /// Whether any configuration has ever been measured.
     fn nothing_works(&self) -> bool {
-        !self.history.iter().any(|past| past.proposed_by != CROWD && past.measured().is_some())
+        !self.history.iter().any(|past| past.origin != Origin::Interference && past.measured().is_some())
     }
 
     /// Reads the failures since the last success from stored trials, in the order of their launches.
@@ -53,20 +44,20 @@ impl Course<'_> {
         trials.sort_by(|a, b| a.started_at.cmp(&b.started_at));
         let mut measured = std::collections::BTreeSet::new();
         for trial in trials {
-            let slots = match self.tuner.store.placement(self.study, trial.number).await? {
+            let slots = match self.tuner.store.placement(self.study, trial.proposal.number).await? {
                 Some(placement) => placement.slots.iter().map(|slot| *slot as usize).collect(),
                 None => vec![0],
             };
-            let key = trial.config.key();
+            let key = trial.proposal.config.key();
             match &trial.outcome {
                 Outcome::Rejected(_) => continue,
                 Outcome::Measured(_) => {
                     self.suspicion.clear(&slots);
                     measured.insert(key);
                 }
-                Outcome::Failed(_) if trial.proposed_by == PROBE => self.suspicion.clear(&slots),
+                Outcome::Failed(_) if trial.proposal.origin == Origin::Probe => self.suspicion.clear(&slots),
                 Outcome::Failed(failure) => {
-                    if trial.probe.is_none() && !is_unsuspicious(&trial.proposed_by) {
+                    if trial.probe.is_none() && trial.proposal.origin.blames_configuration() {
                         let was_known_good = measured.contains(&key);
                         let failed = failed_trial(&trial, failure.clone(), was_known_good);
                         self.suspicion.add(&slots, &failed);
@@ -76,7 +67,7 @@ impl Course<'_> {
                     }
                 }
             }
-            if trial.proposed_by == PROBE {
+            if trial.proposal.origin == Origin::Probe {
                 self.suspicion.probe_started(&[]);
             }
         }
@@ -84,7 +75,8 @@ impl Course<'_> {
             self.raise(vec![slot]);
         }
         // A run that was killed meanwhile has left the probe: it is launched again, and no second one.
-        let left = self.waiting.iter().find(|waiting| waiting.proposed_by == PROBE).map(|waiting| waiting.number);
+        let left = self.waiting.iter().find(|waiting| waiting.proposal.origin == Origin::Probe);
+        let left = left.map(|waiting| waiting.proposal.number);
         if let Some(probe) = self.probes.first_mut() {
             probe.number = left;
         }
@@ -116,11 +108,12 @@ impl Course<'_> {
         match &trial.outcome {
             Outcome::Rejected(_) => {}
             Outcome::Measured(_) => self.suspicion.clear(&slots),
-            Outcome::Failed(_) if is_unsuspicious(&trial.proposed_by) => {}
+            Outcome::Failed(_) if !trial.proposal.origin.blames_configuration() => {}
             Outcome::Failed(failure) => {
-                let config = &trial.config;
-                let same =
-                    |past: &Past| past.config == *config && past.proposed_by != CROWD && past.measured().is_some();
+                let config = &trial.proposal.config;
+                let same = |past: &Past| {
+                    past.config == *config && past.origin != Origin::Interference && past.measured().is_some()
+                };
                 let failed = failed_trial(trial, failure.clone(), self.history.iter().any(same));
                 self.suspicion.add(&slots, &FailedTrial { launches, ..failed });
                 if self.paused {
@@ -137,14 +130,14 @@ impl Course<'_> {
     /// Puts a trial on hold whose environment has failed until the patience ended.
     pub(super) async fn hold(
         &mut self,
-        proposal: Proposal,
+        pending: PendingTrial,
         slots: Vec<usize>,
         unresolved: Box<Unresolved>,
     ) -> Result<Option<Ending>, TuneError> {
         let Unresolved { last, failures, since, .. } = &*unresolved;
-        let was_ready = unresolved.launched.trial.startup_s.is_some();
+        let was_ready = unresolved.ended.trial.startup_s.is_some();
         let alarm = Alarm { failure: last.failure.clone(), launches: *failures, since: since.clone(), was_ready };
-        self.plan(Probe { slots, alarm, on_hold: Some((proposal, unresolved)), number: None });
+        self.plan(Probe { slots, alarm, on_hold: Some((pending, unresolved)), number: None });
         self.conclude_without_probes().await
     }
 
@@ -177,13 +170,14 @@ impl Course<'_> {
     /// The configuration to probe with: the best one that is known to work and has not failed since, else the engine's
     /// defaults. `None` if the defaults are all there is and they have failed as well.
     async fn probe_config(&self, probe: &Probe) -> Result<Option<Config>, TuneError> {
-        let held = probe.on_hold.iter().map(|(proposal, _)| proposal.config.key());
+        let held = probe.on_hold.iter().map(|(held, _)| held.proposal.config.key());
         let failed = self.suspicion.failed(&probe.slots).map(|failed| failed.config_key.clone()).chain(held);
         let failed: std::collections::BTreeSet<_> = failed.collect();
         let goal = self.tuner.job.objective.goal;
         let ranked = self.tuner.store.best(self.study, goal, BEST).await?;
-        let ranked = ranked.into_iter().map(|ranked| ranked.first.trial.config);
-        let measured = self.history.iter().filter(|past| past.proposed_by != CROWD && past.measured().is_some());
+        let ranked = ranked.into_iter().map(|ranked| ranked.first.trial.proposal.config);
+        let measured =
+            self.history.iter().filter(|past| past.origin != Origin::Interference && past.measured().is_some());
         let known_good: Vec<Config> = ranked.chain(measured.map(|past| past.config.clone())).collect();
         // As many slots as have failed, so that the probe runs on all of them.
         let fits = |config: &&Config| self.slots_needed(config) == probe.slots.len();
@@ -223,24 +217,20 @@ impl Course<'_> {
             failure.kind,
             failure.message
         );
-        self.history.push(Past::new(PROBE, config.clone(), Known::Pending));
-        self.gains.push(None);
-        let proposal = Proposal {
-            checked: true,
-            most_failures: 1,
-            ..Proposal::new(number, PROBE.to_owned(), Suggestion { config, why })
-        };
-        self.begin(proposal, place).await.map(Some)
+        let proposal = self.number(Origin::Probe, Suggestion { config, why }, None);
+        let pending = PendingTrial { checked: true, most_failures: 1, ..PendingTrial::new(proposal) };
+        self.begin(pending, place).await.map(Some)
     }
 
     /// Decides by the end of a probe.
     pub(super) async fn probed(
         &mut self,
-        proposal: Proposal,
+        pending: PendingTrial,
         slots: Vec<usize>,
         end: LaunchEnd,
     ) -> Result<Option<Ending>, TuneError> {
-        let at = self.probes.iter().position(|probe| probe.number == Some(proposal.number));
+        let number = pending.proposal.number;
+        let at = self.probes.iter().position(|probe| probe.number == Some(number));
         // An earlier run has left it without an outcome.
         let without_alarm = |last: &Incident| Probe {
             slots: slots.clone(),
@@ -253,22 +243,23 @@ impl Course<'_> {
             LaunchEnd::Ended(ending) => Ok(Some(ending)),
             LaunchEnd::Unresolved(unresolved) => {
                 let probe = probe.unwrap_or_else(|| without_alarm(&unresolved.last));
-                self.blame_environment(probe, unresolved.last, Some(proposal)).await
+                self.blame_environment(probe, unresolved.last, Some(pending)).await
             }
-            LaunchEnd::Outcome(launched)
+            LaunchEnd::Outcome(ended)
                 if probe
                     .as_ref()
-                    .map_or(launched.trial.startup_s.is_some(), |probe| probe.alarm.is_refuted_by(&launched.trial)) =>
+                    .map_or(ended.trial.startup_s.is_some(), |probe| probe.alarm.is_refuted_by(&ended.trial)) =>
             {
-                self.record(launched).await?;
-                self.blame_configurations(probe, &slots, proposal.number).await?;
+                self.record(ended).await?;
+                self.blame_configurations(probe, &slots, number).await?;
                 Ok(None)
             }
-            LaunchEnd::Outcome(Launched { trial, .. }) => {
+            LaunchEnd::Outcome(EndedTrial { trial, .. }) => {
                 let Some(failure) = trial.outcome.failure() else { return Ok(None) };
-                let last = self.tuner.keep_incident(self.study, trial.number, failure, trial.log.as_deref()).await?;
+                let last =
+                    self.tuner.keep_incident(self.study, trial.proposal.number, failure, trial.log.as_deref()).await?;
                 let probe = probe.unwrap_or_else(|| without_alarm(&last));
-                self.blame_environment(probe, last, Some(proposal)).await
+                self.blame_environment(probe, last, Some(pending)).await
             }
         }
     }
@@ -286,14 +277,14 @@ impl Course<'_> {
             return Ok(());
         };
         let mut failed = self.suspicion.take(&probe.slots);
-        if let Some((proposal, unresolved)) = probe.on_hold {
-            let Unresolved { launched, failures, since, .. } = *unresolved;
-            let trial = Trial { probe: Some(number), ..launched.trial };
+        if let Some((held, unresolved)) = probe.on_hold {
+            let Unresolved { ended, failures, since, .. } = *unresolved;
+            let trial = Trial { probe: Some(number), ..ended.trial };
             let failure = probe.alarm.failure.clone();
-            let ended = FailedTrial { launches: failures, since, ..failed_trial(&trial, failure, false) };
-            self.launched += u32::from(is_paid(&proposal.proposed_by));
-            self.record(Launched { trial, ..launched }).await?;
-            failed.push(ended);
+            let own = FailedTrial { launches: failures, since, ..failed_trial(&trial, failure, false) };
+            self.launched += u32::from(held.proposal.origin.is_paid());
+            self.record(EndedTrial { trial, ..ended }).await?;
+            failed.push(own);
         }
         let numbers: Vec<_> = failed.iter().map(|failed| failed.number).collect();
         self.tuner.store.blame_configurations(self.study.id, &numbers, number).await?;
@@ -315,20 +306,20 @@ impl Course<'_> {
         &mut self,
         probe: Probe,
         last: Incident,
-        proposal: Option<Proposal>,
+        failed_probe: Option<PendingTrial>,
     ) -> Result<Option<Ending>, TuneError> {
-        let failures = probe.alarm.launches + u32::from(proposal.is_some());
+        let failures = probe.alarm.launches + u32::from(failed_probe.is_some());
         self.withdraw(&probe.slots).await?;
         if let Some((held, _)) = probe.on_hold {
-            self.tuner.store.mark_paused(self.study.id, held.number).await?;
-            self.waiting.push_back(Proposal { most_failures: 1, ..held });
+            self.tuner.store.mark_paused(self.study.id, held.proposal.number).await?;
+            self.waiting.push_back(PendingTrial { most_failures: 1, ..held });
         }
-        let evidence = match &proposal {
-            Some(proposal) => PauseEvidence::Probe(proposal.number),
+        let evidence = match &failed_probe {
+            Some(probe) => PauseEvidence::Probe(probe.proposal.number),
             None => PauseEvidence::NothingWorks,
         };
-        self.waiting.make_contiguous().sort_by_key(|waiting| waiting.number);
-        self.waiting.extend(proposal);
+        self.waiting.make_contiguous().sort_by_key(|waiting| waiting.proposal.number);
+        self.waiting.extend(failed_probe);
         let hint = self.tuner.remedy(&last.failure);
         let pause = Box::new(Pause { failures, since: probe.alarm.since, last, evidence, hint });
         self.pool.set_aside(&probe.slots, true);
@@ -351,7 +342,8 @@ impl Course<'_> {
         for failed in self.suspicion.take(slots) {
             let Some(stored) = self.tuner.store.trial(self.study, failed.number).await? else { continue };
             let trial = stored.trial;
-            let incident = self.tuner.incident(self.study, trial.number, &failed.failure, trial.log.as_deref()).await?;
+            let incident =
+                self.tuner.incident(self.study, trial.proposal.number, &failed.failure, trial.log.as_deref()).await?;
             incidents.push(Incident { paused: true, ..incident });
             trials.push(trial);
         }
@@ -359,17 +351,15 @@ impl Course<'_> {
         self.known = learned(self.tuner.job, &self.tuner.installed, self.tuner.store).await?;
         self.failed_starts = FailedStarts::default();
         for trial in trials {
-            let Trial { number, proposed_by, why, expected_gain, config, .. } = trial;
-            self.launched = self.launched.saturating_sub(u32::from(is_paid(&proposed_by)));
-            if let Some(past) = self.history.get_mut(number as usize) {
-                *past = Past::new(&*proposed_by, config.clone(), Known::Pending);
+            let proposal = trial.proposal;
+            self.launched = self.launched.saturating_sub(u32::from(proposal.origin.is_paid()));
+            if let Some(past) = self.history.get_mut(proposal.number as usize) {
+                *past = Past::pending(proposal.clone());
             }
             if let Some(spent) = &mut self.spent {
-                spent.forget(number);
+                spent.forget(proposal.number);
             }
-            let suggestion = Suggestion { config, why: why.unwrap_or_default() };
-            let proposal = Proposal::new(number, proposed_by, suggestion);
-            self.waiting.push_back(Proposal { expected_gain, most_failures: 1, ..proposal });
+            self.waiting.push_back(PendingTrial { most_failures: 1, ..PendingTrial::new(proposal) });
         }
         Ok(())
     }
@@ -377,15 +367,17 @@ impl Course<'_> {
     /// Whether a trial that a run begins with has had its pause already; then it gets one launch.
     pub(super) async fn recall_pauses(&mut self) -> Result<(), TuneError> {
         for waiting in &mut self.waiting {
-            let has_paused = self.tuner.store.has_paused(self.study, waiting.number).await?;
-            if has_paused || waiting.proposed_by == PROBE {
+            let has_paused = self.tuner.store.has_paused(self.study, waiting.proposal.number).await?;
+            if has_paused || waiting.proposal.origin == Origin::Probe {
                 waiting.most_failures = 1;
             }
         }
         // Whether the environment works again is found out before any other trial depends on it.
         // The defaults come before what is compared with them.
-        let order =
-            |waiting: &Proposal| (waiting.proposed_by != PROBE, waiting.proposed_by != BASELINE, waiting.number);
+        let order = |waiting: &PendingTrial| {
+            let Proposal { number, origin, .. } = &waiting.proposal;
+            (*origin != Origin::Probe, *origin != Origin::Baseline, *number)
+        };
         self.waiting.make_contiguous().sort_by_key(order);
         Ok(())
     }
@@ -402,7 +394,7 @@ impl Course<'_> {
 }
 
 fn failed_trial(trial: &Trial, failure: crate::trial::Failure, was_known_good: bool) -> FailedTrial {
-    let (number, since, config_key) = (trial.number, trial.started_at.clone(), trial.config.key());
+    let (number, since, config_key) = (trial.proposal.number, trial.started_at.clone(), trial.proposal.config.key());
     let was_ready = trial.startup_s.is_some();
     FailedTrial { number, failure, launches: 1, since, config_key, was_known_good, was_ready }
 }

@@ -5,82 +5,61 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Course, Next, PROBE, Proposal};
+use super::{Course, Next, PendingTrial};
 use crate::config::Config;
 use crate::job::{Question, past};
 use crate::objective::Objective;
-use crate::sampler::{BASELINE, Known, Past, Suggestion};
-use crate::store::{Proposed, Scored};
-use crate::tuner::slots::CROWD;
-use crate::tuner::{CONFIRMATION, Ending, Event, Plan, TuneError};
+use crate::sampler::{Known, Past, Suggestion};
+use crate::store::{Scored, StoredProposal};
+use crate::trial::{Origin, Proposal};
+use crate::tuner::{Ending, Event, Plan, TuneError};
 
-/// The proposer of trials of an earlier context in the history: nothing that they have shown counts in the present one.
-pub(in crate::tuner) const EARLIER: &str = "earlier context";
-
-/// The rows of a study that a run begins with: every proposal, what each was expected to gain, and those without an outcome.
+/// The rows of a study that a run begins with: every proposal, and those without an outcome.
 /// Trials of an earlier run that have no outcome come again under their numbers. A number that was never stored is skipped.
 pub(super) fn read(
-    proposed: Vec<Proposed>,
+    proposed: Vec<StoredProposal>,
     outcomes: Vec<Scored>,
     objective: &Objective,
-) -> (Vec<Past>, Vec<Option<f64>>, VecDeque<Proposal>) {
+) -> (Vec<Past>, VecDeque<PendingTrial>) {
     let mut outcomes: BTreeMap<_, _> =
-        outcomes.into_iter().map(|scored| (scored.trial.number, past(objective, scored.trial))).collect();
-    let (mut history, mut gains, mut open) = (Vec::new(), Vec::new(), VecDeque::new());
+        outcomes.into_iter().map(|scored| (scored.trial.proposal.number, past(objective, scored.trial))).collect();
+    let (mut history, mut open) = (Vec::new(), VecDeque::new());
     for row in proposed {
-        let Proposed { number, proposed_by, why, expected_gain, config, state, is_earlier } = row;
+        let StoredProposal { proposal, state, is_earlier } = row;
         // Outcomes are found by their numbers: the history has a place for each.
-        while history.len() < number as usize {
-            history.push(Past::new(EARLIER, Config::new(), Known::Lost));
-            gains.push(None);
+        while history.len() < proposal.number as usize {
+            history.push(Past::new(Origin::EarlierContext, Config::new(), Known::Lost));
         }
         if is_earlier {
-            history.push(Past::new(EARLIER, config, Known::Lost));
-            gains.push(None);
+            history.push(Past::new(Origin::EarlierContext, proposal.config, Known::Lost));
             continue;
         }
-        let pending = || Past::new(&*proposed_by, config.clone(), Known::Pending);
-        history.push(outcomes.remove(&number).unwrap_or_else(pending));
-        gains.push(expected_gain);
+        history.push(outcomes.remove(&proposal.number).unwrap_or_else(|| Past::pending(proposal.clone())));
         if state == "running" {
-            open.push_back(Proposal::new(number, proposed_by, Suggestion { config, why: String::new() }));
-            if let Some(last) = open.back_mut() {
-                (last.why, last.expected_gain) = (why, expected_gain);
-            }
+            open.push_back(PendingTrial::new(proposal));
         }
     }
-    (history, gains, open)
+    (history, open)
 }
 
 /// Launches of a trial in a row that may fail for a reason of the environment before a probe decides.
 const MOST_FAILURES: u32 = 3;
 
-impl Proposal {
-    pub(super) fn new(number: u32, proposed_by: String, Suggestion { config, why }: Suggestion) -> Self {
-        let why = Some(why).filter(|why| !why.is_empty());
-        Self {
-            number,
-            proposed_by,
-            why,
-            expected_gain: None,
-            config,
-            checked: false,
-            most_failures: MOST_FAILURES,
-            own_failures: Arc::default(),
-            apart: false,
-        }
+impl PendingTrial {
+    pub(super) fn new(proposal: Proposal) -> Self {
+        Self { proposal, checked: false, most_failures: MOST_FAILURES, own_failures: Arc::default(), apart: false }
     }
 }
 
 impl Course<'_> {
     /// Launches that the budget pays for, those under way included.
     pub(super) fn launches(&self) -> u32 {
-        let paid = self.running.values().filter(|(_, paid)| *paid).count();
+        let paid = self.running.values().filter(|running| running.is_paid).count();
         self.launched.saturating_add(u32::try_from(paid + self.on_hold()).unwrap_or(u32::MAX))
     }
 
     /// A new proposal, or what to do where there is none.
-    pub(super) async fn propose(&mut self) -> Result<ControlFlow<Next, Proposal>, TuneError> {
+    pub(super) async fn propose(&mut self) -> Result<ControlFlow<Next, PendingTrial>, TuneError> {
         let job = self.tuner.job;
         let idle = self.running.is_empty();
         let end = |ending: Ending| ControlFlow::Break(if idle { Next::End(ending) } else { Next::Wait });
@@ -111,26 +90,26 @@ impl Course<'_> {
         }
         if let Some(config) = crowd {
             let why = "the defaults on all slots at once: what neighbours cost each other".to_owned();
-            return Ok(self.proposal(CROWD, Suggestion { config, why }, None));
+            return Ok(self.proposal(Origin::Interference, Suggestion { config, why }, None));
         }
         if Box::pin(self.is_rule_test_due()).await? {
             if !idle {
                 return Ok(ControlFlow::Break(Next::Wait));
             }
-            if let Some((by, suggestion)) = Box::pin(self.begin_rule_test()).await? {
-                return Ok(self.proposal(by, suggestion, None));
+            if let Some(suggestion) = Box::pin(self.begin_rule_test()).await? {
+                return Ok(self.proposal(Origin::RuleTest, suggestion, None));
             }
         }
         if let Some(suggestion) = self.defaults_again() {
-            return Ok(self.proposal(BASELINE, suggestion, None));
+            return Ok(self.proposal(Origin::Baseline, suggestion, None));
         }
         let question = self.question().await;
         let verdict = self.judge_by(&question).await?;
         let gain = verdict.as_ref().and_then(|verdict| verdict.next_gain);
         let converged = verdict.as_ref().and_then(|verdict| self.converged(verdict));
         let confirming = is_short || converged.is_some() || job.budget.is_confirming(launched);
-        if !confirming && let Some((by, suggestion)) = suggestion(&question).await {
-            return Ok(self.proposal(by, suggestion, gain));
+        if !confirming && let Some((origin, suggestion)) = suggestion(&question).await {
+            return Ok(self.proposal(origin, suggestion, gain));
         }
         // What is measured again, and whether anything is left, depends on all outcomes.
         if !idle {
@@ -140,11 +119,11 @@ impl Course<'_> {
             Some(_) => job.budget.confirmations_after_search(),
             None => job.budget.confirmations(),
         };
-        if let Some((by, suggestion)) = self.tuner.confirm(self.study, &self.history, rounds).await? {
+        if let Some(suggestion) = self.tuner.confirm(self.study, &self.history, rounds).await? {
             if !self.clock.has(self.clock.launch_of(&suggestion.config.key())) {
                 return Ok(end(Ending::TimeSpent));
             }
-            return Ok(self.proposal(by, suggestion, None));
+            return Ok(self.proposal(Origin::Confirmation, suggestion, None));
         }
         if let Some(ending) = converged {
             return Ok(end(ending));
@@ -154,8 +133,8 @@ impl Course<'_> {
             return Ok(end(Ending::TimeSpent));
         }
         // What the confirmation does not need goes back to the search.
-        if confirming && let Some((by, suggestion)) = suggestion(&question).await {
-            return Ok(self.proposal(by, suggestion, gain));
+        if confirming && let Some((origin, suggestion)) = suggestion(&question).await {
+            return Ok(self.proposal(origin, suggestion, gain));
         }
         let removal = self.scope.removal.clone();
         Ok(end(if self.scope.empty { Ending::NothingAllowed(removal) } else { Ending::NothingLeft }))
@@ -163,7 +142,7 @@ impl Course<'_> {
 
     /// The engine's defaults in the present context.
     pub(super) fn defaults(&self) -> Option<&Past> {
-        self.history.iter().find(|past| past.proposed_by == BASELINE)
+        self.history.iter().find(|past| past.origin == Origin::Baseline)
     }
 
     /// Has the defaults measured first if the context has changed since the last trial.
@@ -174,7 +153,7 @@ impl Course<'_> {
         let config = self.scope.search.space.fixed.clone();
         let why =
             "the context has changed: everything from now on is compared with the defaults in the new one".to_owned();
-        if let ControlFlow::Continue(baseline) = self.proposal(BASELINE, Suggestion { config, why }, None) {
+        if let ControlFlow::Continue(baseline) = self.proposal(Origin::Baseline, Suggestion { config, why }, None) {
             self.waiting.push_front(baseline);
         }
     }
@@ -198,7 +177,7 @@ impl Course<'_> {
         let rounds = self.tuner.job.budget.confirmations();
         let keys = [defaults.unwrap_or_default(), best];
         let launched = |key: &str| {
-            let confirms = |past: &&Past| past.proposed_by == CONFIRMATION && past.config.key() == key;
+            let confirms = |past: &&Past| past.origin == Origin::Confirmation && past.config.key() == key;
             self.history.iter().filter(confirms).count()
         };
         let owed: Vec<_> = keys.iter().filter(|key| launched(key) < rounds as usize).map(String::as_str).collect();
@@ -207,9 +186,9 @@ impl Course<'_> {
     }
 
     /// Whether a trial that waits fits into the time that is left, and leaves enough for the confirmation.
-    pub(super) fn has_time_for(&self, waiting: &Proposal) -> bool {
-        let own = self.clock.launch_of(&waiting.config.key());
-        let is_search = !matches!(&*waiting.proposed_by, BASELINE | CONFIRMATION | PROBE);
+    pub(super) fn has_time_for(&self, waiting: &PendingTrial) -> bool {
+        let own = self.clock.launch_of(&waiting.proposal.config.key());
+        let is_search = !matches!(waiting.proposal.origin, Origin::Baseline | Origin::Confirmation | Origin::Probe);
         let reserve = if is_search { self.reserve() } else { Duration::ZERO };
         self.clock.has(own + reserve)
     }
@@ -232,17 +211,27 @@ impl Course<'_> {
     }
 
     /// Gives a proposal its number.
-    fn proposal(&mut self, by: &str, suggestion: Suggestion, gain: Option<f64>) -> ControlFlow<Next, Proposal> {
+    fn proposal(
+        &mut self,
+        origin: Origin,
+        suggestion: Suggestion,
+        expected_gain: Option<f64>,
+    ) -> ControlFlow<Next, PendingTrial> {
+        ControlFlow::Continue(PendingTrial::new(self.number(origin, suggestion, expected_gain)))
+    }
+
+    /// Adds a proposal with the next number to the history.
+    pub(super) fn number(&mut self, origin: Origin, suggestion: Suggestion, expected_gain: Option<f64>) -> Proposal {
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
-        let config = suggestion.config.clone();
-        self.history.push(Past::new(by, config, Known::Pending));
-        self.gains.push(gain);
-        let proposal = Proposal::new(number, by.to_owned(), suggestion);
-        ControlFlow::Continue(Proposal { expected_gain: gain, ..proposal })
+        let Suggestion { config, why } = suggestion;
+        let why = Some(why).filter(|why| !why.is_empty());
+        let proposal = Proposal { number, origin, why, expected_gain, config };
+        self.history.push(Past::pending(proposal.clone()));
+        proposal
     }
 }
 
 /// What the sampler suggests. A model of many trials takes a second, and the launches are to be looked at meanwhile.
-async fn suggestion(question: &Arc<Question>) -> Option<(&'static str, Suggestion)> {
+async fn suggestion(question: &Arc<Question>) -> Option<(Origin, Suggestion)> {
     super::judge::aside(question, Question::next).await
 }

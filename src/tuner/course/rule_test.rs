@@ -3,14 +3,15 @@
 //! All state is in the database: a test is stored before its launch, and its verdict follows from the trial. A test runs
 //! alone, so that everything that is proposed later knows its verdict.
 
-use super::{Course, Proposal, scope};
+use super::{Course, scope};
 use crate::config::Config;
 use crate::job::{Job, Search};
 use crate::rule::{Severity, rules};
-use crate::sampler::{BASELINE, Known, Suggestion};
+use crate::sampler::{Known, Suggestion};
 use crate::store::{RuleVerdict, Scored, Store, Study};
+use crate::trial::{Origin, Proposal};
 use crate::tuner::rule_test::{MOST_RULE_TESTS, known_rule, rule_test_key, verdict};
-use crate::tuner::{Event, Installed, PlannedRuleTest, RULE_TEST, RuleVerdicts, TuneError, Tuner, is_rule_test};
+use crate::tuner::{Event, Installed, PlannedRuleTest, RuleVerdicts, TuneError, Tuner};
 
 /// Returns the list for as long as the facts need it, which is to the end of the run. A run sets aside a handful of rules.
 pub(super) fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
@@ -22,9 +23,9 @@ async fn complete(job: &Job, installed: &Installed, store: &Store, study: &Study
     let verdicts = RuleVerdicts::read(job, installed, store).await?;
     for test in verdicts.open(&study.name) {
         let Some(Scored { trial, .. }) = store.trial(study, test.number).await? else { continue };
-        if is_rule_test(&trial.proposed_by) {
+        if trial.proposal.origin == Origin::RuleTest {
             let (found, failure) = (verdict(&test.rule, &trial), trial.outcome.reason());
-            store.end_rule_test(study.id, trial.number, found, failure.as_deref()).await?;
+            store.end_rule_test(study.id, trial.proposal.number, found, failure.as_deref()).await?;
         }
     }
     Ok(())
@@ -64,7 +65,7 @@ impl Course<'_> {
 
     async fn due_rules(&self) -> Result<Vec<crate::rule::TestableRule>, TuneError> {
         let is_launched =
-            |past: &&crate::sampler::Past| is_rule_test(&past.proposed_by) && !matches!(past.known, Known::Rejected);
+            |past: &&crate::sampler::Past| past.origin == Origin::RuleTest && !matches!(past.known, Known::Rejected);
         if self.history.iter().filter(is_launched).count() >= MOST_RULE_TESTS {
             return Ok(Vec::new());
         }
@@ -99,13 +100,13 @@ impl Course<'_> {
         let best = self.tuner.store.best(self.study, self.tuner.job.objective.goal, 1).await?.pop();
         let search = self.scope.search.knowing(&self.known, absent.as_ref());
         let defaults = &search.space.fixed;
-        let near = best.map_or_else(|| defaults.clone(), |best| best.first.trial.config);
+        let near = best.map_or_else(|| defaults.clone(), |best| best.first.trial.proposal.config);
         // Slots are devices: a launch that needs more of them than there are cannot be placed.
         let (slots, left) = (&self.tuner.slots, self.pool.left() as u64);
         let fits = |config: &Config| slots.describe().is_none() || search.devices_needed(config) <= left;
         let is_refused = |config: &Config| {
             let refused = |past: &&crate::sampler::Past| matches!(past.known, Known::Rejected);
-            self.history.iter().filter(refused).any(|past| is_rule_test(&past.proposed_by) && past.config == *config)
+            self.history.iter().filter(refused).any(|past| past.origin == Origin::RuleTest && past.config == *config)
         };
         let mut untestable = Vec::new();
         let mut found = None;
@@ -125,7 +126,7 @@ impl Course<'_> {
     }
 
     /// Stores the test of a rule under the next number, and returns its configuration. Trial 0 is always the defaults.
-    pub(super) async fn begin_rule_test(&mut self) -> Result<Option<(&'static str, Suggestion)>, TuneError> {
+    pub(super) async fn begin_rule_test(&mut self) -> Result<Option<Suggestion>, TuneError> {
         let Some(test) = self.find_rule_test().await? else { return Ok(None) };
         let PlannedRuleTest { rule, reason, config, message, .. } = test;
         if self.history.is_empty() && config != self.scope.search.space.fixed {
@@ -135,12 +136,12 @@ impl Course<'_> {
         let key = rule_test_key(self.tuner.job, &self.tuner.installed);
         self.tuner.store.begin_rule_test(self.study.id, number, &key, (rule, &message)).await?;
         let why = format!("tests rule {rule}, which {reason} and which only a start can refute: {message}");
-        Ok(Some((RULE_TEST, Suggestion { config, why })))
+        Ok(Some(Suggestion { config, why }))
     }
 
     /// Returns the rule that a proposal tests.
     pub(super) async fn tested_rule(&self, proposal: &Proposal) -> Result<Option<&'static str>, TuneError> {
-        if !is_rule_test(&proposal.proposed_by) {
+        if proposal.origin != Origin::RuleTest {
             return Ok(None);
         }
         let verdicts = RuleVerdicts::read(self.tuner.job, &self.tuner.installed, self.tuner.store).await?;
@@ -150,16 +151,16 @@ impl Course<'_> {
     /// Draws the conclusion from a trial that tested a rule.
     pub(super) async fn conclude_rule_test(&mut self, scored: &Scored) -> Result<(), TuneError> {
         let trial = &scored.trial;
-        if !is_rule_test(&trial.proposed_by) {
+        if trial.proposal.origin != Origin::RuleTest {
             return Ok(());
         }
         let store = self.tuner.store;
         let verdicts = RuleVerdicts::read(self.tuner.job, &self.tuner.installed, store).await?;
-        let Some(test) = verdicts.of_trial(&self.study.name, trial.number) else { return Ok(()) };
+        let Some(test) = verdicts.of_trial(&self.study.name, trial.proposal.number) else { return Ok(()) };
         let Some(rule) = known_rule(&test.rule) else { return Ok(()) };
         let (verdict, failure) = (verdict(rule, trial), trial.outcome.reason());
-        store.end_rule_test(self.study.id, trial.number, verdict, failure.as_deref()).await?;
-        let (number, config, message) = (trial.number, trial.config.clone(), test.message.clone());
+        store.end_rule_test(self.study.id, trial.proposal.number, verdict, failure.as_deref()).await?;
+        let (number, config, message) = (trial.proposal.number, trial.proposal.config.clone(), test.message.clone());
         (self.tuner.observer)(Event::RuleTested { number, rule, verdict, config, message, failure });
         if verdict == RuleVerdict::Refuted {
             self.set_rules_aside(&[rule]);
@@ -173,7 +174,7 @@ impl Course<'_> {
         let search = &self.scope.search;
         let is_late = |id: &&str| rules().any(|rule| rule.id == *id && rule.severity == Severity::Late);
         let is_freed = matches!(first.known, Known::Rejected) && search.facts.distrusted.iter().any(is_late);
-        let is_known = later.iter().any(|past| past.proposed_by == BASELINE || past.config == first.config);
+        let is_known = later.iter().any(|past| past.origin == Origin::Baseline || past.config == first.config);
         let absent_rejection = || search.knowing(&self.known, None).rejection(&first.config).is_none();
         (is_freed && !is_known && absent_rejection()).then(|| Suggestion {
             config: first.config.clone(),

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::tests::{Bench, Chances, finish, pretended, settle};
 use super::*;
+use crate::config::Config;
 use crate::facts::Host;
 use crate::store::{RuleTest, RuleVerdict};
 use crate::trial::Measurement;
@@ -37,12 +38,13 @@ async fn run(bench: &Bench, outcome: impl Fn(&Proposal) -> Outcome) -> Ending {
     let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
     for _ in 0..10_000 {
         match course.next().await.unwrap() {
-            Next::Launch(proposal, place) => {
-                if is_rule_test(&proposal.proposed_by) {
+            Next::Launch(pending, place) => {
+                let proposal = &pending.proposal;
+                if proposal.origin == Origin::RuleTest {
                     assert!(place.alone && course.running.len() == 1, "{proposal:?}");
                 }
-                let result = launched(&proposal, &place, outcome(&proposal));
-                if let Some(ending) = settle(&mut course, (proposal, place), result).await {
+                let result = launched(proposal, &place, outcome(proposal));
+                if let Some(ending) = settle(&mut course, (pending, place), result).await {
                     return ending;
                 }
             }
@@ -67,10 +69,11 @@ async fn tested(bench: &Bench) -> Vec<(String, Option<RuleVerdict>, Config)> {
     for RuleTest { study, number, rule, verdict, .. } in bench.store.rule_tests(&key).await.unwrap() {
         let study = bench.store.study(&study).await.unwrap().unwrap();
         let proposals = bench.store.proposals(&study).await.unwrap();
-        let row = proposals.into_iter().find(|row| row.number == number).unwrap();
-        assert!(is_rule_test(&row.proposed_by));
-        assert!(row.why.unwrap().starts_with(&format!("tests rule {rule}, which ")));
-        tests.push((rule, verdict, row.config));
+        let row = proposals.into_iter().find(|row| row.proposal.number == number).unwrap();
+        let proposal = row.proposal;
+        assert_eq!(proposal.origin, Origin::RuleTest);
+        assert!(proposal.why.unwrap().starts_with(&format!("tests rule {rule}, which ")));
+        tests.push((rule, verdict, proposal.config));
     }
     tests
 }
@@ -82,10 +85,11 @@ async fn another(bench: &mut Bench) {
     bench.study = bench.store.create_study(&bench.job.name, &definition, &Host::detect()).await.unwrap();
 }
 
-/// Proposer and configuration of each launch.
-async fn launches(bench: &Bench) -> Vec<(String, Config)> {
+/// Origin and configuration of each launch.
+async fn launches(bench: &Bench) -> Vec<(Origin, Config)> {
     let all = bench.store.proposals(&bench.study).await.unwrap();
-    all.into_iter().filter(|row| row.state != "rejected").map(|row| (row.proposed_by, row.config)).collect()
+    let launched = all.into_iter().filter(|row| row.state != "rejected").map(|row| row.proposal);
+    launched.map(|proposal| (proposal.origin, proposal.config)).collect()
 }
 
 #[tokio::test]
@@ -96,8 +100,8 @@ async fn a_rule_that_a_start_refutes_is_set_aside_in_every_study_of_the_database
     assert_eq!(found.len(), 1);
     assert_eq!((&*found[0].0, found[0].1), ("R7", Some(RuleVerdict::Refuted)));
     let first = launches(&bench).await;
-    assert_eq!(first[0].0, RULE_TEST, "nothing else could be compared with the defaults");
-    assert_eq!(first.iter().filter(|(by, _)| by == RULE_TEST).count(), 1);
+    assert_eq!(first[0].0, Origin::RuleTest, "nothing else could be compared with the defaults");
+    assert_eq!(first.iter().filter(|(origin, _)| *origin == Origin::RuleTest).count(), 1);
     assert!(first.iter().filter(|(_, config)| is_on_one(config)).count() > 3, "{first:?}");
     let defaults = bench.job.parameters().fixed.clone();
     assert!(first.iter().any(|(_, config)| *config == defaults), "the defaults are measured");
@@ -115,8 +119,10 @@ async fn a_rule_that_a_start_refutes_is_set_aside_in_every_study_of_the_database
     });
     let doubted = OnceLock::new();
     let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    let Next::Launch(proposal, _) = course.next().await.unwrap() else { panic!("the defaults come first") };
-    assert_eq!((&*proposal.proposed_by, proposal.number), (BASELINE, 0));
+    let Next::Launch(PendingTrial { proposal, .. }, _) = course.next().await.unwrap() else {
+        panic!("the defaults come first")
+    };
+    assert_eq!((proposal.origin, proposal.number), (Origin::Baseline, 0));
     assert_eq!(
         told.lock().unwrap().iter().map(|(rule, study, _)| (*rule, &**study)).collect::<Vec<_>>(),
         [("R7", "pretended")]
@@ -152,9 +158,9 @@ async fn a_test_without_a_verdict_is_repeated_once_and_ends_neither_the_study_no
     let found = tested(&bench).await;
     let verdicts: Vec<_> = found.iter().map(|test| test.1).collect();
     assert_eq!(verdicts, [Some(RuleVerdict::Inconclusive); 2], "{found:?}");
-    let order: Vec<_> = launches(&bench).await.into_iter().map(|(by, _)| by).collect();
-    assert_eq!(order[0], RULE_TEST);
-    assert_ne!(order[1], RULE_TEST, "something is measured before it is repeated");
+    let order: Vec<_> = launches(&bench).await.into_iter().map(|(origin, _)| origin).collect();
+    assert_eq!(order[0], Origin::RuleTest);
+    assert_ne!(order[1], Origin::RuleTest, "something is measured before it is repeated");
 }
 
 #[tokio::test]
@@ -181,7 +187,7 @@ async fn at_most_three_launches_of_a_study_test_rules() {
     let bench =
         Bench::with_space("{ kind = \"sim\", gpu_memory_gib = 22 }", "trials = 16, confirm = 0", 1, space).await;
     let refuse = |proposal: &Proposal| {
-        if is_rule_test(&proposal.proposed_by) { failed(FailureKind::NoKvMemory, String::new()) } else { measured() }
+        if proposal.origin == Origin::RuleTest { failed(FailureKind::NoKvMemory, String::new()) } else { measured() }
     };
     let ending = run(&bench, refuse).await;
     assert!(matches!(ending, Ending::TrialsSpent | Ending::NothingLeft), "{ending}");
@@ -202,19 +208,18 @@ async fn a_run_that_is_killed_takes_its_test_up_again_and_a_verdict_that_was_not
         let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
         let proposal = loop {
             match course.next().await.unwrap() {
-                Next::Launch(proposal, _) => break proposal,
+                Next::Launch(pending, _) => break pending.proposal,
                 Next::Propose => {}
                 Next::Wait | Next::End(_) => panic!("a test comes first"),
             }
         };
-        assert_eq!(proposal.proposed_by, RULE_TEST);
-        seen.push((proposal.number, proposal.config.clone(), proposal.why.clone()));
+        assert_eq!(proposal.origin, Origin::RuleTest);
+        seen.push(proposal);
     }
     assert!(seen.iter().all(|one| *one == seen[0]), "{seen:?}");
     // Killed after the trial's outcome was stored and before the verdict.
     let tuner = bench.tuner().await;
-    let (number, config, why) = seen.remove(0);
-    let trial = Trial { config, why, startup_s: Some(1.0), ..Trial::example(number, RULE_TEST, measured()) };
+    let trial = Trial { startup_s: Some(1.0), ..Trial::of(seen.remove(0), measured()) };
     let score = bench.job.objective.score(&trial.outcome);
     bench.store.append(bench.study.id, &trial, score).await.unwrap();
     let doubted = OnceLock::new();
@@ -256,9 +261,9 @@ async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
     let line = "INFO 11-24 09:00:00 [gpu_model_runner.py:1] Model loading took 15.27 GiB memory and 1.5 seconds\n";
     std::fs::write(log.path(), line).unwrap();
     let log = Some(log.path().to_owned());
-    let trial = Trial { config, log, ..Trial::example(3, BASELINE, refused) };
+    let trial = Trial { log, ..Trial::example(3, "baseline", refused).with_config(config) };
     tuner
-        .keep(&study, &trial, bench.job.objective.score(&trial.outcome), &crate::tuner::trial::Told::default())
+        .keep(&study, &trial, bench.job.objective.score(&trial.outcome), &crate::trial::LaunchRecords::default())
         .await
         .unwrap();
     assert_eq!(run(&bench, right).await, Ending::TrialsSpent);
@@ -270,14 +275,13 @@ async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
 async fn a_failed_test_does_not_remove_its_configuration_from_the_ranking() {
     let bench = Bench::of(SMALL, "trials = 12, confirm = 0", 4, 400).await;
     let config = Config::new().with("max-num-seqs", 7_i64);
-    for (number, by, outcome) in
-        [(0, BASELINE, measured()), (1, RULE_TEST, failed(FailureKind::NoKvMemory, String::new()))]
+    for (number, origin, outcome) in
+        [(0, "baseline", measured()), (1, "rule_test", failed(FailureKind::NoKvMemory, String::new()))]
     {
-        let trial = Trial { config: config.clone(), ..Trial::example(number, by, outcome) };
+        let trial = Trial::example(number, origin, outcome).with_config(config.clone());
         let score = bench.job.objective.score(&trial.outcome);
         bench.store.append(bench.study.id, &trial, score).await.unwrap();
     }
     let best = bench.store.best(&bench.study, bench.job.objective.goal, 1).await.unwrap();
     assert_eq!(best.len(), 1);
-    assert!(is_rule_test(RULE_TEST) && !is_rule_test(BASELINE) && !is_rule_test(CONFIRMATION));
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::job::{Launches, Started};
 use crate::store::{Scored, Study};
-use crate::trial::{Startup, Trial};
-use crate::tuner::slots::CROWD;
+use crate::trial::{Origin, Startup, Trial};
 use crate::tuner::{TuneError, Tuner, believe};
 use crate::twin::DevicePreset;
 
@@ -26,15 +25,15 @@ impl Spent {
         let mut startups = tuner.store.startups(study).await?;
         let mut spent = Self { preset, started: BTreeMap::new() };
         for Scored { trial, .. } in outcomes {
-            spent.add(trial, startups.remove(&trial.number));
+            spent.add(trial, startups.remove(&trial.proposal.number));
         }
         Ok(Some(spent))
     }
 
     /// A trial that has an outcome. What the defaults take beside themselves is not what a launch takes.
     pub(super) fn add(&mut self, trial: &Trial, startup: Option<Startup>) {
-        if let Some(startup) = startup.filter(|_| trial.proposed_by != CROWD) {
-            self.started.insert(trial.number, Started::new(trial, startup));
+        if let Some(startup) = startup.filter(|_| trial.proposal.origin != Origin::Interference) {
+            self.started.insert(trial.proposal.number, Started::new(trial, startup));
         }
     }
 

@@ -72,11 +72,18 @@ impl Bench {
     /// Number, who proposed it, its configuration and its state.
     pub(super) async fn decided(&self) -> Vec<(u32, String, String, String)> {
         let all = self.store.proposals(&self.study).await.unwrap();
-        all.into_iter().map(|row| (row.number, row.proposed_by, row.config.key(), row.state)).collect()
+        let row = |StoredProposal { proposal, state, .. }: StoredProposal| {
+            (proposal.number, proposal.origin.to_string(), proposal.config.key(), state)
+        };
+        all.into_iter().map(row).collect()
     }
 
     pub(super) async fn paid(&self) -> usize {
-        self.decided().await.iter().filter(|(_, by, _, state)| is_paid(by) && state != "rejected").count()
+        self.decided()
+            .await
+            .iter()
+            .filter(|(_, by, _, state)| Origin::from_name(by.clone()).is_paid() && state != "rejected")
+            .count()
     }
 }
 
@@ -97,32 +104,29 @@ pub(super) struct Chances {
 pub(super) fn pretended(proposal: &Proposal, place: &Place, chances: Chances) -> Trial {
     let key = proposal.config.key();
     let sum = key.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-    let outcome = if sum % 5 == 0 && proposal.number > 0 && proposal.proposed_by != CROWD {
+    let outcome = if sum % 5 == 0 && proposal.number > 0 && proposal.origin != Origin::Interference {
         // Each for a reason of its own.
         let reason: String = sum.to_string().bytes().map(|digit| char::from(digit - b'0' + b'a')).collect();
         failed(FailureKind::Crash, format!("gone, {reason}"))
-    } else if sum % 2 == 0 && chances.memory_is_short && !place.alone && proposal.proposed_by != CROWD {
+    } else if sum % 2 == 0 && chances.memory_is_short && !place.alone && proposal.origin != Origin::Interference {
         failed(FailureKind::HostMemory, "the host has 1 MiB of memory left".to_owned())
     } else {
-        let is_slow = chances.neighbours_cost && proposal.proposed_by == CROWD;
+        let is_slow = chances.neighbours_cost && proposal.origin == Origin::Interference;
         let total_output_tokens = (1000 + sum % 1000) / if is_slow { 2 } else { 1 };
         Outcome::Measured(Measurement { duration_s: 1.0, completed: 9, total_output_tokens, ..Measurement::default() })
     };
-    let config = proposal.config.clone();
-    let (why, expected_gain) = (proposal.why.clone(), proposal.expected_gain);
-    let example = Trial::example(proposal.number, &proposal.proposed_by, outcome);
-    Trial { config, why, expected_gain, startup_s: Some(1.0), ..example }
+    Trial { startup_s: Some(1.0), ..Trial::of(proposal.clone(), outcome) }
 }
 
 /// The end of a trial whose environment has failed until the patience ended.
-fn unresolved(proposal: &Proposal) -> LaunchEnd {
+fn unresolved(pending: &PendingTrial) -> LaunchEnd {
+    let number = pending.proposal.number;
     let failure = Failure { kind: FailureKind::DeviceBusy, message: "taken".to_owned() };
-    let example = Trial::example(proposal.number, &proposal.proposed_by, Outcome::Failed(failure.clone()));
-    let trial = Trial { config: proposal.config.clone(), ..example };
+    let trial = Trial::of(pending.proposal.clone(), Outcome::Failed(failure.clone()));
     let (at, since) = (String::new(), String::new());
-    let last = Incident { number: proposal.number, attempt: 3, at, failure, log: None, paused: false };
-    let failures = proposal.most_failures;
-    LaunchEnd::Unresolved(Box::new(Unresolved { launched: trial.into(), last, failures, since }))
+    let last = Incident { number, attempt: 3, at, failure, log: None, paused: false };
+    let failures = pending.most_failures;
+    LaunchEnd::Unresolved(Box::new(Unresolved { ended: trial.into(), last, failures, since }))
 }
 
 impl From<Trial> for LaunchEnd {
@@ -133,17 +137,17 @@ impl From<Trial> for LaunchEnd {
 
 pub(super) async fn settle(
     course: &mut Course<'_>,
-    (proposal, place): (Proposal, Place),
+    (pending, place): (PendingTrial, Place),
     end: impl Into<LaunchEnd>,
 ) -> Option<Ending> {
-    course.settled(Settled { proposal, place, result: Ok(end.into()) }).await.unwrap()
+    course.settled(Settled { pending, place, result: Ok(end.into()) }).await.unwrap()
 }
 
 /// One run; `None` where it was killed.
 async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option<Ending> {
     let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
     let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    let mut running: Vec<(Proposal, Place)> = Vec::new();
+    let mut running: Vec<(PendingTrial, Place)> = Vec::new();
     let mut end = None;
     for _ in 0..10_000 {
         if random.random_bool(chances.killed) {
@@ -152,13 +156,15 @@ async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option
         let next = if end.is_none() { course.next().await.unwrap() } else { Next::Wait };
         let is_waiting = matches!(next, Next::Wait);
         match next {
-            Next::Launch(proposal, place) => {
+            Next::Launch(pending, place) => {
+                let number = pending.proposal.number;
                 for (other, taken) in &running {
-                    assert!(!place.alone && !taken.alone, "{} beside {}", proposal.number, other.number);
+                    let other = other.proposal.number;
+                    assert!(!place.alone && !taken.alone, "{number} beside {other}");
                     assert!(place.slots.iter().all(|slot| !taken.slots.contains(slot)), "{place:?} beside {taken:?}");
-                    assert_ne!(proposal.number, other.number);
+                    assert_ne!(number, other);
                 }
-                running.push((proposal, place));
+                running.push((pending, place));
                 let most = course.at_a_time.unwrap_or(tuner.slots.parallel());
                 assert!(running.len() <= most, "{} at a time, not {most}", running.len());
             }
@@ -174,7 +180,7 @@ async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option
             let result = if random.random_bool(chances.paused) {
                 unresolved(&launch.0)
             } else {
-                pretended(&launch.0, &launch.1, chances).into()
+                pretended(&launch.0.proposal, &launch.1, chances).into()
             };
             let ending = settle(&mut course, launch, result).await;
             end = end.or(ending);
@@ -201,8 +207,8 @@ async fn in_whatever_order_launches_end_and_runs_are_killed_the_study_becomes_th
     assert_eq!(finish(&undisturbed, 0, Chances::default()).await, Ending::TrialsSpent);
     let expected = undisturbed.decided().await;
     assert_eq!(undisturbed.paid().await, 24);
-    assert_eq!(expected.iter().filter(|(_, by, ..)| by == CROWD).count(), 8);
-    assert_eq!(expected.iter().filter(|(_, by, ..)| by == CONFIRMATION).count(), 2);
+    assert_eq!(expected.iter().filter(|(_, by, ..)| by == "interference").count(), 8);
+    assert_eq!(expected.iter().filter(|(_, by, ..)| by == "confirmation").count(), 2);
     let numbers: Vec<_> = expected.iter().map(|(number, ..)| *number).collect();
     assert_eq!(numbers, (0..u32::try_from(expected.len()).unwrap()).collect::<Vec<_>>());
     for (seed, chances) in (1..13).zip(
@@ -232,7 +238,7 @@ async fn a_study_whose_environment_fails_now_and_then_is_finished_with_every_tri
         assert_eq!(bench.paid().await, 24, "seed {seed}: {decided:?}");
         for (place, (number, by, _, state)) in (0_u32..).zip(&decided) {
             assert_eq!(*number, place);
-            assert!(state != "running" && (state == "measured" || by != PROBE), "seed {seed}: {number} {by} {state}");
+            assert!(state != "running" && (state == "measured" || by != "probe"), "seed {seed}: {number} {by} {state}");
         }
     }
 }
@@ -247,7 +253,7 @@ async fn more_trials_go_on_where_the_study_ended() {
     assert_eq!(ending, Ending::TrialsSpent);
     let after = bench.decided().await;
     assert_eq!((bench.paid().await, &after[..before.len()]), (20, before.as_slice()));
-    assert_eq!(after.iter().filter(|(_, by, ..)| by == CROWD).count(), 4, "what neighbours cost is known");
+    assert_eq!(after.iter().filter(|(_, by, ..)| by == "interference").count(), 4, "what neighbours cost is known");
 }
 
 #[tokio::test]
@@ -258,7 +264,7 @@ async fn a_space_that_is_used_up_while_trials_run_ends_after_the_last_of_them_wi
         let decided = bench.decided().await;
         assert_eq!(ending, Ending::NothingLeft, "{decided:?}");
         let by = |name: &str| decided.iter().filter(|(_, by, ..)| by == name).count();
-        assert_eq!((by(BASELINE), by(CONFIRMATION)), (1, 2));
+        assert_eq!((by("baseline"), by("confirmation")), (1, 2));
         let mut searched: Vec<_> = decided.iter().filter(|(_, by, ..)| by == "sobol").map(|row| &row.2).collect();
         let (count, fit) = (searched.len(), [1, 2, 4].iter().filter(|size| **size <= devices).count());
         searched.sort_unstable();
@@ -289,10 +295,10 @@ async fn what_waited_for_slots_does_not_begin_after_the_time() {
     // Until one finds no slots although more trials may run.
     while course.at_a_time.is_none() || course.waiting.is_empty() {
         match course.next().await.unwrap() {
-            Next::Launch(proposal, place) => drop(running.insert(proposal.number, (proposal, place))),
+            Next::Launch(pending, place) => drop(running.insert(pending.proposal.number, (pending, place))),
             Next::Wait if course.waiting.is_empty() => {
                 let (_, launch) = running.pop_first().unwrap();
-                let result = pretended(&launch.0, &launch.1, Chances::default());
+                let result = pretended(&launch.0.proposal, &launch.1, Chances::default());
                 assert_eq!(settle(&mut course, launch, result).await, None);
             }
             Next::Wait | Next::Propose => {}
@@ -302,7 +308,7 @@ async fn what_waited_for_slots_does_not_begin_after_the_time() {
     course.clock.begin = std::time::Instant::now().checked_sub(MINUTE).expect("the machine is up for a minute");
     while let Some((_, launch)) = running.pop_first() {
         assert!(matches!(course.next().await.unwrap(), Next::Wait));
-        let result = pretended(&launch.0, &launch.1, Chances::default());
+        let result = pretended(&launch.0.proposal, &launch.1, Chances::default());
         assert_eq!(settle(&mut course, launch, result).await, None);
     }
     assert!(matches!(course.next().await.unwrap(), Next::End(Ending::TimeSpent)));
@@ -316,10 +322,10 @@ async fn a_trial_that_waits_for_slots_is_stored_under_its_number_and_a_missing_n
     let mut running = BTreeMap::new();
     while course.at_a_time.is_none() || course.waiting.is_empty() {
         match course.next().await.unwrap() {
-            Next::Launch(proposal, place) => drop(running.insert(proposal.number, (proposal, place))),
+            Next::Launch(pending, place) => drop(running.insert(pending.proposal.number, (pending, place))),
             Next::Wait if course.waiting.is_empty() => {
                 let (_, launch) = running.pop_first().unwrap();
-                let result = pretended(&launch.0, &launch.1, Chances::default());
+                let result = pretended(&launch.0.proposal, &launch.1, Chances::default());
                 assert_eq!(settle(&mut course, launch, result).await, None);
             }
             Next::Wait | Next::Propose => {}
@@ -331,10 +337,10 @@ async fn a_trial_that_waits_for_slots_is_stored_under_its_number_and_a_missing_n
 
     // An earlier version has left a gap.
     let number = u32::try_from(stored).unwrap() + 3;
-    tuner.reserve(&bench.study, &Proposal { number, ..course.waiting[0].clone() }).await.unwrap();
+    tuner.reserve(&bench.study, &Proposal { number, ..course.waiting[0].proposal.clone() }).await.unwrap();
     let course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
     assert_eq!(course.history.len(), stored + 4);
-    assert_eq!(course.waiting.back().map(|waiting| waiting.number), Some(number));
+    assert_eq!(course.waiting.back().map(|waiting| waiting.proposal.number), Some(number));
 }
 
 #[tokio::test]
@@ -358,17 +364,17 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
         if let Some(ending) = end {
             break ending;
         }
-        for (proposal, place) in running {
+        for (pending, place) in running {
             if let Some(lost) = &lost {
                 assert!(place.slots.iter().all(|slot| !lost.contains(slot)), "{place:?}");
             }
-            let result = if lost.is_none() && proposal.number > 9 && place.slots.len() == 1 {
+            let result = if lost.is_none() && pending.proposal.number > 9 && place.slots.len() == 1 {
                 lost = Some(place.slots.clone());
                 Err(left_behind().into())
             } else {
-                Ok(pretended(&proposal, &place, Chances::default()).into())
+                Ok(pretended(&pending.proposal, &place, Chances::default()).into())
             };
-            assert_eq!(course.settled(Settled { proposal, place, result }).await.unwrap(), None);
+            assert_eq!(course.settled(Settled { pending, place, result }).await.unwrap(), None);
         }
     };
     assert_eq!((ending, bench.paid().await), (Ending::TrialsSpent, 30));
@@ -381,9 +387,9 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
     course.pool.lose(&[3]);
     let error = loop {
         match course.next().await {
-            Ok(Next::Launch(proposal, place)) => {
-                let result = pretended(&proposal, &place, Chances::default());
-                assert_eq!(settle(&mut course, (proposal, place), result).await, None);
+            Ok(Next::Launch(pending, place)) => {
+                let result = pretended(&pending.proposal, &place, Chances::default());
+                assert_eq!(settle(&mut course, (pending, place), result).await, None);
             }
             Ok(Next::Propose) => {}
             Ok(Next::Wait | Next::End(_)) => panic!("four devices are asked for some time"),
@@ -396,8 +402,8 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
     let bench = Bench::new("trials = 3", 1, 400).await;
     let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
     let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    let Next::Launch(proposal, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
+    let Next::Launch(pending, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
     let result = Err(left_behind().into());
-    let error = course.settled(Settled { proposal, place, result }).await.unwrap_err();
+    let error = course.settled(Settled { pending, place, result }).await.unwrap_err();
     assert!(matches!(error, TuneError::LeftBehind(found) if found == left_behind()));
 }

@@ -4,9 +4,6 @@
 use crate::objective::Goal;
 use crate::store::Scored;
 
-/// The name under which the defaults are measured on all slots at once.
-pub const CROWD: &str = "interference";
-
 /// The defaults alone, and next to themselves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interference {
@@ -59,7 +56,7 @@ mod tests {
     use crate::trial::{Measurement, Outcome, Trial};
 
     fn scored(score: Score) -> Scored {
-        Scored { trial: Trial::example(0, CROWD, Outcome::Measured(Measurement::default())), score }
+        Scored { trial: Trial::example(0, "interference", Outcome::Measured(Measurement::default())), score }
     }
 
     fn feasible(value: f64) -> Scored {

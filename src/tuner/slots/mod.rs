@@ -10,7 +10,6 @@ use crate::job::{Job, SlotsJob};
 
 use super::prepare::Installed;
 use super::vitals::computes_elsewhere;
-pub use interference::CROWD;
 pub use interference::Interference;
 pub(super) use pool::{Place, Pool};
 

@@ -1,0 +1,161 @@
+//! A configuration to try: its number, its origin, and the reason for it.
+
+use std::borrow::Cow;
+
+use crate::config::Config;
+
+/// A configuration that has a number in its study. Everything that is known of a trial before its launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    /// Numbers begin at 0, the engine's defaults, and have no gaps.
+    pub number: u32,
+    pub origin: Origin,
+    /// The reason for this configuration, in one line; databases of older releases hold none.
+    pub why: Option<String>,
+    /// Expected gain when it was proposed, as a share of the best value; only of samplers with a model.
+    pub expected_gain: Option<f64>,
+    pub config: Config,
+}
+
+/// The part of the program that proposed a trial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The engine's defaults.
+    Baseline,
+    /// The winner or the defaults, measured once more at the end of a study.
+    Confirmation,
+    /// The defaults on all slots at once. They show how much trials slow each other down.
+    Interference,
+    /// A configuration that is known to work, after failures in a row: does the environment still work?
+    Probe,
+    /// A configuration that a rule rejects and that only a start can refute.
+    RuleTest,
+    /// The sampler of this name.
+    Sampler(Cow<'static, str>),
+    /// Another program, which reported a trial that it had not asked for.
+    Caller,
+    /// Any of them, before the context changed: nothing that the trial showed counts in the present context.
+    EarlierContext,
+}
+
+impl Origin {
+    /// The name in the database and in reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Confirmation => "confirmation",
+            Self::Interference => "interference",
+            Self::Probe => "probe",
+            Self::RuleTest => "rule_test",
+            Self::Sampler(name) => name,
+            Self::Caller => "caller",
+            Self::EarlierContext => "earlier context",
+        }
+    }
+
+    /// Reads a [`name`](Self::name). Every other name is that of a sampler, maybe of another release.
+    #[must_use]
+    pub fn from_name(name: impl Into<Cow<'static, str>>) -> Self {
+        let name = name.into();
+        let fixed = [
+            Self::Baseline,
+            Self::Confirmation,
+            Self::Interference,
+            Self::Probe,
+            Self::RuleTest,
+            Self::Caller,
+            Self::EarlierContext,
+        ];
+        fixed.into_iter().find(|origin| origin.name() == name).unwrap_or(Self::Sampler(name))
+    }
+
+    /// Whether the budget pays for a launch. Interference and probes come on top of it.
+    #[must_use]
+    pub fn is_paid(&self) -> bool {
+        !matches!(self, Self::Interference | Self::Probe)
+    }
+
+    /// Whether the trial belongs to the search, which the tuner's own trials do not.
+    #[must_use]
+    pub fn is_searched(&self) -> bool {
+        matches!(self, Self::Sampler(_) | Self::Caller)
+    }
+
+    /// Whether a measurement shows how good its configuration is. The defaults beside themselves do not, nor does a trial of
+    /// an earlier context.
+    #[must_use]
+    pub fn is_ranked(&self) -> bool {
+        !matches!(self, Self::Interference | Self::EarlierContext)
+    }
+
+    /// Whether a failure may be the configuration's own. A rule predicts the failure of its test, and a probe blames the
+    /// environment.
+    #[must_use]
+    pub fn blames_configuration(&self) -> bool {
+        self.is_ranked() && !matches!(self, Self::Probe | Self::RuleTest)
+    }
+
+    /// Whether the trial needs the host for itself, because others are compared with it.
+    #[must_use]
+    pub fn runs_alone(&self) -> bool {
+        matches!(self, Self::Baseline | Self::Confirmation | Self::RuleTest)
+    }
+}
+
+impl From<&'static str> for Origin {
+    fn from(name: &'static str) -> Self {
+        Self::from_name(name)
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+impl Proposal {
+    /// A proposal of which nothing else matters.
+    pub(crate) fn example(number: u32, origin: impl Into<Origin>) -> Self {
+        Self { number, origin: origin.into(), why: None, expected_gain: None, config: Config::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_read_back_from_its_name_and_unknown_names_are_samplers() {
+        for name in [
+            "baseline",
+            "confirmation",
+            "interference",
+            "probe",
+            "rule_test",
+            "caller",
+            "earlier context",
+            "tpe",
+            "other",
+        ] {
+            assert_eq!(Origin::from(name).name(), name);
+            assert_eq!(matches!(Origin::from(name), Origin::Sampler(_)), ["tpe", "other"].contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_tuners_own_trials_are_no_search_and_some_of_them_are_free() {
+        let names = |is: fn(&Origin) -> bool| -> Vec<&str> {
+            let all =
+                ["baseline", "confirmation", "interference", "probe", "rule_test", "auto", "caller", "earlier context"];
+            all.into_iter().filter(|name| is(&Origin::from(*name))).collect()
+        };
+        assert_eq!(names(Origin::is_searched), ["auto", "caller"]);
+        assert_eq!(names(|origin| !origin.is_paid()), ["interference", "probe"]);
+        assert_eq!(names(|origin| !origin.is_ranked()), ["interference", "earlier context"]);
+        assert_eq!(names(Origin::blames_configuration), ["baseline", "confirmation", "auto", "caller"]);
+        assert_eq!(names(Origin::runs_alone), ["baseline", "confirmation", "rule_test"]);
+    }
+}
