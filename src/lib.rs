@@ -13,6 +13,7 @@ pub mod space;
 pub mod workload;
 pub mod trial;
 pub mod objective;
+mod private_files;
 
 // Predict and decide: pure functions.
 mod surrogate;

@@ -12,7 +12,7 @@
 
 use crate::objective::{Constraint, Limit, Objective};
 use crate::sampler::{Known, Measured, Past, Reading};
-use crate::trial::{Measurement, Outcome, Trial};
+use crate::trial::{Measurement, Outcome, Trial, is_own_failure};
 
 /// Half the width of a 95 % interval, in standard deviations of the normal distribution.
 const HALF_WIDTH: f64 = 1.959_963_984_540_054;
@@ -21,9 +21,13 @@ const HALF_WIDTH: f64 = 1.959_963_984_540_054;
 /// not proposed again, and no model is told of it.
 #[must_use]
 pub fn known(objective: &Objective, outcome: &Outcome) -> Known {
+    outcome_known(objective, outcome, None)
+}
+
+fn outcome_known(objective: &Objective, outcome: &Outcome, probe: Option<u32>) -> Known {
     match outcome {
         Outcome::Rejected(_) => Known::Rejected,
-        Outcome::Failed(failure) if failure.kind.is_own() => Known::Failed,
+        Outcome::Failed(failure) if is_own_failure(failure.kind, probe) => Known::Failed,
         Outcome::Failed(_) => Known::Lost,
         Outcome::Measured(measurement) => Known::Measured(measured(objective, measurement)),
     }
@@ -33,11 +37,7 @@ pub fn known(objective: &Objective, outcome: &Outcome) -> Known {
 #[must_use]
 pub fn past(objective: &Objective, trial: Trial) -> Past {
     let cost = (!matches!(trial.outcome, Outcome::Rejected(_))).then_some(trial.elapsed_s);
-    let known = match known(objective, &trial.outcome) {
-        // A probe started meanwhile, so that the environment was not to blame.
-        Known::Lost if trial.probe.is_some() => Known::Failed,
-        known => known,
-    };
+    let known = outcome_known(objective, &trial.outcome, trial.probe);
     Past { known, cost, ..Past::pending(trial.proposal) }
 }
 

@@ -1,8 +1,12 @@
 //! What is better: one metric to maximise or minimise, and limits that a good configuration keeps.
 
+mod ranking;
+
 use serde::{Deserialize, Serialize};
 
 use crate::trial::{Measurement, Outcome};
+
+pub use ranking::{ConfigValue, LaunchResult, LaunchedTrial, config_value, measurements_of, rank};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -86,6 +90,16 @@ impl Objective {
 }
 
 impl Score {
+    /// Reads a score from its value and its violation, which is 0 if every limit was kept.
+    #[must_use]
+    pub(crate) fn of_stored(value: Option<f64>, violation: Option<f64>) -> Self {
+        match (value, violation) {
+            (Some(value), Some(0.0)) => Self::Feasible { value },
+            (Some(value), Some(violation)) => Self::Infeasible { violation, value },
+            _ => Self::Failed,
+        }
+    }
+
     /// The objective's value, where it was measured.
     #[must_use]
     pub fn value(self) -> Option<f64> {

@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::private::{private_options, restrict, write_private};
+use crate::private_files::{private_options, restrict, write_private};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};

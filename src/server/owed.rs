@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::finish;
-use super::reap::user;
+use crate::private_files::user;
 
 /// What the name of such a file ends with, beside the launch's log.
 const ENDING: &str = ".stop.json";
@@ -25,7 +25,7 @@ impl Owed {
         let mut file = log.with_extension("").into_os_string();
         file.push(ENDING);
         let file = PathBuf::from(file);
-        super::write_private(&file, serde_json::json!(command).to_string().as_bytes())?;
+        crate::private_files::write_private(&file, serde_json::json!(command).to_string().as_bytes())?;
         Ok(Self { file, command: command.to_vec() })
     }
 

@@ -29,6 +29,7 @@ use procfs::process::{FDPermissions, FDTarget, Process, all_processes};
 use procfs::{Current, Uptime};
 
 use super::{LeftBehind, Marker};
+use crate::private_files::user;
 use crate::stats::to_f64;
 
 const POLL: Duration = Duration::from_millis(20);
@@ -220,11 +221,6 @@ struct Seen {
     name: String,
     /// What its environment or its output proves.
     own_proof: Option<(Origin, Proof)>,
-}
-
-/// Whose processes and files are ours.
-pub(super) fn user() -> Option<u32> {
-    Process::myself().and_then(|process| process.uid()).ok()
 }
 
 fn snapshot() -> Vec<Seen> {

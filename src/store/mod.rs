@@ -5,18 +5,18 @@ mod context;
 mod disagreement;
 mod incident;
 mod judgement;
+mod measurement;
 mod open;
-mod outcome;
 mod placement;
 mod probe;
 mod ranking;
-mod repeats;
 mod replies;
 mod rows;
 mod rule_test;
 mod starts;
 mod startup;
 mod telemetry;
+mod trial;
 
 pub use check::quick_check;
 pub use context::StoredContext;
@@ -24,10 +24,10 @@ pub use disagreement::Difference;
 pub use incident::Incident;
 pub use judgement::{Expected, Verdict};
 pub use open::database_path;
-pub use outcome::TrialRecord;
 pub use ranking::Ranked;
 pub use rule_test::{FailedStart, RuleTest, RuleTestKey, RuleVerdict};
 pub use starts::{Start, StartKey};
+pub use trial::{Begin, TrialRecord};
 
 use std::path::PathBuf;
 
@@ -36,9 +36,9 @@ use sqlx::SqlitePool;
 
 use crate::facts::Host;
 use crate::objective::{Objective, Score};
-use crate::trial::{Launch, Origin, Proposal, Trial};
+use crate::trial::{Proposal, Trial};
 
-use rows::{StudyRow, TrialRow};
+use rows::StudyRow;
 
 /// Why the database cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -133,15 +133,6 @@ pub struct StoredProposal {
     pub is_earlier: bool,
 }
 
-/// What is known of a trial before it is launched.
-#[derive(Clone, Debug)]
-pub struct Begin<'a> {
-    pub proposal: &'a Proposal,
-    pub launch: &'a Launch,
-    pub started_at: &'a str,
-    pub log: &'a std::path::Path,
-}
-
 /// An open database. Every method fails with a [`StoreError`] when the file cannot be read or written, or when a row
 /// of it cannot be understood.
 #[derive(Clone, Debug)]
@@ -198,86 +189,6 @@ impl Store {
         .map_err(|error| self.error(error))?;
         let study = self.study(name).await?;
         study.ok_or_else(|| self.error(sqlx::Error::RowNotFound))
-    }
-
-    /// Stores that a trial is about to be launched. An interrupted trial of the same number is replaced.
-    pub async fn begin(&self, study: i64, begin: &Begin<'_>) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
-             started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
-             (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
-             ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
-             expected_gain = excluded.expected_gain, config = excluded.config, command = excluded.command, \
-             env = excluded.env, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
-        )
-        .bind(study)
-        .bind(begin.proposal.number)
-        .bind(begin.proposal.origin.name())
-        .bind(&begin.proposal.why)
-        .bind(begin.proposal.expected_gain)
-        .bind(begin.proposal.config.key())
-        .bind(json(&begin.launch.command))
-        .bind(json(&begin.launch.env))
-        .bind(begin.started_at)
-        .bind(begin.log.to_string_lossy().into_owned())
-        .bind(study)
-        .bind(study)
-        .execute(&self.pool)
-        .await
-        .map_err(|error| self.error(error))?;
-        Ok(())
-    }
-
-    /// Every trial with an outcome, in order.
-    pub async fn trials(&self, study: &Study) -> Result<Vec<Scored>, StoreError> {
-        let query = "SELECT * FROM trials WHERE study_id = ? AND state <> 'running' ORDER BY number";
-        let rows: Vec<TrialRow> =
-            sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
-        rows.into_iter().map(|row| self.scored(study, row)).collect()
-    }
-
-    /// The trials of the study's present context that have an outcome, in order.
-    pub async fn present_trials(&self, study: &Study) -> Result<Vec<Scored>, StoreError> {
-        let contexts = self.contexts(study).await?;
-        let is_earlier = |number| contexts.get(&number).is_some_and(|stored| stored.is_earlier);
-        let mut trials = self.trials(study).await?;
-        trials.retain(|scored| !is_earlier(scored.trial.proposal.number));
-        Ok(trials)
-    }
-
-    /// What was proposed so far, in order.
-    pub async fn proposals(&self, study: &Study) -> Result<Vec<StoredProposal>, StoreError> {
-        type Row = (u32, String, Option<String>, Option<f64>, String, String, bool);
-        let query = "SELECT number, proposed_by, why, expected_gain, config, state, \
-                     trials.accepted_changes <> studies.accepted_changes \
-                     FROM trials JOIN studies ON studies.id = study_id WHERE study_id = ? ORDER BY number";
-        let rows: Vec<Row> =
-            sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
-        let proposed = |(number, origin, why, expected_gain, config, state, is_earlier): Row| {
-            let config = serde_json::from_str(&config);
-            let config = config.map_err(|error| self.corrupt(&study.name, i64::from(number), &error))?;
-            let origin = Origin::from_name(origin);
-            let proposal = Proposal { number, origin, why, expected_gain, config };
-            Ok(StoredProposal { proposal, state, is_earlier })
-        };
-        rows.into_iter().map(proposed).collect()
-    }
-
-    /// One trial with an outcome.
-    pub async fn trial(&self, study: &Study, number: u32) -> Result<Option<Scored>, StoreError> {
-        let query = "SELECT * FROM trials WHERE study_id = ? AND number = ? AND state <> 'running'";
-        let row: Option<TrialRow> = sqlx::query_as(query)
-            .bind(study.id)
-            .bind(number)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        row.map(|row| self.scored(study, row)).transpose()
-    }
-
-    fn scored(&self, study: &Study, row: TrialRow) -> Result<Scored, StoreError> {
-        let number = row.number;
-        row.scored().map_err(|error| self.corrupt(&study.name, number, &error))
     }
 
     fn corrupt(&self, study: &str, number: i64, reason: &serde_json::Error) -> StoreError {

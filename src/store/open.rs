@@ -8,7 +8,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions, Connection};
 
 use super::{Store, StoreError};
-use crate::server::{private_options, restrict};
+use crate::private_files::{private_options, restrict};
 
 static MIGRATOR: Migrator = sqlx::migrate!();
 

@@ -36,7 +36,7 @@ impl Store {
             .await
             .map_err(|error| self.error(error))?;
             // A start that the environment has broken is no evidence on memory either.
-            sqlx::query("DELETE FROM starts WHERE study_id = ? AND number = ?")
+            sqlx::query("DELETE FROM memory_observations WHERE study_id = ? AND number = ?")
                 .bind(study)
                 .bind(incident.number)
                 .execute(&mut *transaction)

@@ -1,10 +1,11 @@
-//! Configurations by all their measurements.
+//! Configurations by all their measurements. The rules of the ranking are those of [`rank`].
 
 use super::{Expected, Scored, Store, StoreError, Study, Verdict};
-use crate::objective::Goal;
+use crate::objective::{ConfigValue, Goal, LaunchResult, LaunchedTrial, Score, config_value, measurements_of, rank};
+use crate::trial::{FailureKind, Origin, is_own_failure};
 
-/// A configuration by all its measurements; one that was over a limit in any of them is over it, and one that failed
-/// when it was launched again has failed.
+/// A configuration by all its measurements. One that exceeded a limit in any of them exceeds it, and one that failed when it was
+/// launched again has failed.
 #[derive(Clone, Debug)]
 pub struct Ranked {
     /// Its first measurement.
@@ -14,7 +15,7 @@ pub struct Ranked {
     pub measurements: u32,
     /// The smallest and the largest of them.
     pub range: (f64, f64),
-    /// What a model of all measurements expects of it, where there is one that was asked.
+    /// The expectation of a model of all measurements, if there is one.
     pub expected: Option<Expected>,
 }
 
@@ -29,51 +30,47 @@ impl Ranked {
     }
 }
 
-/// Feasible configurations in the study's present context. One that failed in a further trial is none, except where the failure
-/// was not its own, or where the trial tested a rule and was expected to fail. What the defaults reach next to themselves says
-/// how trials disturb each other, not how good they are.
-macro_rules! ranking {
-    () => {
-        "SELECT min(CASE WHEN state = 'measured' THEN number END), avg(value), count(value), min(value), max(value) \
-         FROM trials \
-         WHERE study_id = ? AND state IN ('measured', 'failed') AND proposed_by <> 'interference' \
-         AND accepted_changes = (SELECT accepted_changes FROM studies WHERE id = study_id) GROUP BY config \
-         HAVING max(violation) = 0 AND \
-         total(state = 'failed' AND proposed_by NOT IN ('rule_test', 'probe') AND (probe IS NOT NULL OR reason_code NOT IN ('spawn', \
-         'wrong_server', 'client_bound', 'model_unavailable', 'device_busy', 'device_lost', 'port_in_use', 'network', 'disk', \
-         'killed'))) = 0"
-    };
+/// The launched trials of one context of a study.
+struct ContextTrials {
+    trials: Vec<LaunchedTrial>,
+    /// Key of the configuration that the query was about.
+    config_key: Option<String>,
 }
 
-/// All of them, best first; a limit below 0 is none.
-fn ordered(goal: Goal) -> &'static str {
-    match goal {
-        Goal::Maximize => concat!(ranking!(), " ORDER BY avg(value) DESC, 1 LIMIT ?"),
-        Goal::Minimize => concat!(ranking!(), " ORDER BY avg(value), 1 LIMIT ?"),
+/// The columns that the ranking needs.
+#[derive(sqlx::FromRow)]
+struct Row {
+    number: u32,
+    proposed_by: String,
+    config: String,
+    state: String,
+    reason_code: Option<String>,
+    value: Option<f64>,
+    violation: Option<f64>,
+    probe: Option<u32>,
+}
+
+impl Row {
+    fn launched(self) -> LaunchedTrial {
+        let result = if self.state == "measured" {
+            LaunchResult::Measured(Score::of_stored(self.value, self.violation))
+        } else {
+            let kind = FailureKind::from_name(&self.reason_code.unwrap_or_default());
+            LaunchResult::Failed { is_own: is_own_failure(kind.unwrap_or(FailureKind::StartupExit), self.probe) }
+        };
+        let (number, origin, config_key) = (self.number, Origin::from_name(self.proposed_by), self.config);
+        LaunchedTrial { number, origin, config_key, result }
     }
 }
-
-/// First trial, mean value, number of measurements, smallest and largest value of one configuration.
-type Group = (i64, f64, i64, f64, f64);
 
 impl Store {
-    /// The best feasible configurations, best first.
+    /// The best feasible configurations of the study's present context, best first.
     pub async fn best(&self, study: &Study, goal: Goal, most: u32) -> Result<Vec<Ranked>, StoreError> {
-        let rows: Vec<Group> = sqlx::query_as(ordered(goal))
-            .bind(study.id)
-            .bind(most)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        let mut ranked = Vec::new();
-        for row in rows {
-            ranked.extend(self.ranked(study, row).await?);
-        }
-        Ok(ranked)
+        self.leaders(study, goal, None, most).await
     }
 
-    /// The same in the order of a judgement: first what it ranks, then the others as [`best`](Self::best) has them. The best of
-    /// many single measurements is mostly a lucky one; the best expectation is not. Without a judgement it is the same.
+    /// The same in the order of a judgement: first the configurations that it ranks, then the others as [`best`](Self::best)
+    /// orders them. The best of many single measurements is mostly a lucky one; the best expectation is not.
     pub async fn leaders(
         &self,
         study: &Study,
@@ -81,63 +78,88 @@ impl Store {
         verdict: Option<&Verdict>,
         most: u32,
     ) -> Result<Vec<Ranked>, StoreError> {
-        let Some(verdict) = verdict.filter(|verdict| !verdict.ranking.is_empty()) else {
-            return self.best(study, goal, most).await;
-        };
-        let mut rows: Vec<Group> = sqlx::query_as(ordered(goal))
-            .bind(study.id)
-            .bind(-1)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        let place = |first: i64| verdict.ranking.iter().position(|expected| i64::from(expected.trial) == first);
-        rows.sort_by_key(|row| place(row.0).unwrap_or(usize::MAX));
-        let mut ranked = Vec::new();
-        for row in rows.into_iter().take(most as usize) {
-            let expected = place(row.0).map(|place| verdict.ranking[place]);
-            ranked.extend(self.ranked(study, row).await?.map(|ranked| Ranked { expected, ..ranked }));
+        let judged = verdict.map_or(&[][..], |verdict| &verdict.ranking);
+        let place = |first: u32| judged.iter().position(|expected| expected.trial == first);
+        let mut ranked = rank(&self.launched_trials(study, None).await?.trials, goal);
+        ranked.sort_by_key(|config| place(config.first).unwrap_or(usize::MAX));
+        let mut leaders = Vec::new();
+        for config in ranked.into_iter().take(most as usize) {
+            let expected = place(config.first).map(|place| judged[place]);
+            leaders.extend(self.ranked(study, config).await?.map(|ranked| Ranked { expected, ..ranked }));
         }
-        Ok(ranked)
+        Ok(leaders)
     }
 
     /// The engine's defaults by all their measurements in the study's present context; `None` if there are none.
     pub async fn baseline(&self, study: &Study) -> Result<Option<Ranked>, StoreError> {
-        let query = "SELECT min(number), avg(value), count(*), min(value), max(value) FROM trials \
-                     WHERE study_id = ?1 AND state = 'measured' AND value IS NOT NULL \
-                     AND proposed_by <> 'interference' \
-                     AND accepted_changes = (SELECT accepted_changes FROM studies WHERE id = ?1) \
-                     AND config = (SELECT config FROM trials WHERE study_id = ?1 AND number = 0) GROUP BY config";
-        let row: Option<Group> =
-            sqlx::query_as(query).bind(study.id).fetch_optional(&self.pool).await.map_err(|error| self.error(error))?;
-        match row {
-            Some(row) => self.ranked(study, row).await,
-            None => Ok(None),
-        }
+        let ContextTrials { trials, config_key } = self.launched_trials(study, None).await?;
+        self.value_of(study, &trials, config_key).await
     }
 
     /// A trial's configuration by all its measurements in the trial's own context; `None` if there are none.
     pub async fn measurements_of(&self, study: &Study, number: u32) -> Result<Option<Ranked>, StoreError> {
-        let query = "SELECT min(number), avg(value), count(*), min(value), max(value) FROM trials \
-                     WHERE study_id = ?1 AND state = 'measured' AND value IS NOT NULL \
-                     AND proposed_by <> 'interference' AND (config, accepted_changes) = \
-                     (SELECT config, accepted_changes FROM trials WHERE study_id = ?1 AND number = ?2) GROUP BY config";
-        let row: Option<Group> = sqlx::query_as(query)
-            .bind(study.id)
-            .bind(number)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        match row {
-            Some(row) => self.ranked(study, row).await,
+        let ContextTrials { trials, config_key } = self.launched_trials(study, Some(number)).await?;
+        self.value_of(study, &trials, config_key).await
+    }
+
+    /// The measured trials that have the configuration of trial `number`, of its context, in the order of their numbers.
+    pub async fn repeats(&self, study: &Study, number: u32) -> Result<Vec<Scored>, StoreError> {
+        let ContextTrials { trials, config_key } = self.launched_trials(study, Some(number)).await?;
+        let Some(config_key) = config_key else { return Ok(Vec::new()) };
+        let mut repeats = Vec::new();
+        for (trial, _) in measurements_of(&trials, &config_key) {
+            repeats.extend(self.trial(study, trial.number).await?);
+        }
+        Ok(repeats)
+    }
+
+    /// Reads the launched trials in the context of trial `number`, or in the study's present one; with the configuration of that
+    /// trial, or of trial 0, the defaults.
+    async fn launched_trials(&self, study: &Study, number: Option<u32>) -> Result<ContextTrials, StoreError> {
+        let about: Option<(String, i64)> =
+            sqlx::query_as("SELECT config, accepted_changes FROM trials WHERE study_id = ? AND number = ?")
+                .bind(study.id)
+                .bind(number.unwrap_or(0))
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(|error| self.error(error))?;
+        let (config_key, own_context) = about.unzip();
+        let context = match number {
+            Some(_) => own_context,
+            None => sqlx::query_scalar("SELECT accepted_changes FROM studies WHERE id = ?")
+                .bind(study.id)
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(|error| self.error(error))?,
+        };
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT number, proposed_by, config, state, reason_code, value, violation, probe FROM trials \
+             WHERE study_id = ? AND accepted_changes = ? AND state IN ('measured', 'failed') ORDER BY number",
+        )
+        .bind(study.id)
+        .bind(context)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.error(error))?;
+        Ok(ContextTrials { trials: rows.into_iter().map(Row::launched).collect(), config_key })
+    }
+
+    async fn value_of(
+        &self,
+        study: &Study,
+        trials: &[LaunchedTrial],
+        config_key: Option<String>,
+    ) -> Result<Option<Ranked>, StoreError> {
+        match config_key.and_then(|key| config_value(trials, &key)) {
+            Some(config) => self.ranked(study, config).await,
             None => Ok(None),
         }
     }
 
-    async fn ranked(&self, study: &Study, group: Group) -> Result<Option<Ranked>, StoreError> {
-        let (first, value, measurements, least, most) = group;
-        let first = self.trial(study, u32::try_from(first).unwrap_or(u32::MAX)).await?;
-        let measurements = u32::try_from(measurements).unwrap_or(u32::MAX);
-        Ok(first.map(|first| Ranked { first, value, measurements, range: (least, most), expected: None }))
+    async fn ranked(&self, study: &Study, config: ConfigValue) -> Result<Option<Ranked>, StoreError> {
+        let ConfigValue { first, mean: value, measurements, lowest, highest } = config;
+        let first = self.trial(study, first).await?;
+        Ok(first.map(|first| Ranked { first, value, measurements, range: (lowest, highest), expected: None }))
     }
 }
 
@@ -146,13 +168,49 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::facts::Host;
-    use crate::objective::Score;
-    use crate::trial::{FailureKind, Measurement, Outcome, Trial};
+    use crate::trial::{Failure, Measurement, Outcome, Trial};
 
-    #[test]
-    fn failures_that_are_not_the_configurations_own_are_those_of_the_query() {
-        for kind in FailureKind::ALL {
-            assert_eq!(ranking!().contains(&format!("'{kind}'")), !kind.is_own(), "{kind}");
+    /// A random trial: its configuration, origin, failure, whether it failed or exceeded a limit, and its value.
+    type RandomTrial = (i64, usize, usize, u8, i32);
+
+    /// First trial, mean and number of measurements of each configuration, by the view and by the program.
+    async fn rankings(trials: &[RandomTrial]) -> [Vec<(u32, f64, u32)>; 2] {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        let origins = ["baseline", "auto", "confirmation", "interference", "probe", "rule_test", "sobol"];
+        for (number, (config, origin, kind, end, value)) in (0..).zip(trials) {
+            let value = f64::from(*value);
+            let measured = Outcome::Measured(Measurement::default());
+            let failure = Failure { kind: FailureKind::ALL[kind % FailureKind::ALL.len()], message: String::new() };
+            let (outcome, score) = match end {
+                0 => (Outcome::Failed(failure), Score::Failed),
+                1 => (measured, Score::Infeasible { violation: 0.5, value }),
+                _ => (measured, Score::Feasible { value }),
+            };
+            let trial = Trial::example(number, origins[*origin], outcome);
+            let trial = trial.with_config(Config::new().with("a", *config));
+            store.append(study.id, &trial, score).await.unwrap();
+            if end == &0 && kind % 2 == 0 {
+                store.blame_configurations(study.id, &[number], 99).await.unwrap();
+            }
+        }
+        let query = "SELECT trial, mean_value, measurements FROM v_best ORDER BY mean_value DESC, trial";
+        let view = sqlx::query_as(query).fetch_all(&store.pool).await.unwrap();
+        let best = store.best(&study, Goal::Maximize, u32::MAX).await.unwrap();
+        let row = |ranked: &Ranked| (ranked.first.trial.proposal.number, ranked.value, ranked.measurements);
+        [view, best.iter().map(row).collect()]
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(48))]
+        #[test]
+        fn the_view_v_best_ranks_as_the_program_does(
+            trials in proptest::collection::vec((0..3_i64, 0..7_usize, 0..64_usize, 0..9_u8, 1..9_i32), 0..12),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let [view, program] = runtime.block_on(rankings(&trials));
+            proptest::prop_assert_eq!(view, program);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Rows of the tables and what they mean.
+//! Reading trials and proposals from their rows.
 
 use std::path::PathBuf;
 
-use super::{Scored, Study};
+use super::{Scored, Store, StoreError, StoredProposal, Study};
 use crate::objective::Score;
 use crate::trial::{Failure, FailureKind, Launch, Origin, Outcome, Proposal, Rejection, Trial};
 
@@ -67,11 +67,7 @@ impl TrialRow {
                 Outcome::Failed(Failure { kind, message })
             }
         };
-        let score = match (self.value, self.violation) {
-            (Some(value), Some(0.0)) => Score::Feasible { value },
-            (Some(value), Some(violation)) => Score::Infeasible { violation, value },
-            _ => Score::Failed,
-        };
+        let score = Score::of_stored(self.value, self.violation);
         let trial = Trial {
             proposal: Proposal {
                 number: u32::try_from(self.number).unwrap_or(u32::MAX),
@@ -94,5 +90,68 @@ impl TrialRow {
             probe: self.probe,
         };
         Ok(Scored { trial, score })
+    }
+}
+
+/// Trials of a study that have an outcome, with the measurement that their values are computed from.
+macro_rules! ended_trials {
+    () => {
+        "SELECT trials.*, measurements.metrics FROM trials LEFT JOIN measurements \
+         ON measurements.study_id = trials.study_id AND measurements.number = trials.number AND kind = 'trial' \
+         WHERE trials.study_id = ? AND state <> 'running'"
+    };
+}
+
+impl Store {
+    /// Every trial with an outcome, in order.
+    pub async fn trials(&self, study: &Study) -> Result<Vec<Scored>, StoreError> {
+        let query = concat!(ended_trials!(), " ORDER BY trials.number");
+        let rows: Vec<TrialRow> =
+            sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
+        rows.into_iter().map(|row| self.scored(study, row)).collect()
+    }
+
+    /// The trials of the study's present context that have an outcome, in order.
+    pub async fn present_trials(&self, study: &Study) -> Result<Vec<Scored>, StoreError> {
+        let contexts = self.contexts(study).await?;
+        let is_earlier = |number| contexts.get(&number).is_some_and(|stored| stored.is_earlier);
+        let mut trials = self.trials(study).await?;
+        trials.retain(|scored| !is_earlier(scored.trial.proposal.number));
+        Ok(trials)
+    }
+
+    /// What was proposed so far, in order.
+    pub async fn proposals(&self, study: &Study) -> Result<Vec<StoredProposal>, StoreError> {
+        type Row = (u32, String, Option<String>, Option<f64>, String, String, bool);
+        let query = "SELECT number, proposed_by, why, expected_gain, config, state, \
+                     trials.accepted_changes <> studies.accepted_changes \
+                     FROM trials JOIN studies ON studies.id = study_id WHERE study_id = ? ORDER BY number";
+        let rows: Vec<Row> =
+            sqlx::query_as(query).bind(study.id).fetch_all(&self.pool).await.map_err(|error| self.error(error))?;
+        let proposed = |(number, origin, why, expected_gain, config, state, is_earlier): Row| {
+            let config = serde_json::from_str(&config);
+            let config = config.map_err(|error| self.corrupt(&study.name, i64::from(number), &error))?;
+            let origin = Origin::from_name(origin);
+            let proposal = Proposal { number, origin, why, expected_gain, config };
+            Ok(StoredProposal { proposal, state, is_earlier })
+        };
+        rows.into_iter().map(proposed).collect()
+    }
+
+    /// One trial with an outcome.
+    pub async fn trial(&self, study: &Study, number: u32) -> Result<Option<Scored>, StoreError> {
+        let query = concat!(ended_trials!(), " AND trials.number = ?");
+        let row: Option<TrialRow> = sqlx::query_as(query)
+            .bind(study.id)
+            .bind(number)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        row.map(|row| self.scored(study, row)).transpose()
+    }
+
+    fn scored(&self, study: &Study, row: TrialRow) -> Result<Scored, StoreError> {
+        let number = row.number;
+        row.scored().map_err(|error| self.corrupt(&study.name, number, &error))
     }
 }

@@ -156,7 +156,7 @@ impl Store {
     /// The failed starts with this key, of every study, as far as their logs showed how the memory was spent.
     pub async fn failed_starts(&self, key: &StartKey) -> Result<Vec<FailedStart>, StoreError> {
         let rows: Vec<(String, i64, String, String, String)> = sqlx::query_as(
-            "SELECT studies.name, starts.number, starts.config, starts.env, trials.reason_code FROM starts \
+            "SELECT studies.name, starts.number, starts.config, starts.env, trials.reason_code FROM memory_observations AS starts \
              JOIN trials ON trials.study_id = starts.study_id AND trials.number = starts.number \
              JOIN studies ON studies.id = starts.study_id \
              WHERE starts.fingerprint = ? AND starts.device = ? AND starts.engine = ? AND starts.engine_version = ? \

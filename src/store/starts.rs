@@ -33,7 +33,7 @@ pub struct Start {
 impl Store {
     /// The latest starts with this key, of every study, in the order in which they happened; at most `most`.
     pub async fn starts(&self, key: &StartKey, most: u32) -> Result<Vec<Start>, StoreError> {
-        let query = "SELECT name, number, config, env, observed FROM starts JOIN studies ON studies.id = study_id \
+        let query = "SELECT name, number, config, env, observed FROM memory_observations AS starts JOIN studies ON studies.id = study_id \
                      WHERE fingerprint = ? AND device = ? AND engine = ? AND starts.engine_version = ? \
                      ORDER BY starts.id DESC LIMIT ?";
         let rows: Vec<(String, i64, String, String, String)> = sqlx::query_as(query)
@@ -71,7 +71,7 @@ pub(super) async fn write_start(
     start: &Start,
 ) -> sqlx::Result<()> {
     sqlx::query(
-        "INSERT OR REPLACE INTO starts (study_id, number, engine, engine_version, device, model, fingerprint, \
+        "INSERT OR REPLACE INTO memory_observations (study_id, number, engine, engine_version, device, model, fingerprint, \
          config, env, observed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .bind(study)

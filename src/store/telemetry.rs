@@ -66,40 +66,4 @@ mod tests {
         assert_eq!(store.telemetry(&study, 3).await.unwrap(), Some(telemetry(1.0 / 3.0)));
         assert_eq!(store.telemetry(&study, 4).await.unwrap(), None);
     }
-
-    #[tokio::test]
-    async fn a_database_of_before_gets_the_table_and_keeps_what_it_has() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("a.db");
-        let store = Store::open(&path.to_string_lossy(), true).await.unwrap();
-        let study = store.create_study("s", &json!({}), &Host::detect()).await.unwrap();
-        // What the fourth migration and those after it have done is undone.
-        for statement in [
-            "DROP TABLE telemetry",
-            "DROP TABLE startups",
-            "DROP TABLE incidents",
-            "DROP TABLE placements",
-            "DROP TABLE replies",
-            "DROP TABLE judgements",
-            "DROP TABLE rule_tests",
-            "ALTER TABLE trials DROP COLUMN why",
-            "ALTER TABLE trials DROP COLUMN expected_gain",
-            "ALTER TABLE trials DROP COLUMN probe",
-            "ALTER TABLE trials DROP COLUMN context",
-            "ALTER TABLE trials DROP COLUMN accepted_changes",
-            "ALTER TABLE studies DROP COLUMN context",
-            "ALTER TABLE studies DROP COLUMN accepted_changes",
-            "DROP TABLE contexts",
-            "DELETE FROM _sqlx_migrations WHERE version >= 4",
-        ] {
-            sqlx::query(statement).execute(&store.pool).await.unwrap();
-        }
-        store.close().await;
-        let store = Store::open(&path.to_string_lossy(), false).await.unwrap();
-        assert_eq!(store.study("s").await.unwrap().map(|study| study.id), Some(study.id));
-        write_telemetry(&mut store.pool.acquire().await.unwrap(), study.id, 0, &ServerTelemetry::default())
-            .await
-            .unwrap();
-        assert!(store.telemetry(&study, 0).await.unwrap().is_some());
-    }
 }

@@ -85,6 +85,42 @@ pub struct LaunchRecords {
     pub telemetry: Option<ServerTelemetry>,
     /// Times of the requests, if they were measured.
     pub replies: Option<Replies>,
+    /// Measurements that the score does not rest on, in the order in which they were made.
+    pub set_aside: Vec<SetAsideMeasurement>,
+}
+
+/// A measurement after which the load was driven again, or which is not used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetAsideMeasurement {
+    pub flaw: SampleFlaw,
+    pub measurement: Measurement,
+}
+
+/// The reason why a measurement is not the engine's alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleFlaw {
+    /// The load generator was the bottleneck.
+    ClientBound,
+    /// Other processes used the engine's devices, or the devices were slowed down.
+    Disturbed,
+}
+
+impl SampleFlaw {
+    /// The name in the database.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClientBound => "client_bound",
+            Self::Disturbed => "disturbed",
+        }
+    }
+}
+
+/// Whether a failure of this kind is its configuration's own. A probe that started in spite of it proves that, whatever the
+/// kind.
+#[must_use]
+pub fn is_own_failure(kind: FailureKind, probe: Option<u32>) -> bool {
+    probe.is_some() || kind.is_own()
 }
 
 #[cfg(test)]

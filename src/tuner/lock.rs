@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::server::{private_options, restrict};
+use crate::private_files::{private_options, restrict};
 
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {

@@ -7,7 +7,8 @@ use super::{Event, Lock, LockError, ReleaseSource, TuneError, Tuner, reap};
 use crate::facts::{Device, EngineVersion, GpuError, GpuReport, GpuSelection, Host, HostLimits, readable_release};
 use crate::flag::FlagTable;
 use crate::job::{Job, differences};
-use crate::server::{self, Origin, Owed, Owner, create_private_directory, restrict_files};
+use crate::private_files::{create_private_directory, restrict_files};
+use crate::server::{self, Origin, Owed, Owner};
 use crate::store::Study;
 
 /// The engine as far as it can be known without a launch.

@@ -15,7 +15,9 @@ use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
 use crate::server::Server;
 use crate::telemetry::{self, DeviceProcesses, Devices, Scope};
-use crate::trial::{FailureKind, LaunchRecords, Measurement, Outcome, Replies, ServerTelemetry};
+use crate::trial::{
+    FailureKind, LaunchRecords, Measurement, Outcome, Replies, SampleFlaw, ServerTelemetry, SetAsideMeasurement,
+};
 
 /// How often a load is driven on one server until the sample is sound.
 const SAMPLES: u64 = 2;
@@ -40,32 +42,35 @@ impl Tuner<'_> {
         let workload = &*self.job.workload.built;
         let mut plan = self.job.load.plan(self.job.seed);
         let mut asked = follow(&mut plan, workload, 0);
-        let mut known = Vec::new();
+        let (mut known, mut set_aside) = (Vec::new(), Vec::new());
         for again in 1.. {
-            let sample = self.sample_once(server, (model, config), &plan, (place, vitals), &mut known).await?;
-            let disturbed = sample.outcome.measurement().map(|measurement| measurement.disturbed.join("; "));
-            let disturbed = disturbed.filter(|reasons| !reasons.is_empty());
-            let void = void(&sample.outcome);
-            if void.is_none() && disturbed.is_none() {
+            let mut sample = self.sample_once(server, (model, config), &plan, (place, vitals), &mut known).await?;
+            let Some(Flawed { flaw, reasons }) = flawed(&sample.outcome) else {
+                sample.records.set_aside = set_aside;
                 return Ok(sample);
-            }
+            };
             asked = follow(&mut plan, workload, asked);
             // Prompts that the server has in its cache would make the second sample another one.
             let is_last = again == SAMPLES || repeated(&plan, workload).is_some();
             let number = place.trial;
-            (self.observer)(match (void, disturbed, is_last) {
-                (Some(reasons), _, true) => {
-                    let outcome = failed(FailureKind::ClientBound, reasons);
-                    let records = LaunchRecords { replies: None, ..sample.records };
-                    return Ok(LaunchReport::new(outcome, records));
+            match flaw {
+                SampleFlaw::ClientBound if is_last => {}
+                SampleFlaw::ClientBound => (self.observer)(Event::Void { number, reasons: reasons.clone() }),
+                SampleFlaw::Disturbed => {
+                    let (reasons, is_repeated) = (reasons.clone(), !is_last);
+                    (self.observer)(Event::Disturbed { number, reasons, is_repeated });
                 }
-                (Some(reasons), _, false) => Event::Void { number, reasons },
-                (None, reasons, is_last) => {
-                    Event::Disturbed { number, reasons: reasons.unwrap_or_default(), is_repeated: !is_last }
-                }
-            });
-            if is_last {
+            }
+            if is_last && flaw == SampleFlaw::Disturbed {
+                sample.records.set_aside = set_aside;
                 return Ok(sample);
+            }
+            if let Outcome::Measured(measurement) = sample.outcome {
+                set_aside.push(SetAsideMeasurement { flaw, measurement });
+            }
+            if is_last {
+                let records = LaunchRecords { replies: None, set_aside, ..sample.records };
+                return Ok(LaunchReport::new(failed(FailureKind::ClientBound, reasons), records));
             }
         }
         unreachable!("the loop ends by returning")
@@ -218,13 +223,25 @@ impl Tuner<'_> {
 
 /// The report of one load; the server's start is added later.
 fn report(outcome: Outcome, telemetry: ServerTelemetry, replies: Option<Replies>) -> LaunchReport {
-    LaunchReport::new(outcome, LaunchRecords { startup: None, telemetry: Some(telemetry), replies })
+    LaunchReport::new(outcome, LaunchRecords { telemetry: Some(telemetry), replies, ..LaunchRecords::default() })
 }
 
-/// Why a measurement is not the server's, where it is not.
-fn void(outcome: &Outcome) -> Option<String> {
-    let client = outcome.measurement()?.client.as_ref()?;
-    (!client.valid).then(|| client.reasons.join("; "))
+/// A flaw of a measurement, with its reasons.
+#[derive(Debug, PartialEq)]
+struct Flawed {
+    flaw: SampleFlaw,
+    reasons: String,
+}
+
+/// Returns the flaw of a measurement; a bottleneck of the load generator is the graver one.
+fn flawed(outcome: &Outcome) -> Option<Flawed> {
+    let measurement = outcome.measurement()?;
+    let flawed = |flaw, reasons: &[String]| Some(Flawed { flaw, reasons: reasons.join("; ") });
+    match &measurement.client {
+        Some(client) if !client.valid => flawed(SampleFlaw::ClientBound, &client.reasons),
+        _ if !measurement.disturbed.is_empty() => flawed(SampleFlaw::Disturbed, &measurement.disturbed),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -233,13 +250,17 @@ mod tests {
     use crate::trial::ClientReport;
 
     #[test]
-    fn a_sample_is_void_where_the_load_generator_was_the_bottleneck_and_says_why() {
-        let sample =
-            |client: Option<ClientReport>| void(&Outcome::Measured(Measurement { client, ..Measurement::default() }));
+    fn a_sample_is_flawed_if_the_load_generator_was_the_bottleneck_or_others_used_the_devices() {
+        let sample = |client: Option<ClientReport>, disturbed: &[&str]| {
+            let disturbed = disturbed.iter().map(|&reason| reason.to_owned()).collect();
+            flawed(&Outcome::Measured(Measurement { client, disturbed, ..Measurement::default() }))
+        };
+        let of = |flaw, reasons: &str| Some(Flawed { flaw, reasons: reasons.to_owned() });
         let sound = ClientReport { valid: true, ..ClientReport::default() };
         let busy = ClientReport { reasons: vec!["busy".to_owned(), "late".to_owned()], ..ClientReport::default() };
-        assert_eq!((sample(None), sample(Some(sound))), (None, None));
-        assert_eq!(sample(Some(busy)), Some("busy; late".to_owned()));
-        assert_eq!(void(&failed(FailureKind::Crash, "gone".to_owned())), None);
+        assert_eq!((sample(None, &[]), sample(Some(sound.clone()), &[])), (None, None));
+        assert_eq!(sample(Some(busy), &["hot"]), of(SampleFlaw::ClientBound, "busy; late"));
+        assert_eq!(sample(Some(sound), &["hot", "used"]), of(SampleFlaw::Disturbed, "hot; used"));
+        assert_eq!(flawed(&failed(FailureKind::Crash, "gone".to_owned())), None);
     }
 }

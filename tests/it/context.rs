@@ -185,7 +185,8 @@ fn a_study_without_a_stored_context_adopts_the_present_one() {
 fn an_unfinished_trial_is_launched_again_in_an_accepted_context() {
     let workplace = Workplace::with_study(&study("0.32.0", 3));
     assert_eq!(workplace.run(&["tune", "study.toml"]).code, Some(0));
-    execute(&workplace, "UPDATE trials SET state = 'running', metrics = NULL, value = NULL WHERE number = 2");
+    execute(&workplace, "DELETE FROM measurements WHERE number = 2");
+    execute(&workplace, "UPDATE trials SET state = 'running', value = NULL WHERE number = 2");
     workplace.write("study.toml", &study("0.31.0", 5));
     let accepted = workplace.run(&["tune", "study.toml", "--accept-change"]);
     assert_eq!(accepted.code, Some(0), "{}", accepted.stderr);

@@ -52,6 +52,7 @@ mod time;
 mod twin_accuracy;
 mod twin_on_cpu;
 mod twin_presets;
+mod views;
 mod vitals;
 mod warmup;
 mod wrappers;

@@ -2,20 +2,7 @@
 
 use setpoint::trial::MemoryObservation;
 
-use super::support::{Workplace, fast_study};
-
-/// Runs a query on the database of a workplace.
-fn query<T>(workplace: &Workplace, sql: &'static str) -> Vec<T>
-where
-    T: for<'r> sqlx::FromRow<'r, sqlx::sqlite::SqliteRow> + Send + Unpin,
-{
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(workplace.path("setpoint.db"));
-        let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
-        sqlx::query_as(sql).fetch_all(&pool).await.unwrap()
-    })
-}
+use super::support::{Workplace, fast_study, query};
 
 #[test]
 fn every_launch_that_tells_of_its_memory_is_remembered() {
@@ -24,7 +11,7 @@ fn every_launch_that_tells_of_its_memory_is_remembered() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let launched = workplace.trials().iter().filter(|trial| trial["state"] != "rejected").count();
     let starts: Vec<(String, String, String)> =
-        query(&workplace, "SELECT device, config, observed FROM starts ORDER BY number");
+        query(&workplace, "SELECT device, config, observed FROM memory_observations ORDER BY number");
     assert_eq!(starts.len(), launched);
     for (device, config, observed) in starts {
         let observed: MemoryObservation = serde_json::from_str(&observed).unwrap();
@@ -40,7 +27,8 @@ fn another_study_is_checked_with_what_starts_have_shown() {
     let ended = workplace.run(&["tune", "study.toml", "--quiet", "--trials", "1"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     // As if something had held so much of the device that nothing was left for the cache.
-    let changed = "UPDATE starts SET observed = '{\"weights_gib\": 15.0, \"cache_gib\": -9.5}' RETURNING observed";
+    let changed =
+        "UPDATE memory_observations SET observed = '{\"weights_gib\": 15.0, \"cache_gib\": -9.5}' RETURNING observed";
     assert_eq!(query::<(String,)>(&workplace, changed).len(), 1);
     workplace.write("other.toml", &fast_study().replace("name = \"fast\"", "name = \"other\""));
     workplace.run(&["tune", "other.toml", "--quiet"]);

@@ -247,3 +247,16 @@ pub(crate) fn all_pass<'a, F: FnOnce()>(at_a_time: usize, courses: impl Iterator
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "failed: {failed:?}");
 }
+
+/// Runs a query on the database of a workplace.
+pub(crate) fn query<T>(workplace: &Workplace, sql: &'static str) -> Vec<T>
+where
+    T: for<'r> sqlx::FromRow<'r, sqlx::sqlite::SqliteRow> + Send + Unpin,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(workplace.path("setpoint.db"));
+        let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
+        sqlx::query_as(sql).fetch_all(&pool).await.unwrap()
+    })
+}

@@ -4,14 +4,18 @@ use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use super::reap::user;
+use procfs::process::Process;
 
 /// Rights of the owner; all others are taken.
 const OWNERS: u32 = 0o700;
 
+/// The user of this process.
+pub(crate) fn user() -> Option<u32> {
+    Process::myself().and_then(|process| process.uid()).ok()
+}
+
 /// Options with which a file is created for its owner alone, whatever the umask allows.
-#[must_use]
-pub fn private_options() -> OpenOptions {
+pub(crate) fn private_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
@@ -21,7 +25,7 @@ pub fn private_options() -> OpenOptions {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = private_options().write(true).create(true).truncate(true).open(path)?;
     restrict(path)?;
     std::io::Write::write_all(&mut file, bytes)
@@ -31,7 +35,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 ///
 /// # Errors
 /// When it cannot be created.
-pub fn create_private_directory(path: &Path) -> std::io::Result<()> {
+pub(crate) fn create_private_directory(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(OWNERS).create(path)?;
     // The user may have put it on another disk by a link.
     restrict(&path.canonicalize()?)
@@ -42,7 +46,7 @@ pub fn create_private_directory(path: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// When its rights cannot be changed for another reason.
-pub fn restrict(path: &Path) -> std::io::Result<()> {
+pub(crate) fn restrict(path: &Path) -> std::io::Result<()> {
     let Ok(data) = std::fs::symlink_metadata(path) else { return Ok(()) };
     let mode = data.mode() & 0o7777;
     if data.is_symlink() || Some(data.uid()) != user() || mode & !OWNERS == 0 {
@@ -62,7 +66,7 @@ pub fn restrict(path: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// When the directory cannot be read, or rights cannot be changed.
-pub fn restrict_files(directory: &Path) -> std::io::Result<()> {
+pub(crate) fn restrict_files(directory: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         restrict(&entry?.path())?;
     }

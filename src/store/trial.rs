@@ -1,8 +1,9 @@
-//! The outcome of a trial with everything that is known of its launch, written at once.
+//! Writing trials: their proposals before a launch, and their outcomes with all records of the launch.
 
 use sqlx::SqliteConnection;
 
 use super::context::write_trial_context;
+use super::measurement::write_measurements;
 use super::replies::write_replies;
 use super::starts::write_start;
 use super::startup::write_startup;
@@ -10,7 +11,16 @@ use super::telemetry::write_telemetry;
 use super::{Start, StartKey, Store, StoreError, json};
 use crate::facts::TrialContext;
 use crate::objective::Score;
-use crate::trial::{LaunchRecords, Outcome, Trial};
+use crate::trial::{Launch, LaunchRecords, Outcome, Proposal, Trial};
+
+/// A trial that is about to be launched.
+#[derive(Clone, Debug)]
+pub struct Begin<'a> {
+    pub proposal: &'a Proposal,
+    pub launch: &'a Launch,
+    pub started_at: &'a str,
+    pub log: &'a std::path::Path,
+}
 
 /// A trial that has ended.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +37,41 @@ impl<'a> TrialRecord<'a> {
     /// A record of the outcome alone.
     #[must_use]
     pub fn new(trial: &'a Trial, score: Score) -> Self {
-        static NO_RECORDS: LaunchRecords = LaunchRecords { startup: None, telemetry: None, replies: None };
+        static NO_RECORDS: LaunchRecords =
+            LaunchRecords { startup: None, telemetry: None, replies: None, set_aside: Vec::new() };
         Self { trial, score, context: None, start: None, records: &NO_RECORDS }
     }
 }
 
 impl Store {
+    /// Stores that a trial is about to be launched. An interrupted trial of the same number is replaced.
+    pub async fn begin(&self, study: i64, begin: &Begin<'_>) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
+             started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
+             (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
+             ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
+             expected_gain = excluded.expected_gain, config = excluded.config, command = excluded.command, \
+             env = excluded.env, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
+        )
+        .bind(study)
+        .bind(begin.proposal.number)
+        .bind(begin.proposal.origin.name())
+        .bind(&begin.proposal.why)
+        .bind(begin.proposal.expected_gain)
+        .bind(begin.proposal.config.key())
+        .bind(json(&begin.launch.command))
+        .bind(json(&begin.launch.env))
+        .bind(begin.started_at)
+        .bind(begin.log.to_string_lossy().into_owned())
+        .bind(study)
+        .bind(study)
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.error(error))?;
+        Ok(())
+    }
+
     /// Stores a trial with its outcome and nothing else.
     pub async fn append(&self, study: i64, trial: &Trial, score: Score) -> Result<(), StoreError> {
         self.append_record(study, TrialRecord::new(trial, score)).await
@@ -68,10 +107,19 @@ async fn write_record(connection: &mut SqliteConnection, study: i64, record: Tri
     if let Some(replies) = &records.replies {
         write_replies(connection, study, number, replies).await?;
     }
-    write_outcome(connection, study, trial, score).await
+    // Only a trial without an outcome gets one, and its measurements with it.
+    if write_outcome(connection, study, trial, score).await? {
+        write_measurements(connection, study, record).await?;
+    }
+    Ok(())
 }
 
-async fn write_outcome(connection: &mut SqliteConnection, study: i64, trial: &Trial, score: Score) -> sqlx::Result<()> {
+async fn write_outcome(
+    connection: &mut SqliteConnection,
+    study: i64,
+    trial: &Trial,
+    score: Score,
+) -> sqlx::Result<bool> {
     let (reason_code, reason) = match &trial.outcome {
         Outcome::Rejected(rejection) => (Some(rejection.rule.clone()), Some(rejection.message.clone())),
         Outcome::Failed(failure) => (Some(failure.kind.name().to_owned()), Some(failure.message.clone())),
@@ -82,18 +130,18 @@ async fn write_outcome(connection: &mut SqliteConnection, study: i64, trial: &Tr
         Score::Infeasible { violation, .. } => Some(violation.min(f64::MAX)),
         Score::Feasible { .. } => Some(0.0),
     };
-    sqlx::query(
+    let written = sqlx::query(
         "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
-         reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, metrics, value, violation, probe, \
+         reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, value, violation, probe, \
          context, accepted_changes) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
          (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
          ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
          expected_gain = excluded.expected_gain, \
          config = excluded.config, command = excluded.command, env = excluded.env, state = excluded.state, \
          reason_code = excluded.reason_code, reason = excluded.reason, started_at = excluded.started_at, \
          startup_s = excluded.startup_s, elapsed_s = excluded.elapsed_s, \
-         engine_version = excluded.engine_version, log = excluded.log, metrics = excluded.metrics, \
+         engine_version = excluded.engine_version, log = excluded.log, \
          value = excluded.value, violation = excluded.violation, probe = excluded.probe \
          WHERE state = 'running'",
     )
@@ -113,7 +161,6 @@ async fn write_outcome(connection: &mut SqliteConnection, study: i64, trial: &Tr
     .bind(trial.elapsed_s)
     .bind(&trial.engine_version)
     .bind(trial.log.as_ref().map(|path| path.to_string_lossy().into_owned()))
-    .bind(trial.outcome.measurement().map(json))
     .bind(score.value())
     .bind(violation)
     .bind(trial.probe)
@@ -121,5 +168,5 @@ async fn write_outcome(connection: &mut SqliteConnection, study: i64, trial: &Tr
     .bind(study)
     .execute(connection)
     .await?;
-    Ok(())
+    Ok(written.rows_affected() > 0)
 }
