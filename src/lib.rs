@@ -41,6 +41,7 @@ mod optimize;
 pub mod tuner;
 
 // Tell.
+mod study_report;
 mod report;
 mod export;
 

@@ -7,9 +7,10 @@ use clap::Args;
 use super::Global;
 use super::failure::{Failure, INVALID, USAGE};
 use super::output::print;
-use super::query::{Conclusion, Which, best, find_trial, nothing_feasible, standing};
+use super::query::{Which, find_trial, no_winner};
 use crate::export::{EXPORTERS, Winner, find};
-use crate::store::{Ranked, Store, Verdict};
+use crate::store::{Ranked, Store};
+use crate::study_report::{NoWinner, Standing, StudyReport};
 use crate::trial::Outcome;
 
 #[derive(Debug, Args)]
@@ -33,17 +34,23 @@ impl Export {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
-        let Conclusion { baseline, verdict } = Conclusion::of(&store, &study).await?;
-        let (scored, ranked) = if let Some(number) = self.trial {
-            let scored = find_trial(&store, &study, number).await?;
-            let ranked = store.measurements_of(&study, number).await?;
-            let ranked = ranked.filter(|_| scored.trial.outcome.measurement().is_some());
-            (scored, ranked.map(|ranked| with_expectation(ranked, verdict.as_ref())))
-        } else {
-            let Some(best) = best(&store, &study, 1).await?.pop() else {
-                return Err(nothing_feasible(&store, &study).await?);
-            };
-            (best.first.clone(), Some(best))
+        let report = StudyReport::read(&store, study, 1).await?;
+        let (scored, standing) = match (self.trial, report.winner()) {
+            (Some(number), _) => {
+                let scored = find_trial(&store, &report.study, number).await?;
+                let ranked = store.measurements_of(&report.study, number).await?;
+                let ranked = ranked.filter(|_| scored.trial.outcome.measurement().is_some());
+                let standing = match ranked {
+                    Some(ranked) => {
+                        let expected = report.expectation(ranked.first.trial.proposal.number);
+                        Some(Standing::read(&store, &report.study, Ranked { expected, ..ranked }).await?)
+                    }
+                    None => None,
+                };
+                (scored, standing)
+            }
+            (None, Some(winner)) => (winner.standing.ranked.first.clone(), Some(winner.standing.clone())),
+            (None, None) => return Err(no_winner(&report.study, &NoWinner::read(&store, &report).await?)),
         };
         if let Outcome::Rejected(rejection) = &scored.trial.outcome {
             let message =
@@ -52,26 +59,13 @@ impl Export {
         }
         // Every value that clap accepts is a registered format.
         let Some(exporter) = find(&self.format) else { return Err(Failure::new(USAGE, "unknown format")) };
-        let standing = match ranked {
-            Some(ranked) => Some(standing(&store, &study, ranked).await?),
-            None => None,
-        };
-        let (standing, baseline) = (standing.as_ref(), baseline.as_ref());
-        let text = exporter.export(&Winner { study: &study, scored: &scored, standing, baseline });
+        let text = exporter.export(&Winner { report: &report, scored: &scored, standing: standing.as_ref() });
         let Some(path) = self.output else { return print(&text) };
         write(&path, &text, exporter.executable()).map_err(|error| {
             Failure::unexpected(format!("cannot write {}: {error}", path.display()))
                 .with_hint("name another file with -o")
         })
     }
-}
-
-/// Adds the expectation of the sampler's model, if it has one of this configuration.
-fn with_expectation(ranked: Ranked, verdict: Option<&Verdict>) -> Ranked {
-    let number = ranked.first.trial.proposal.number;
-    let expected =
-        verdict.and_then(|verdict| verdict.ranking.iter().find(|expected| expected.trial == number).copied());
-    Ranked { expected, ..ranked }
 }
 
 /// Writes beside the target first, so that a full disk does not leave half a script.

@@ -6,10 +6,9 @@ use serde_json::Value as Json;
 use super::failure::{Failure, INVALID, NOTHING_FEASIBLE, USAGE};
 use super::output::{print, print_json};
 use super::{Format, Global, ListFormat};
-use crate::objective::Goal;
-use crate::report::{self, Order, Standing};
-use crate::store::{Ranked, Scored, Store, Study, Verdict};
-use crate::tuner::left_on_the_table;
+use crate::report;
+use crate::store::{Scored, Store, Study};
+use crate::study_report::{NoWinner, StudyReport};
 
 #[derive(Debug, Args)]
 pub(super) struct Studies {
@@ -164,119 +163,35 @@ impl Best {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         let store = Store::open(&global.db, false).await?;
         let study = self.which.find(&store).await?;
-        let (mut ranked, order) = ordered(&store, &study, self.top).await?;
-        ranked.truncate(self.top as usize);
-        let Some(winner) = ranked.first() else { return Err(nothing_feasible(&store, &study).await?) };
-        let conclusion = Conclusion::of(&store, &study).await?;
+        let report = StudyReport::read(&store, study, self.top).await?;
+        if report.winner().is_none() {
+            return Err(no_winner(&report.study, &NoWinner::read(&store, &report).await?));
+        }
         match self.format {
-            ListFormat::Table => {
-                let mut standings = Vec::new();
-                for (ranked, order) in ranked.iter().zip(&order) {
-                    standings.push((standing(&store, &study, ranked.clone()).await?, *order));
-                }
-                print(&report::best_table(&study, &standings))?;
-                let lines = order_lines(&ranked, &order).into_iter().chain(conclusion.lines(&study, winner));
-                print(&lines.collect::<Vec<_>>().join("\n"))
-            }
-            ListFormat::Json => {
-                let standing = standing(&store, &study, winner.clone()).await?;
-                let mut json = report::standing_json(&study, &standing, &order[0]);
-                let Conclusion { baseline, verdict } = &conclusion;
-                json["gain"] = report::gain(&study, winner, baseline.as_ref()).into();
-                json["gain_significant"] = report::is_significant(winner, baseline.as_ref()).into();
-                json["judgement"] = verdict.as_ref().map_or(Json::Null, report::verdict_json);
-                json["baseline"] = baseline.as_ref().map_or(Json::Null, |ranked| report::ranked_json(&study, ranked));
-                print_json(&json)
-            }
+            ListFormat::Table => print(&report::best_text(&report)),
+            ListFormat::Json => print_json(&report::best_json(&report)),
             ListFormat::Csv => {
-                let rows: Vec<_> = ranked.into_iter().zip(order).collect();
-                let csv = report::ranking_csv(&rows).map_err(|error| Failure::unexpected(error.to_string()))?;
+                let csv =
+                    report::ranking_csv(&report.ranking).map_err(|error| Failure::unexpected(error.to_string()))?;
                 print(&csv)
             }
         }
     }
 }
 
-/// The best feasible configurations and the reason for the place of each. The reason of the first one compares it with the
-/// second, so that at least two are returned where there are two.
-pub(super) async fn ordered(store: &Store, study: &Study, most: u32) -> Result<(Vec<Ranked>, Vec<Order>), Failure> {
-    let ranked = best(store, study, most.max(2)).await?;
-    let order = Order::of(goal(study), &ranked);
-    Ok((ranked, order))
-}
-
-/// The reasons of a ranking's order, each once, and that of the first configuration with its number.
-pub(super) fn order_lines(ranking: &[Ranked], order: &[Order]) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for (ranked, order) in ranking.iter().zip(order) {
-        let line = match order {
-            Order::Confirmed { .. } => format!("trial {} is first, {order}", ranked.first.trial.proposal.number),
-            order => format!("{}: {order}", order.name()),
-        };
-        if !lines.contains(&line) {
-            lines.push(line);
+/// The failure of a question for the best configuration of a study that has none.
+pub(super) fn no_winner(study: &Study, reason: &NoWinner) -> Failure {
+    let name = &study.name;
+    let message = match reason {
+        NoWinner::WithoutValue { measured, metric, first } => {
+            let message = format!("none of {measured} measured trials of study {name:?} has a value of {metric}");
+            let hint = format!("`setpoint show {first}` gives the reason");
+            return Failure::new(NOTHING_FEASIBLE, message).with_hint(hint);
         }
-    }
-    lines
-}
-
-/// A configuration with all its measurements.
-pub(super) async fn standing(store: &Store, study: &Study, ranked: Ranked) -> Result<Standing, Failure> {
-    let repeats = store.repeats(study, ranked.first.trial.proposal.number).await?;
-    Ok(Standing { ranked, repeats })
-}
-
-/// The engine's defaults and the judgement of a study, beside which a configuration is shown.
-pub(super) struct Conclusion {
-    pub(super) baseline: Option<Ranked>,
-    pub(super) verdict: Option<Verdict>,
-}
-
-impl Conclusion {
-    pub(super) async fn of(store: &Store, study: &Study) -> Result<Self, Failure> {
-        Ok(Self { baseline: store.baseline(study).await?, verdict: store.verdict(study).await? })
-    }
-
-    /// The gain, whether it is significant, and the estimated remaining gain.
-    pub(super) fn lines(&self, study: &Study, best: &Ranked) -> Vec<String> {
-        let baseline = self.baseline.as_ref();
-        let mut lines = vec![report::gain_text(study, best, baseline)];
-        if let Some(remaining) = self.verdict.as_ref().and_then(|verdict| verdict.remaining) {
-            lines.push(left_on_the_table(remaining));
-            if report::is_significant(best, baseline) != Some(true) {
-                lines.push(report::BOTH_GAINS.to_owned());
-            }
+        NoWinner::Unmeasured { .. } => format!("no trial of study {name:?} has been measured"),
+        NoWinner::OverLimits { measured } => {
+            format!("none of {measured} measured trials of study {name:?} kept the limits")
         }
-        lines
-    }
-}
-
-fn goal(study: &Study) -> Goal {
-    study.objective().map_or(Goal::Maximize, |objective| objective.goal)
-}
-
-/// The best feasible configurations by the study's own objective, as the sampler's model ranks them where it has judged them.
-pub(super) async fn best(store: &Store, study: &Study, most: u32) -> Result<Vec<Ranked>, Failure> {
-    let verdict = store.verdict(study).await?;
-    Ok(store.leaders(study, goal(study), verdict.as_ref(), most).await?)
-}
-
-pub(super) async fn nothing_feasible(store: &Store, study: &Study) -> Result<Failure, Failure> {
-    let trials = store.trials(study).await?;
-    let measured: Vec<_> = trials.iter().filter(|scored| scored.trial.outcome.measurement().is_some()).collect();
-    if let Some(first) = measured.first()
-        && measured.iter().all(|scored| scored.score.value().is_none())
-    {
-        let metric = study.objective().map_or_else(|| "the objective".to_owned(), |objective| objective.metric);
-        let message =
-            format!("none of {} measured trials of study {:?} has a value of {metric}", measured.len(), study.name);
-        let hint = format!("`setpoint show {}` gives the reason", first.trial.proposal.number);
-        return Ok(Failure::new(NOTHING_FEASIBLE, message).with_hint(hint));
-    }
-    let message = if measured.is_empty() {
-        format!("no trial of study {:?} has been measured", study.name)
-    } else {
-        format!("none of {} measured trials of study {:?} kept the limits", measured.len(), study.name)
     };
-    Ok(Failure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows what happened to each"))
+    Failure::new(NOTHING_FEASIBLE, message).with_hint("`setpoint trials` shows what happened to each")
 }

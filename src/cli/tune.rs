@@ -1,6 +1,5 @@
 //! `tune`: runs a study, or goes on with it.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,15 +9,16 @@ use clap::Args;
 use super::failure::{ENGINE_NEVER_HEALTHY, Failure, INTERRUPTED, NOT_VALID, NOTHING_FEASIBLE, USAGE};
 use super::output::print;
 use super::progress::Progress;
-use super::query::{Conclusion, nothing_feasible, order_lines};
+use super::query::no_winner;
 use super::{Global, LogFormat, parse_duration, signal};
 use crate::config::Config;
 use crate::export::quote;
 use crate::job::{Job, repetition, unknown_sampler};
-use crate::report::{Order, value_text};
+use crate::report::{findings_lines, incidents_line};
 use crate::sampler::{self, Known, Past, Suggestion};
-use crate::store::{Difference, Incident, Ranked, RuleTest, RuleVerdict, Store, Study, database_path};
-use crate::trial::{FailureKind, redact};
+use crate::store::{Store, Study, database_path};
+use crate::study_report::{Furthest, NoWinner, StudyReport};
+use crate::trial::redact;
 use crate::tuner::{
     Ending, Inquiry, Installed, MeasuredPrefill, ReleaseSource, RuleVerdicts, RunContext, Slots, Stop, TuneError,
     Tuner, beliefs, detect, preflight_setup,
@@ -192,7 +192,7 @@ async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<
     }
     let message = format!("the time of {time:?} ended before any launch of study {:?} was measured", study.name);
     let incidents = store.incidents(study, None).await?;
-    Ok(Some(match (describe_incidents(&incidents), incidents.last()) {
+    Ok(Some(match (incidents_line(&incidents), incidents.last()) {
         (Some(text), Some(last)) => Failure::new(ENGINE_NEVER_HEALTHY, format!("{message}; {text}")).with_hint(
             format!("`setpoint show {}` shows them; once the reason is gone, run the same command again", last.number),
         ),
@@ -202,37 +202,14 @@ async fn untried(store: &Store, study: &Study, time: Duration) -> Result<Option<
 
 /// Prints the best configuration, its gain, and how to export it.
 async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), Failure> {
-    let counts = store.counts(study.id).await?;
-    let (ranking, order) = super::query::ordered(store, study, 1).await?;
-    let Some(best) = ranking.first() else {
-        if counts.measured == 0 && counts.failed > 0 {
-            return Err(nothing_measured(store, study).await?);
-        }
-        return Err(nothing_feasible(store, study).await?);
-    };
-    let conclusion = Conclusion::of(store, study).await?;
-    let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
-    let value = |ranked: &Ranked| value_text(&metric, ranked);
-    let mut lines = vec![
-        format!(
-            "study {}: {} measured, {} failed, {} rejected before launch",
-            study.name, counts.measured, counts.failed, counts.rejected
-        ),
-        format!("best: trial {}, {}", best.first.trial.proposal.number, value(best)),
-        format!("  {}", best.first.trial.proposal.config),
-    ];
-    // Anything else is what a reader expects of the first one.
-    if matches!(order[0], Order::Confirmed { .. }) {
-        lines.extend(order_lines(&ranking[..1], &order[..1]));
+    let report = StudyReport::read(store, study.clone(), 1).await?;
+    if report.winner().is_none() {
+        return Err(match NoWinner::read(store, &report).await? {
+            NoWinner::Unmeasured { failed, furthest } if failed > 0 => nothing_measured(study, failed, furthest),
+            reason => no_winner(study, &reason),
+        });
     }
-    lines.extend(describe_incidents(&store.incidents(study, None).await?));
-    if let Some(baseline) = &conclusion.baseline {
-        let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
-        lines.push(format!("engine's defaults: {}{limits}", value(baseline)));
-    }
-    lines.extend(conclusion.lines(study, best));
-    lines.extend(describe_differences(&store.differences(study.id).await?));
-    lines.extend(describe_rule_tests(&store.rule_tests_of(study).await?));
+    let mut lines = findings_lines(&report);
     let database = if global.db == "setpoint.db" { String::new() } else { format!(" --db {}", quote(&global.db)) };
     let program = std::env::args().next().unwrap_or_else(|| "setpoint".to_owned());
     lines.push(format!(
@@ -243,69 +220,15 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
     print(&lines.join("\n"))
 }
 
-/// Launches that were made again count nowhere else.
-fn describe_incidents(incidents: &[Incident]) -> Option<String> {
-    let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
-    for incident in incidents {
-        *kinds.entry(incident.failure.kind).or_default() += 1;
-    }
-    let kinds: Vec<_> = kinds.into_iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-    let launches = if incidents.len() == 1 { "launch" } else { "launches" };
-    let text =
-        format!("{} more {launches} failed for reasons of the environment: {}", incidents.len(), kinds.join(", "));
-    (!incidents.is_empty()).then_some(text)
-}
-
-/// Where rules and engine differ, a rule has to be mended.
-fn describe_differences(differences: &[Difference]) -> Vec<String> {
-    let rejects = |difference: &Difference| {
-        let rule = difference.rule.as_deref()?;
-        Some(format!("rule {rule} rejects what vLLM {} accepts", difference.engine_version))
+/// The failure of a study of which every launch failed.
+fn nothing_measured(study: &Study, failed: usize, furthest: Furthest) -> Failure {
+    let code = match furthest {
+        Furthest::Starting => ENGINE_NEVER_HEALTHY,
+        Furthest::Ready => NOTHING_FEASIBLE,
+        Furthest::Loaded => NOT_VALID,
     };
-    let examples = differences.iter().filter(|difference| difference.trial.is_none());
-    let mut lines: Vec<_> = examples
-        .filter_map(|example| Some(format!("{} and was set aside: {}", rejects(example)?, example.message)))
-        .collect();
-    let trials: Vec<_> = differences.iter().filter_map(|difference| Some((difference.trial?, difference))).collect();
-    if let Some((number, first)) = trials.first() {
-        let of = if trials.len() == 1 { "trial" } else { "trials, first" };
-        let unknown = || format!("no rule knows that vLLM {} refuses it", first.engine_version);
-        let what = rejects(first).unwrap_or_else(unknown);
-        lines.push(format!("rules and engine differ on {} {of} {number}: {what}: {}", trials.len(), first.message));
-    }
-    lines
-}
-
-/// Rules that a start has refuted or confirmed.
-fn describe_rule_tests(tests: &[RuleTest]) -> Vec<String> {
-    let describe = |test: &RuleTest| {
-        let RuleTest { number, rule, .. } = test;
-        match test.verdict? {
-            RuleVerdict::Refuted => {
-                Some(format!("rule {rule} rejects what trial {number} served, and was set aside: {}", test.message))
-            }
-            RuleVerdict::Confirmed => Some(format!("rule {rule} was confirmed: trial {number} failed as it predicts")),
-            RuleVerdict::Inconclusive => None,
-        }
-    };
-    tests.iter().filter_map(describe).collect()
-}
-
-/// Every launch failed: before the engine was healthy, under a load that it or the load generator did not carry, or by
-/// crashing.
-async fn nothing_measured(store: &Store, study: &Study) -> Result<Failure, Failure> {
-    let trials = store.trials(study).await?;
-    let launched: Vec<_> = trials.iter().filter_map(|scored| Some((scored, scored.trial.outcome.failure()?))).collect();
-    let unusable = |kind| matches!(kind, FailureKind::RequestErrors | FailureKind::ClientBound);
-    let code = if launched.iter().any(|(_, failure)| unusable(failure.kind)) {
-        NOT_VALID
-    } else if launched.iter().any(|(scored, _)| scored.trial.startup_s.is_some()) {
-        NOTHING_FEASIBLE
-    } else {
-        ENGINE_NEVER_HEALTHY
-    };
-    let message = format!("none of {} launches of study {:?} was measured", launched.len(), study.name);
-    Ok(Failure::new(code, message).with_hint("`setpoint trials` shows why each of them failed"))
+    let message = format!("none of {failed} launches of study {:?} was measured", study.name);
+    Failure::new(code, message).with_hint("`setpoint trials` shows why each of them failed")
 }
 
 /// What a fresh study would launch first.

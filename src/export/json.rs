@@ -1,7 +1,8 @@
 //! One JSON object with everything that is known of the trial.
 
 use super::{Exporter, Winner};
-use crate::report::{Standing, gain, is_significant};
+use crate::report::mean_metrics;
+use crate::study_report::Gain;
 use crate::trial::json_for_terminal;
 
 pub(super) struct Json;
@@ -18,9 +19,10 @@ impl Exporter for Json {
     fn export(&self, winner: &Winner<'_>) -> String {
         let trial = &winner.scored.trial;
         let ranked = winner.standing.map(|standing| &standing.ranked);
+        let gain = ranked.map(|ranked| winner.report.gain(ranked));
         // `metrics` are those of the exported trial alone, `mean_metrics` those of all its configuration's measurements.
         let object = serde_json::json!({
-            "study": winner.study.name,
+            "study": winner.report.study.name,
             "trial": trial.proposal.number,
             "engine_version": trial.engine_version,
             "config": trial.proposal.config,
@@ -34,14 +36,14 @@ impl Exporter for Json {
             "expected": ranked.and_then(|ranked| ranked.expected).map(|expected| {
                 serde_json::json!({"value": expected.value, "deviation": expected.deviation, "feasible": expected.feasible})
             }),
-            "mean_metrics": winner.standing.map(Standing::mean_metrics),
+            "mean_metrics": winner.standing.map(mean_metrics),
             "trials": winner.standing.map(|standing| {
                 standing.repeats.iter().map(|scored| scored.trial.proposal.number).collect::<Vec<_>>()
             }),
             "feasible": winner.standing.map(|standing| !standing.is_over_a_limit()),
-            "gain": ranked.and_then(|ranked| gain(winner.study, ranked, winner.baseline)),
-            "gain_significant": ranked.and_then(|ranked| is_significant(ranked, winner.baseline)),
-            "baseline": winner.baseline.map(|baseline| {
+            "gain": gain.and_then(Gain::factor),
+            "gain_significant": gain.and_then(Gain::is_significant),
+            "baseline": winner.report.baseline.as_ref().map(|baseline| {
                 let range = [baseline.range.0, baseline.range.1];
                 serde_json::json!({
                     "mean_value": baseline.value, "measurements": baseline.measurements, "value_range": range,

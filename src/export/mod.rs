@@ -3,21 +3,20 @@
 mod json;
 mod shell;
 
-use crate::report::{Standing, expectation, gain_text, value_text};
-use crate::store::{Ranked, Scored, Study};
+use crate::report::{expectation, gain_text, value_text};
+use crate::store::{Ranked, Scored};
+use crate::study_report::{Standing, StudyReport};
 
 pub(crate) use shell::quote;
 
 /// What is exported.
 #[derive(Debug)]
 pub(crate) struct Winner<'a> {
-    pub study: &'a Study,
+    pub report: &'a StudyReport,
     /// The trial whose command is exported.
     pub scored: &'a Scored,
     /// Its configuration by all its measurements; `None` if it was not measured.
     pub standing: Option<&'a Standing>,
-    /// The engine's defaults, if they were measured.
-    pub baseline: Option<&'a Ranked>,
 }
 
 pub(crate) trait Exporter: Sync {
@@ -72,7 +71,7 @@ impl Winner<'_> {
     /// The metrics of the headline, as `name value`.
     fn headline_metrics(&self, standing: &Standing) -> Vec<String> {
         let mut names = vec!["output_throughput", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"];
-        let objective = self.study.objective();
+        let objective = &self.report.objective;
         let constraints = objective.iter().flat_map(|objective| objective.constraints.iter());
         let asked = objective.iter().map(|objective| objective.metric.as_str());
         for name in asked.chain(constraints.map(|constraint| constraint.metric.as_str())) {
@@ -87,19 +86,18 @@ impl Winner<'_> {
     fn evidence(&self) -> Vec<String> {
         let Some(standing) = self.standing else { return Vec::new() };
         let ranked = &standing.ranked;
-        let metric = self.study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
-        let mut lines = vec![value_text(&metric, ranked)];
+        let metric = self.report.metric();
+        let mut lines = vec![value_text(metric, ranked)];
         if standing.is_over_a_limit() {
             lines.push("over a limit of the objective".to_owned());
         }
         if let Some(expected) = ranked.expected {
             lines.push(format!("expected by a model of all measurements: {metric} {}", expectation(expected)));
         }
-        if let Some(baseline) =
-            self.baseline.filter(|baseline| baseline.first.trial.proposal.number != ranked.first.trial.proposal.number)
-        {
-            lines.push(format!("engine's defaults: {}", value_text(&metric, baseline)));
-            lines.push(gain_text(self.study, ranked, Some(baseline)));
+        let is_other = |baseline: &&Ranked| baseline.first.trial.proposal.number != ranked.first.trial.proposal.number;
+        if let Some(baseline) = self.report.baseline.as_ref().filter(is_other) {
+            lines.push(format!("engine's defaults: {}", value_text(metric, baseline)));
+            lines.push(gain_text(self.report.gain(ranked)));
         }
         lines
     }
@@ -110,6 +108,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::objective::Score;
+    use crate::objective::{Constraint, Limit};
     use crate::store::Expected;
     use crate::trial::{Distribution, Launch, Measurement, Outcome, Proposal, REDACTED, Trial};
 
@@ -145,19 +144,7 @@ mod tests {
 
     #[test]
     fn every_format_is_as_reviewed() {
-        let objective = serde_json::json!({
-            "objective": {"metric": "output_throughput", "goal": "maximize", "constraints": [
-                {"metric": "p99_tpot_ms", "at_most": 50.0}
-            ]}
-        });
-        let study = Study {
-            id: 1,
-            name: "chat".to_owned(),
-            definition: objective,
-            host: serde_json::Value::Null,
-            setpoint_version: "0.1.0".to_owned(),
-            created_at: "2030-01-02T03:00:00.000Z".to_owned(),
-        };
+        let limit = Constraint { metric: "p99_tpot_ms".to_owned(), limit: Limit::AtMost(50.0) };
         let again = {
             let mut again = scored();
             let Outcome::Measured(measurement) = &mut again.trial.outcome else { panic!("it was measured") };
@@ -169,7 +156,7 @@ mod tests {
         let ranked = |number, value, range| {
             let mut first = scored();
             first.trial.proposal.number = number;
-            Ranked { first, value, measurements: 2, range, expected: None }
+            Ranked { first, trials: vec![number], value, measurements: 2, range, expected: None }
         };
         let expected = Some(Expected { trial: 7, value: 231.5, deviation: 0.02, feasible: 1.0 });
         let standing = Standing {
@@ -178,7 +165,9 @@ mod tests {
         };
         let baseline = ranked(0, 220.0, (210.0, 230.0));
         let scored = scored();
-        let winner = Winner { study: &study, scored: &scored, standing: Some(&standing), baseline: Some(&baseline) };
+        let mut report = StudyReport { baseline: Some(baseline), ..StudyReport::example("chat") };
+        report.objective.as_mut().unwrap().constraints.push(limit);
+        let winner = Winner { report: &report, scored: &scored, standing: Some(&standing) };
         for exporter in EXPORTERS {
             insta::assert_snapshot!(exporter.name(), exporter.export(&winner));
         }
@@ -191,14 +180,6 @@ mod tests {
 
     #[test]
     fn nothing_of_a_database_or_a_server_becomes_code() {
-        let study = |name: &str| Study {
-            id: 1,
-            name: name.to_owned(),
-            definition: serde_json::Value::Null,
-            host: serde_json::Value::Null,
-            setpoint_version: "0.1.0".to_owned(),
-            created_at: String::new(),
-        };
         let directory = tempfile::tempdir().unwrap();
         let made = directory.path().join("made");
         let code = |end: &str| format!("0.32.0{end}touch {} #", made.display());
@@ -214,7 +195,7 @@ mod tests {
                 .into();
             for exporter in EXPORTERS {
                 let exported =
-                    exporter.export(&Winner { study: &study(&text), scored: &hostile, standing: None, baseline: None });
+                    exporter.export(&Winner { report: &StudyReport::example(&text), scored: &hostile, standing: None });
                 assert!(!exported.contains(|c| crate::trial::is_control(c) && c != '\n'), "{end:?}: {exported:?}");
                 if exporter.name() == "sh" {
                     let script = directory.path().join("a.sh");

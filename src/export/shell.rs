@@ -25,7 +25,7 @@ impl Exporter for Shell {
         let trial = &winner.scored.trial;
         let mut script = String::from("#!/bin/sh\n");
         // Writing to a string cannot fail.
-        comment(&mut script, &format!("setpoint study {}, trial {}", winner.study.name, trial.proposal.number));
+        comment(&mut script, &format!("setpoint study {}, trial {}", winner.report.study.name, trial.proposal.number));
         comment(&mut script, &winner.headline());
         comment(&mut script, &format!("engine version {}", trial.engine_version.as_deref().unwrap_or("unknown")));
         for line in winner.evidence() {

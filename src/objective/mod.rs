@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::trial::{Measurement, Outcome};
 
-pub use ranking::{ConfigValue, LaunchResult, LaunchedTrial, config_value, measurements_of, rank};
+pub use ranking::{ConfigValue, LaunchResult, LaunchedTrial, config_value, rank};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

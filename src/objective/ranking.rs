@@ -31,10 +31,10 @@ pub enum LaunchResult {
 pub struct ConfigValue {
     /// Number of its first measured trial.
     pub first: u32,
+    /// Numbers of its trials that have a value, ascending.
+    pub trials: Vec<u32>,
     /// Mean of the objective.
     pub mean: f64,
-    /// Number of measurements with a value.
-    pub measurements: u32,
     pub lowest: f64,
     pub highest: f64,
 }
@@ -43,6 +43,7 @@ pub struct ConfigValue {
 #[derive(Default)]
 struct Group {
     first: Option<u32>,
+    trials: Vec<u32>,
     values: Vec<f64>,
     /// Whether each measurement kept the limits, and no failure was the configuration's own.
     is_feasible: bool,
@@ -60,13 +61,16 @@ pub fn rank(trials: &[LaunchedTrial], goal: Goal) -> Vec<ConfigValue> {
             LaunchResult::Failed { is_own } => group.is_feasible &= !(is_own && trial.origin.blames_configuration()),
             LaunchResult::Measured(score) => {
                 group.first = Some(group.first.map_or(trial.number, |first| first.min(trial.number)));
-                group.values.extend(score.value());
+                if let Some(value) = score.value() {
+                    group.trials.push(trial.number);
+                    group.values.push(value);
+                }
                 group.is_feasible &= !matches!(score, Score::Infeasible { .. });
             }
         }
     }
     let feasible = groups.into_values().filter(|group| group.is_feasible);
-    let mut ranked: Vec<_> = feasible.filter_map(|group| value_of(group.first?, &group.values)).collect();
+    let mut ranked: Vec<_> = feasible.filter_map(|group| value_of(group.first?, group.trials, &group.values)).collect();
     ranked.sort_by(|a, b| {
         let by_mean = match goal {
             Goal::Maximize => b.mean.total_cmp(&a.mean),
@@ -77,31 +81,22 @@ pub fn rank(trials: &[LaunchedTrial], goal: Goal) -> Vec<ConfigValue> {
     ranked
 }
 
-/// Returns the trials that measured this configuration and have a value, feasible or not, in the given order.
-pub fn measurements_of<'t>(
-    trials: &'t [LaunchedTrial],
-    config_key: &str,
-) -> impl Iterator<Item = (&'t LaunchedTrial, f64)> {
-    let of = move |trial: &&LaunchedTrial| trial.origin.is_ranked() && trial.config_key == config_key;
-    trials.iter().filter(of).filter_map(|trial| match trial.result {
-        LaunchResult::Measured(score) => Some((trial, score.value()?)),
-        LaunchResult::Failed { .. } => None,
-    })
-}
-
-/// Returns the value of a configuration over all its measurements; `None` if it has none.
+/// Returns the value of a configuration over all its measurements, feasible or not; `None` if it has none.
 #[must_use]
 pub fn config_value(trials: &[LaunchedTrial], config_key: &str) -> Option<ConfigValue> {
-    let first = measurements_of(trials, config_key).map(|(trial, _)| trial.number).min()?;
-    let values: Vec<_> = measurements_of(trials, config_key).map(|(_, value)| value).collect();
-    value_of(first, &values)
+    let of = |trial: &&LaunchedTrial| trial.origin.is_ranked() && trial.config_key == config_key;
+    let measured = trials.iter().filter(of).filter_map(|trial| match trial.result {
+        LaunchResult::Measured(score) => Some((trial.number, score.value()?)),
+        LaunchResult::Failed { .. } => None,
+    });
+    let (numbers, values): (Vec<_>, Vec<_>) = measured.unzip();
+    value_of(*numbers.iter().min()?, numbers, &values)
 }
 
-fn value_of(first: u32, values: &[f64]) -> Option<ConfigValue> {
+fn value_of(first: u32, trials: Vec<u32>, values: &[f64]) -> Option<ConfigValue> {
     let lowest = values.iter().copied().min_by(f64::total_cmp)?;
     let highest = values.iter().copied().max_by(f64::total_cmp)?;
-    let measurements = u32::try_from(values.len()).unwrap_or(u32::MAX);
-    Some(ConfigValue { first, mean: compensated_sum(values) / to_f64(values.len()), measurements, lowest, highest })
+    Some(ConfigValue { first, trials, mean: compensated_sum(values) / to_f64(values.len()), lowest, highest })
 }
 
 /// Sum by Neumaier's method, so that means do not depend on the order of trials.
@@ -127,8 +122,8 @@ mod tests {
         trial(number, "auto", key, LaunchResult::Measured(Score::Feasible { value }))
     }
 
-    fn firsts(trials: &[LaunchedTrial], goal: Goal) -> Vec<(u32, u32)> {
-        rank(trials, goal).iter().map(|config| (config.first, config.measurements)).collect()
+    fn firsts(trials: &[LaunchedTrial], goal: Goal) -> Vec<(u32, usize)> {
+        rank(trials, goal).iter().map(|config| (config.first, config.trials.len())).collect()
     }
 
     #[test]

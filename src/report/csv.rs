@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::standing::Order;
-use crate::store::{Expected, Ranked, Scored};
+use super::standing::order_text;
+use crate::store::{Expected, Scored};
+use crate::study_report::RankingPlace;
 use crate::trial::Measurement;
 
 /// The columns of [`trials_csv`] that mark trials that cannot be compared with others.
@@ -37,8 +38,9 @@ const RANKED: [&str; 8] = [
 ///
 /// # Errors
 /// Never in practice: the writer is a buffer in memory.
-pub(crate) fn ranking_csv(ranking: &[(Ranked, Order)]) -> Result<String, csv::Error> {
-    let row = |(ranked, order): &(Ranked, Order)| {
+pub(crate) fn ranking_csv(ranking: &[RankingPlace]) -> Result<String, csv::Error> {
+    let row = |RankingPlace { standing, order }: &RankingPlace| {
+        let ranked = &standing.ranked;
         let expected = |of: &dyn Fn(Expected) -> f64| text(ranked.expected.map(of));
         [
             ranked.value.to_string(),
@@ -48,10 +50,10 @@ pub(crate) fn ranking_csv(ranking: &[(Ranked, Order)]) -> Result<String, csv::Er
             expected(&|expected| expected.value),
             expected(&|expected| expected.deviation),
             expected(&|expected| expected.feasible),
-            order.to_string(),
+            order_text(order),
         ]
     };
-    with_columns(ranking.iter().map(|one| (&one.0.first, row(one))), RANKED)
+    with_columns(ranking.iter().map(|place| (&place.standing.ranked.first, row(place))), RANKED)
 }
 
 fn text(number: Option<f64>) -> String {
@@ -100,6 +102,8 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::objective::Score;
+    use crate::store::Ranked;
+    use crate::study_report::{Order, Standing};
     use crate::trial::{Outcome, Trial};
 
     #[test]
@@ -121,8 +125,10 @@ mod tests {
     fn a_ranking_has_the_mean_beside_the_single_measurement() {
         let trial = Trial::example(3, "auto", Outcome::Measured(Measurement::default()));
         let first = Scored { trial, score: Score::Feasible { value: 4956.0 } };
-        let ranked = Ranked { first, value: 4605.5, measurements: 2, range: (4255.0, 4956.0), expected: None };
-        let csv = ranking_csv(&[(ranked, Order::Mean)]).unwrap();
+        let (trials, range) = (vec![3, 4], (4255.0, 4956.0));
+        let ranked = Ranked { first, trials, value: 4605.5, measurements: 2, range, expected: None };
+        let standing = Standing { ranked, repeats: Vec::new() };
+        let csv = ranking_csv(&[RankingPlace { standing, order: Order::Mean }]).unwrap();
         let mut reader = csv::Reader::from_reader(csv.as_bytes());
         let header = reader.headers().unwrap().clone();
         let row = reader.records().next().unwrap().unwrap();

@@ -2,9 +2,10 @@
 
 use serde_json::{Value as Json, json};
 
-use super::standing::{Order, Standing};
+use super::standing::{mean_metrics, order_text};
 use crate::objective::Score;
 use crate::store::{Counts, Expected, Incident, Ranked, Scored, Study, Verdict};
+use crate::study_report::RankingPlace;
 use crate::trial::Outcome;
 
 /// One study with its counts.
@@ -91,13 +92,14 @@ pub(crate) fn ranked_json(study: &Study, ranked: &Ranked) -> Json {
 /// [`ranked_json`] with `mean_metrics` over all its measurements, their `trials`, those of them that were `disturbed`, and the reason for its place: `order` in one
 /// word and `order_reason` in a sentence.
 #[must_use]
-pub(crate) fn standing_json(study: &Study, standing: &Standing, order: &Order) -> Json {
+pub(crate) fn standing_json(study: &Study, place: &RankingPlace) -> Json {
+    let RankingPlace { standing, order } = place;
     let mut json = ranked_json(study, &standing.ranked);
-    json["mean_metrics"] = standing.mean_metrics();
+    json["mean_metrics"] = mean_metrics(standing);
     json["trials"] = standing.repeats.iter().map(|scored| scored.trial.proposal.number).collect();
     json["disturbed"] = standing.disturbed().into();
     json["order"] = order.name().into();
-    json["order_reason"] = order.to_string().into();
+    json["order_reason"] = order_text(order).into();
     json
 }
 

@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 
-use super::standing::{Order, Standing, expectation};
+use super::standing::expectation;
 use crate::objective::{Objective, Score};
 use crate::space::SpaceFile;
 use crate::store::{Counts, Incident, Scored, Study};
+use crate::study_report::{RankingPlace, StudyReport};
 use crate::trial::Outcome;
 
 /// Characters that a configuration or reason may take in a table.
@@ -97,11 +98,11 @@ pub(crate) fn trials_table(study: &Study, trials: &[Scored], is_earlier: impl Fn
 /// The best configurations with the means of all their measurements, and one word for the reason of each place. If a model of
 /// all measurements ranks them, its expectation stands beside the mean.
 #[must_use]
-pub(crate) fn best_table(study: &Study, ranking: &[(Standing, Order)]) -> String {
-    let metric = study.objective().map_or_else(|| "value".to_owned(), |objective| objective.metric);
+pub(crate) fn best_table(report: &StudyReport) -> String {
+    let ranking = &report.ranking;
     let header = [
         "trial",
-        &metric,
+        report.metric(),
         "measured",
         "expected",
         "order",
@@ -111,11 +112,11 @@ pub(crate) fn best_table(study: &Study, ranking: &[(Standing, Order)]) -> String
         "configuration",
     ];
     let mut table = table(header, &[0, 1, 2, 3, 5, 6, 7]);
-    let is_judged = ranking.iter().any(|(standing, _)| standing.ranked.expected.is_some());
+    let is_judged = ranking.iter().any(|place| place.standing.ranked.expected.is_some());
     if let Some(column) = table.column_mut(3).filter(|_| !is_judged) {
         column.set_constraint(ColumnConstraint::Hidden);
     }
-    for (standing, order) in ranking {
+    for RankingPlace { standing, order } in ranking {
         let ranked = &standing.ranked;
         let of = |name: &str| standing.metric(name).map(|spread| number(spread.mean)).unwrap_or_default();
         table.add_row([
@@ -246,19 +247,11 @@ pub(crate) fn number(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::store::{Expected, Ranked};
+    use crate::study_report::{Order, Standing};
     use crate::trial::{Distribution, Measurement, Trial};
 
     #[test]
     fn the_table_has_means_expectations_and_the_reason_of_the_order() {
-        let (name, json) = ("s".to_owned(), serde_json::Value::default());
-        let study = Study {
-            id: 1,
-            name,
-            definition: json.clone(),
-            host: json,
-            setpoint_version: String::new(),
-            created_at: String::new(),
-        };
         let measured = |number, p99| {
             let ttft_ms = Some(Distribution { p99, ..Distribution::default() });
             let trial =
@@ -266,15 +259,18 @@ mod tests {
             Scored { trial, score: Score::Feasible { value: 9.0 } }
         };
         let first = measured(3, 40.0);
-        let single = Ranked { first, value: 9.0, measurements: 2, range: (9.0, 9.0), expected: None };
+        let trials = vec![3, 8];
+        let single = Ranked { first, trials, value: 9.0, measurements: 2, range: (9.0, 9.0), expected: None };
         let repeats = vec![measured(3, 40.0), measured(8, 60.0)];
-        let standing = |ranked| (Standing { ranked, repeats: repeats.clone() }, Order::Mean);
+        let place =
+            |ranked| RankingPlace { standing: Standing { ranked, repeats: repeats.clone() }, order: Order::Mean };
+        let table = |ranking| best_table(&StudyReport { ranking, ..StudyReport::example("s") });
         let expected = Expected { trial: 3, value: 8.25, deviation: 0.0125, feasible: 0.9 };
         let judged = Ranked { expected: Some(expected), ..single.clone() };
-        let without = best_table(&study, &[standing(single.clone())]);
+        let without = table(vec![place(single.clone())]);
         assert!(without.contains("measured") && !without.contains("expected"), "{without}");
         assert!(without.contains("mean") && without.contains(" 50 "), "the mean of both latencies: {without}");
-        let with = best_table(&study, &[standing(judged), standing(single)]);
+        let with = table(vec![place(judged), place(single)]);
         assert!(with.contains("expected") && with.contains("8.250 +-2.5 %"), "{with}");
     }
 

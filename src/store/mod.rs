@@ -311,7 +311,7 @@ mod tests {
     fn two_configurations_are_apart_only_when_no_measurements_of_theirs_overlap() {
         let ranked = |measurements, range| {
             let first = Scored { trial: measured(0), score: Score::Feasible { value: 1.0 } };
-            Ranked { first, value: 1.0, measurements, range, expected: None }
+            Ranked { first, trials: vec![0], value: 1.0, measurements, range, expected: None }
         };
         let (low, high, wide) = (ranked(2, (1.0, 2.0)), ranked(3, (3.0, 4.0)), ranked(2, (1.5, 3.5)));
         assert!(low.is_apart_from(&high) && high.is_apart_from(&low));

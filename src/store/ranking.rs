@@ -1,7 +1,7 @@
 //! Configurations by all their measurements. The rules of the ranking are those of [`rank`].
 
 use super::{Expected, Scored, Store, StoreError, Study, Verdict};
-use crate::objective::{ConfigValue, Goal, LaunchResult, LaunchedTrial, Score, config_value, measurements_of, rank};
+use crate::objective::{ConfigValue, Goal, LaunchResult, LaunchedTrial, Score, config_value, rank};
 use crate::trial::{FailureKind, Origin, is_own_failure};
 
 /// A configuration by all its measurements. One that exceeded a limit in any of them exceeds it, and one that failed when it was
@@ -10,6 +10,8 @@ use crate::trial::{FailureKind, Origin, is_own_failure};
 pub struct Ranked {
     /// Its first measurement.
     pub first: Scored,
+    /// Numbers of its measured trials, ascending.
+    pub trials: Vec<u32>,
     /// Mean of the objective over its measurements.
     pub value: f64,
     pub measurements: u32,
@@ -102,17 +104,6 @@ impl Store {
         self.value_of(study, &trials, config_key).await
     }
 
-    /// The measured trials that have the configuration of trial `number`, of its context, in the order of their numbers.
-    pub async fn repeats(&self, study: &Study, number: u32) -> Result<Vec<Scored>, StoreError> {
-        let ContextTrials { trials, config_key } = self.launched_trials(study, Some(number)).await?;
-        let Some(config_key) = config_key else { return Ok(Vec::new()) };
-        let mut repeats = Vec::new();
-        for (trial, _) in measurements_of(&trials, &config_key) {
-            repeats.extend(self.trial(study, trial.number).await?);
-        }
-        Ok(repeats)
-    }
-
     /// Reads the launched trials in the context of trial `number`, or in the study's present one; with the configuration of that
     /// trial, or of trial 0, the defaults.
     async fn launched_trials(&self, study: &Study, number: Option<u32>) -> Result<ContextTrials, StoreError> {
@@ -157,9 +148,11 @@ impl Store {
     }
 
     async fn ranked(&self, study: &Study, config: ConfigValue) -> Result<Option<Ranked>, StoreError> {
-        let ConfigValue { first, mean: value, measurements, lowest, highest } = config;
-        let first = self.trial(study, first).await?;
-        Ok(first.map(|first| Ranked { first, value, measurements, range: (lowest, highest), expected: None }))
+        let ConfigValue { first, trials, mean: value, lowest, highest } = config;
+        let Some(first) = self.trial(study, first).await? else { return Ok(None) };
+        let measurements = u32::try_from(trials.len()).unwrap_or(u32::MAX);
+        let range = (lowest, highest);
+        Ok(Some(Ranked { first, trials, value, measurements, range, expected: None }))
     }
 }
 

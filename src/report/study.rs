@@ -1,0 +1,143 @@
+//! The findings of a study as lines of text and as JSON.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
+use super::json::{ranked_json, standing_json, verdict_json};
+use super::standing::{gain_text, order_text, value_text};
+use super::table::best_table;
+use crate::store::{Difference, Incident, RuleTest, RuleVerdict};
+use crate::study_report::{Order, RankingPlace, StudyReport};
+use crate::tuner::left_on_the_table;
+
+/// Explains how an estimated remaining gain fits beside a gain that the measurements do not support.
+const BOTH_GAINS: &str = "the two do not contradict each other: the gain compares measured configurations; the remaining gain \
+                          is a model's estimate, uncertainty included, of what configurations that were not measured could \
+                          add to the best one";
+
+/// The ranking as a table, with the reasons for its order, the gain and the estimated remaining gain.
+#[must_use]
+pub(crate) fn best_text(report: &StudyReport) -> String {
+    let lines = order_lines(&report.ranking).into_iter().chain(gain_lines(report));
+    format!("{}\n{}", best_table(report), lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// The best configuration as one object; null without one.
+#[must_use]
+pub(crate) fn best_json(report: &StudyReport) -> Json {
+    let Some(winner) = report.winner() else { return Json::Null };
+    let study = &report.study;
+    let gain = report.gain(&winner.standing.ranked);
+    let mut json = standing_json(study, winner);
+    json["gain"] = gain.factor().into();
+    json["gain_significant"] = gain.is_significant().into();
+    json["judgement"] = report.verdict.as_ref().map_or(Json::Null, verdict_json);
+    json["baseline"] = report.baseline.as_ref().map_or(Json::Null, |ranked| ranked_json(study, ranked));
+    json
+}
+
+/// What a run of the study has found: the best configuration, its gain, and everything that is worth a remark. Empty without a
+/// best configuration.
+#[must_use]
+pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
+    let Some(winner) = report.winner() else { return Vec::new() };
+    let (counts, best) = (report.counts, &winner.standing.ranked);
+    let mut lines = vec![
+        format!(
+            "study {}: {} measured, {} failed, {} rejected before launch",
+            report.study.name, counts.measured, counts.failed, counts.rejected
+        ),
+        format!("best: trial {}, {}", best.first.trial.proposal.number, value_text(report.metric(), best)),
+        format!("  {}", best.first.trial.proposal.config),
+    ];
+    // Any other reason is what a reader expects of the first one.
+    if matches!(winner.order, Order::Confirmed { .. }) {
+        lines.extend(order_lines(std::slice::from_ref(winner)));
+    }
+    lines.extend(incidents_line(&report.incidents));
+    if let Some(baseline) = &report.baseline {
+        let limits = if baseline.first.score.is_feasible() { "" } else { ", over a limit" };
+        lines.push(format!("engine's defaults: {}{limits}", value_text(report.metric(), baseline)));
+    }
+    lines.extend(gain_lines(report));
+    lines.extend(difference_lines(&report.differences));
+    lines.extend(report.rule_tests.iter().filter_map(rule_test_line));
+    lines
+}
+
+/// The reasons of a ranking's order, each once, and that of the first configuration with its number.
+fn order_lines(ranking: &[RankingPlace]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for RankingPlace { standing, order } in ranking {
+        let line = match order {
+            Order::Confirmed { .. } => {
+                format!("trial {} is first, {}", standing.ranked.first.trial.proposal.number, order_text(order))
+            }
+            order => format!("{}: {}", order.name(), order_text(order)),
+        };
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+/// The gain, whether it is significant, and the estimated remaining gain.
+fn gain_lines(report: &StudyReport) -> Vec<String> {
+    let Some(winner) = report.winner() else { return Vec::new() };
+    let gain = report.gain(&winner.standing.ranked);
+    let mut lines = vec![gain_text(gain)];
+    if let Some(remaining) = report.verdict.as_ref().and_then(|verdict| verdict.remaining) {
+        lines.push(left_on_the_table(remaining));
+        if gain.is_significant() != Some(true) {
+            lines.push(BOTH_GAINS.to_owned());
+        }
+    }
+    lines
+}
+
+/// Counts launches that were made again, by the kind of their failure; `None` if there were none.
+#[must_use]
+pub(crate) fn incidents_line(incidents: &[Incident]) -> Option<String> {
+    let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
+    for incident in incidents {
+        *kinds.entry(incident.failure.kind).or_default() += 1;
+    }
+    let kinds: Vec<_> = kinds.into_iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let launches = if incidents.len() == 1 { "launch" } else { "launches" };
+    let text =
+        format!("{} more {launches} failed for reasons of the environment: {}", incidents.len(), kinds.join(", "));
+    (!incidents.is_empty()).then_some(text)
+}
+
+/// Rules that have to be mended, because the engine decides otherwise.
+fn difference_lines(differences: &[Difference]) -> Vec<String> {
+    let rejects = |difference: &Difference| {
+        let rule = difference.rule.as_deref()?;
+        Some(format!("rule {rule} rejects what vLLM {} accepts", difference.engine_version))
+    };
+    let examples = differences.iter().filter(|difference| difference.trial.is_none());
+    let mut lines: Vec<_> = examples
+        .filter_map(|example| Some(format!("{} and was set aside: {}", rejects(example)?, example.message)))
+        .collect();
+    let trials: Vec<_> = differences.iter().filter_map(|difference| Some((difference.trial?, difference))).collect();
+    if let Some((number, first)) = trials.first() {
+        let of = if trials.len() == 1 { "trial" } else { "trials, first" };
+        let unknown = || format!("no rule knows that vLLM {} refuses it", first.engine_version);
+        let what = rejects(first).unwrap_or_else(unknown);
+        lines.push(format!("rules and engine differ on {} {of} {number}: {what}: {}", trials.len(), first.message));
+    }
+    lines
+}
+/// A rule that a start has refuted or confirmed.
+fn rule_test_line(test: &RuleTest) -> Option<String> {
+    let RuleTest { number, rule, .. } = test;
+    match test.verdict? {
+        RuleVerdict::Refuted => {
+            Some(format!("rule {rule} rejects what trial {number} served, and was set aside: {}", test.message))
+        }
+        RuleVerdict::Confirmed => Some(format!("rule {rule} was confirmed: trial {number} failed as it predicts")),
+        RuleVerdict::Inconclusive => None,
+    }
+}

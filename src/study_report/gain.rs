@@ -1,0 +1,70 @@
+//! The gain of a configuration over the engine's defaults.
+
+use crate::objective::Objective;
+use crate::store::Ranked;
+
+/// How many times better a configuration is than the engine's defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Gain {
+    /// The configuration is the defaults themselves.
+    None,
+    /// The defaults were not measured.
+    Unknown,
+    Factor {
+        /// Above 1 is better, whatever the goal.
+        factor: f64,
+        /// The reason why the measurements do not support the gain.
+        doubt: Option<Doubt>,
+        /// Whether the defaults themselves exceed a limit.
+        baseline_over_limit: bool,
+    },
+}
+
+/// A reason why a gain is not significant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    EachMeasuredOnce,
+    ConfigurationMeasuredOnce,
+    DefaultsMeasuredOnce,
+    /// The measured ranges overlap.
+    Overlap,
+}
+
+impl Gain {
+    pub(super) fn of(objective: Option<&Objective>, ranked: &Ranked, baseline: Option<&Ranked>) -> Self {
+        let number = ranked.first.trial.proposal.number;
+        if number == 0 || baseline.is_some_and(|baseline| baseline.first.trial.proposal.number == number) {
+            return Self::None;
+        }
+        let Some((objective, baseline)) = objective.zip(baseline) else { return Self::Unknown };
+        let doubt = match (ranked.measurements, baseline.measurements) {
+            (0 | 1, 0 | 1) => Some(Doubt::EachMeasuredOnce),
+            (0 | 1, _) => Some(Doubt::ConfigurationMeasuredOnce),
+            (_, 0 | 1) => Some(Doubt::DefaultsMeasuredOnce),
+            _ if ranked.is_apart_from(baseline) => None,
+            _ => Some(Doubt::Overlap),
+        };
+        let factor = objective.gain(ranked.value, baseline.value);
+        Self::Factor { factor, doubt, baseline_over_limit: !baseline.first.score.is_feasible() }
+    }
+
+    /// The factor, if the defaults were measured.
+    #[must_use]
+    pub(crate) fn factor(self) -> Option<f64> {
+        match self {
+            Self::None => Some(1.0),
+            Self::Unknown => None,
+            Self::Factor { factor, .. } => Some(factor),
+        }
+    }
+
+    /// Whether the measured ranges do not overlap; `None` if one of the two was measured only once, and of the defaults themselves.
+    #[must_use]
+    pub(crate) fn is_significant(self) -> Option<bool> {
+        match self {
+            Self::Factor { doubt: None, .. } => Some(true),
+            Self::Factor { doubt: Some(Doubt::Overlap), .. } => Some(false),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The findings of a study: its best configurations, the gain over the engine's defaults, and what is worth a remark. They are
+//! computed once; texts, JSON and CSV are renderers of a [`StudyReport`].
+
+mod gain;
+mod no_winner;
+mod order;
+mod standing;
+
+use crate::objective::{Goal, Objective};
+use crate::store::{Counts, Difference, Expected, Incident, Ranked, RuleTest, Store, StoreError, Study, Verdict};
+
+pub(crate) use gain::{Doubt, Gain};
+pub(crate) use no_winner::{Furthest, NoWinner};
+pub(crate) use order::Order;
+pub(crate) use standing::Standing;
+
+/// A configuration of a ranking, and the reason for its place.
+#[derive(Clone, Debug)]
+pub(crate) struct RankingPlace {
+    pub standing: Standing,
+    pub order: Order,
+}
+
+/// The findings of a study.
+#[derive(Clone, Debug)]
+pub(crate) struct StudyReport {
+    pub study: Study,
+    pub objective: Option<Objective>,
+    pub counts: Counts,
+    /// The best feasible configurations, best first.
+    pub ranking: Vec<RankingPlace>,
+    /// The engine's defaults by all their measurements.
+    pub baseline: Option<Ranked>,
+    /// The judgement of the sampler's model.
+    pub verdict: Option<Verdict>,
+    /// Launches that failed for a reason of their environment.
+    pub incidents: Vec<Incident>,
+    /// Configurations on which rules and engine differ.
+    pub differences: Vec<Difference>,
+    pub rule_tests: Vec<RuleTest>,
+}
+
+impl StudyReport {
+    /// Reads a study with at most `most` configurations of its ranking.
+    pub(crate) async fn read(store: &Store, study: Study, most: u32) -> Result<Self, StoreError> {
+        let objective = study.objective();
+        let goal = objective.as_ref().map_or(Goal::Maximize, |objective| objective.goal);
+        let verdict = store.verdict(&study).await?;
+        // The reason for the first place compares it with the second.
+        let leaders = store.leaders(&study, goal, verdict.as_ref(), most.max(2)).await?;
+        let orders = Order::of(goal, &leaders);
+        let mut ranking = Vec::new();
+        for (ranked, order) in leaders.into_iter().zip(orders).take(most as usize) {
+            ranking.push(RankingPlace { standing: Standing::read(store, &study, ranked).await?, order });
+        }
+        Ok(Self {
+            counts: store.counts(study.id).await?,
+            baseline: store.baseline(&study).await?,
+            incidents: store.incidents(&study, None).await?,
+            differences: store.differences(study.id).await?,
+            rule_tests: store.rule_tests_of(&study).await?,
+            study,
+            objective,
+            ranking,
+            verdict,
+        })
+    }
+
+    /// The best configuration.
+    #[must_use]
+    pub(crate) fn winner(&self) -> Option<&RankingPlace> {
+        self.ranking.first()
+    }
+
+    /// The name of the objective's metric.
+    #[must_use]
+    pub(crate) fn metric(&self) -> &str {
+        self.objective.as_ref().map_or("value", |objective| objective.metric.as_str())
+    }
+
+    /// The gain of a configuration over the engine's defaults.
+    #[must_use]
+    pub(crate) fn gain(&self, ranked: &Ranked) -> Gain {
+        Gain::of(self.objective.as_ref(), ranked, self.baseline.as_ref())
+    }
+
+    /// The expectation of the sampler's model for the configuration that was measured first in trial `number`.
+    #[must_use]
+    pub(crate) fn expectation(&self, number: u32) -> Option<Expected> {
+        let verdict = self.verdict.as_ref()?;
+        verdict.ranking.iter().find(|expected| expected.trial == number).copied()
+    }
+}
+
+#[cfg(test)]
+impl StudyReport {
+    /// A report of a study that maximises `output_throughput`, and of which nothing else matters.
+    pub(crate) fn example(name: &str) -> Self {
+        let definition = serde_json::json!({
+            "objective": {"metric": "output_throughput", "goal": "maximize", "constraints": []}
+        });
+        let study = Study {
+            id: 1,
+            name: name.to_owned(),
+            definition,
+            host: serde_json::Value::Null,
+            setpoint_version: "0.1.0".to_owned(),
+            created_at: "2030-01-02T03:00:00.000Z".to_owned(),
+        };
+        let objective = study.objective();
+        Self {
+            study,
+            objective,
+            counts: Counts::default(),
+            ranking: Vec::new(),
+            baseline: None,
+            verdict: None,
+            incidents: Vec::new(),
+            differences: Vec::new(),
+            rule_tests: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The reason for the place of each configuration in a ranking.
+
+use crate::objective::Goal;
+use crate::store::{Expected, Ranked};
+
+/// The reason for a place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Order {
+    /// Nothing that is expected to be better is so by more than the uncertainty of the difference, or was measured as often.
+    Confirmed { times: u32, rival: Expected, rival_times: u32 },
+    /// By what a model of all measurements expects.
+    Expected,
+    /// The model ranks it nowhere, so that it comes after all that it ranks.
+    Unranked,
+    /// By the mean of its measurements, without a model.
+    Mean,
+}
+
+impl Order {
+    /// Returns the reason for each place of a ranking.
+    #[must_use]
+    pub(crate) fn of(goal: Goal, ranking: &[Ranked]) -> Vec<Self> {
+        let is_judged = ranking.iter().any(|ranked| ranked.expected.is_some());
+        let is_better = |one: Expected, other: Expected| match goal {
+            Goal::Maximize => one.value > other.value,
+            Goal::Minimize => one.value < other.value,
+        };
+        let order = |(place, ranked): (usize, &Ranked)| {
+            let Some(own) = ranked.expected else { return if is_judged { Self::Unranked } else { Self::Mean } };
+            let rivals = ranking.iter().skip(1).filter_map(|other| Some((other, other.expected?)));
+            let better =
+                rivals.filter(|(other, rival)| is_better(*rival, own) && other.measurements < ranked.measurements);
+            let best = better.reduce(|best, next| if is_better(next.1, best.1) { next } else { best });
+            match best {
+                Some((rival, expected)) if place == 0 => {
+                    Self::Confirmed { times: ranked.measurements, rival: expected, rival_times: rival.measurements }
+                }
+                _ => Self::Expected,
+            }
+        };
+        ranking.iter().enumerate().map(order).collect()
+    }
+
+    /// One word for a column.
+    #[must_use]
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Confirmed { .. } => "confirmed",
+            Self::Expected => "expected",
+            Self::Unranked => "unranked",
+            Self::Mean => "mean",
+        }
+    }
+}

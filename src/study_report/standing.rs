@@ -1,0 +1,57 @@
+//! A configuration with all its measurements.
+
+use crate::objective::Score;
+use crate::stats::to_f64;
+use crate::store::{Ranked, Scored, Store, StoreError, Study};
+
+/// A configuration with all its measurements.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    pub ranked: Ranked,
+    /// Its measured trials, in the order of their numbers.
+    pub repeats: Vec<Scored>,
+}
+
+/// A metric over several measurements of one configuration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub mean: f64,
+    pub low: f64,
+    pub high: f64,
+    pub measurements: usize,
+}
+
+impl Standing {
+    /// Reads all measurements of a configuration.
+    pub(crate) async fn read(store: &Store, study: &Study, ranked: Ranked) -> Result<Self, StoreError> {
+        let mut repeats = Vec::with_capacity(ranked.trials.len());
+        for number in &ranked.trials {
+            repeats.extend(store.trial(study, *number).await?);
+        }
+        Ok(Self { ranked, repeats })
+    }
+
+    /// Returns the mean and the range of a metric; `None` if no measurement has it.
+    #[must_use]
+    pub(crate) fn metric(&self, name: &str) -> Option<Spread> {
+        let measured = self.repeats.iter().filter_map(|scored| scored.trial.outcome.measurement()?.metric(name));
+        let values: Vec<_> = measured.collect();
+        let mean = values.iter().sum::<f64>() / to_f64(values.len());
+        let low = values.iter().copied().reduce(f64::min)?;
+        let high = values.iter().copied().reduce(f64::max)?;
+        Some(Spread { mean, low, high, measurements: values.len() })
+    }
+
+    /// Returns the numbers of the trials whose measurement was disturbed.
+    #[must_use]
+    pub(crate) fn disturbed(&self) -> Vec<u32> {
+        let disturbed = self.repeats.iter().filter(|scored| scored.is_disturbed());
+        disturbed.map(|scored| scored.trial.proposal.number).collect()
+    }
+
+    /// Whether a measurement of it was over a limit.
+    #[must_use]
+    pub(crate) fn is_over_a_limit(&self) -> bool {
+        self.repeats.iter().any(|scored| matches!(scored.score, Score::Infeasible { .. }))
+    }
+}
