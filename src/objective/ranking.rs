@@ -1,6 +1,6 @@
 //! Ranking of configurations by all their trials.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use super::{Goal, Score};
 use crate::stats::to_f64;
@@ -53,7 +53,7 @@ struct Group {
 /// and if it failed in no trial for a reason of its own. Equal means are ordered by the first trial.
 #[must_use]
 pub fn rank(trials: &[LaunchedTrial], goal: Goal) -> Vec<ConfigValue> {
-    let mut groups: BTreeMap<&str, Group> = BTreeMap::new();
+    let mut groups: HashMap<&str, Group> = HashMap::with_capacity(trials.len());
     for trial in trials.iter().filter(|trial| trial.origin.is_ranked()) {
         let new = || Group { is_feasible: true, ..Group::default() };
         let group = groups.entry(&trial.config_key).or_insert_with(new);
