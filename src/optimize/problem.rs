@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::error::ProtocolError;
-use super::expression::KnownConstraint;
+use super::constraint::KnownConstraint;
 use super::field::Fields;
 use super::parameter::read_space;
 use crate::config::Config;
