@@ -5,6 +5,7 @@
 
 // Words: pure data; the only I/O is reading files that describe things.
 pub mod stats;
+mod expression;
 pub mod config;
 pub mod document;
 pub mod facts;

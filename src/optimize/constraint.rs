@@ -1,25 +1,15 @@
-//! Known constraints: what a caller knows to be impossible before it is tried.
+//! Known constraints: comparisons that exclude configurations before any of them is measured.
 //!
-//! ```text
-//! constraint = sum comparison sum
-//! comparison = ">=" | "<=" | "==" | "!=" | ">" | "<"
-//! sum        = product (("+" | "-") product)*
-//! product    = factor (("*" | "/") factor)*
-//! factor     = "-"* (number | parameter | "(" sum ")")
-//! ```
-//!
-//! A parameter is one of the space, and all of its values are numbers. Where several names fit (`max`, `max-len`), the
-//! longest is meant. Numbers are 64-bit floats, and are compared as such. A comparison with something that is no number (0/0)
-//! does not hold. A constraint does not apply where one of its parameters, or that of its `when`, is not active.
+//! The grammar is that of [`Comparison`]. A name is that of a parameter of the space, all of whose values are numbers. If several
+//! names fit (`max`, `max-len`), the longest is meant. A constraint does not apply to a configuration in which one of its
+//! parameters, or that of its `when`, is not active.
 
 use super::error::ProtocolError;
 use super::field::Fields;
 use super::parameter::read_when;
 use crate::config::{Config, Value};
+use crate::expression::{Comparison, NameMatch, Vocabulary, begins_as_number, is_word_character};
 use crate::space::{Condition, Domain, Parameter};
-
-/// Most parentheses within parentheses.
-const DEEPEST: usize = 64;
 
 /// A comparison that every configuration has to keep.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,40 +17,9 @@ pub(crate) struct KnownConstraint {
     /// As the caller has written it, without its condition.
     pub(super) text: String,
     when: Option<Condition>,
-    left: Expression,
-    comparison: Comparison,
-    right: Expression,
+    /// Its names are those of parameters.
+    comparison: Comparison<String>,
 }
-
-#[derive(Clone, Debug, PartialEq)]
-enum Expression {
-    Number(f64),
-    Parameter(String),
-    /// Terms, and whether each is subtracted.
-    Sum(Vec<(bool, Expression)>),
-    /// Factors, and whether each divides.
-    Product(Vec<(bool, Expression)>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
-    AtLeast,
-    AtMost,
-    Equal,
-    Unequal,
-    Above,
-    Below,
-}
-
-/// Longer symbols before their beginnings.
-const COMPARISONS: [(&str, Comparison); 6] = [
-    (">=", Comparison::AtLeast),
-    ("<=", Comparison::AtMost),
-    ("==", Comparison::Equal),
-    ("!=", Comparison::Unequal),
-    (">", Comparison::Above),
-    ("<", Comparison::Below),
-];
 
 impl KnownConstraint {
     /// # Errors
@@ -68,19 +27,10 @@ impl KnownConstraint {
     pub(super) fn read(fields: &Fields<'_>, parameters: &[Parameter]) -> Result<Self, ProtocolError> {
         let when = read_when(fields, parameters)?;
         let text = fields.required("expr", fields.text("expr")?)?;
-        let mut parser = Parser { rest: text.trim_start(), parameters, depth: 0 };
-        let read = |parser: &mut Parser<'_>| {
-            let (left, comparison, right) = (parser.sum()?, parser.comparison()?, parser.sum()?);
-            match parser.rest {
-                "" => Ok(Self { text: text.to_owned(), when, left, comparison, right }),
-                rest => Err(format!("cannot read {rest:?}")),
-            }
-        };
-        read(&mut parser).map_err(|reason| ProtocolError::Expression {
-            place: fields.place("expr"),
-            expression: text.to_owned(),
-            reason,
-        })
+        let comparison = Comparison::parse(text, &Parameters(parameters)).map_err(|reason| {
+            ProtocolError::Expression { place: fields.place("expr"), expression: text.to_owned(), reason }
+        })?;
+        Ok(Self { text: text.to_owned(), when, comparison })
     }
 
     /// Whether the configuration keeps it, or it does not apply.
@@ -92,166 +42,41 @@ impl KnownConstraint {
         if !self.when.as_ref().is_none_or(meant) {
             return true;
         }
-        match (self.left.value(config), self.right.value(config)) {
-            (Some(left), Some(right)) => self.comparison.holds(left, right),
-            _ => true,
-        }
+        self.comparison.holds(&|name: &String| config.get_f64(name).ok_or(Inactive)).unwrap_or(true)
     }
 }
 
-impl Comparison {
-    #[expect(clippy::float_cmp, reason = "it is what the caller asks for")]
-    fn holds(self, left: f64, right: f64) -> bool {
-        match self {
-            Self::AtLeast => left >= right,
-            Self::AtMost => left <= right,
-            Self::Equal => left == right,
-            // By itself it holds where either is no number.
-            Self::Unequal => left != right && !left.is_nan() && !right.is_nan(),
-            Self::Above => left > right,
-            Self::Below => left < right,
-        }
-    }
-}
+/// A parameter of a constraint that a configuration does not have.
+struct Inactive;
 
-impl Expression {
-    /// `None` where a parameter is absent.
-    fn value(&self, config: &Config) -> Option<f64> {
-        match self {
-            Self::Number(number) => Some(*number),
-            Self::Parameter(name) => config.get_f64(name),
-            Self::Sum(terms) => terms.iter().try_fold(0.0, |sum, (minus, term)| {
-                let value = term.value(config)?;
-                Some(if *minus { sum - value } else { sum + value })
-            }),
-            Self::Product(factors) => factors.iter().try_fold(1.0, |product, (divides, factor)| {
-                let value = factor.value(config)?;
-                Some(if *divides { product / value } else { product * value })
-            }),
-        }
-    }
-}
+/// The names of a space's parameters.
+struct Parameters<'t>(&'t [Parameter]);
 
-struct Parser<'t> {
-    rest: &'t str,
-    parameters: &'t [Parameter],
-    depth: usize,
-}
+impl Vocabulary for Parameters<'_> {
+    type Name = String;
 
-impl<'t> Parser<'t> {
-    fn comparison(&mut self) -> Result<Comparison, String> {
-        let found = COMPARISONS.iter().find(|(symbol, _)| self.eat(symbol));
-        found.map(|(_, comparison)| *comparison).ok_or_else(|| {
-            let symbols: Vec<_> = COMPARISONS.iter().map(|(symbol, _)| *symbol).collect();
-            format!("expected one of {} before {:?}", symbols.join(" "), self.rest)
-        })
-    }
-
-    fn sum(&mut self) -> Result<Expression, String> {
-        let mut terms = vec![(false, self.product()?)];
-        loop {
-            let minus = self.eat("-");
-            if !minus && !self.eat("+") {
-                return Ok(alone_or(terms, Expression::Sum));
-            }
-            terms.push((minus, self.product()?));
-        }
-    }
-
-    fn product(&mut self) -> Result<Expression, String> {
-        let mut factors = vec![(false, self.factor()?)];
-        loop {
-            let divides = self.eat("/");
-            if !divides && !self.eat("*") {
-                return Ok(alone_or(factors, Expression::Product));
-            }
-            factors.push((divides, self.factor()?));
-        }
-    }
-
-    fn factor(&mut self) -> Result<Expression, String> {
-        let mut negative = false;
-        while self.eat("-") {
-            negative = !negative;
-        }
-        let factor = self.operand()?;
-        Ok(if negative { Expression::Sum(vec![(true, factor)]) } else { factor })
-    }
-
-    fn operand(&mut self) -> Result<Expression, String> {
-        if self.eat("(") {
-            self.depth += 1;
-            if self.depth > DEEPEST {
-                return Err(format!("more than {DEEPEST} parentheses within each other"));
-            }
-            let inner = self.sum()?;
-            self.depth -= 1;
-            return if self.eat(")") { Ok(inner) } else { Err(format!("expected \")\" before {:?}", self.rest)) };
-        }
-        if let Some(parameter) = self.parameter() {
-            if !is_numeric(&parameter.domain) {
-                return Err(format!("the values of {:?} are not numbers", parameter.name));
-            }
-            self.rest = self.rest[parameter.name.len()..].trim_start();
-            return Ok(Expression::Parameter(parameter.name.clone()));
-        }
-        let end = number_end(self.rest);
-        let (word, rest) = self.rest.split_at(end);
-        let number = word.parse().ok().filter(|number: &f64| number.is_finite() && begins_number(word));
-        let number = number.ok_or_else(|| match word {
-            "" => format!("expected a number or a parameter before {:?}", self.rest),
-            _ => format!("{word:?} is neither a number nor a parameter"),
-        })?;
-        self.rest = rest.trim_start();
-        Ok(Expression::Number(number))
-    }
+    const EXPECTED: &'static str = "a parameter";
 
     /// The parameter with the longest name that stands here as a whole word.
-    fn parameter(&self) -> Option<&'t Parameter> {
-        let here = |parameter: &&'t Parameter| {
-            let after = self.rest.strip_prefix(parameter.name.as_str());
-            after.is_some_and(|after| !after.starts_with(is_word))
+    fn name(&self, text: &str) -> Result<Option<NameMatch<String>>, String> {
+        let here = |parameter: &&Parameter| {
+            let after = text.strip_prefix(parameter.name.as_str());
+            after.is_some_and(|after| !after.starts_with(is_word_character))
         };
-        self.parameters.iter().filter(here).max_by_key(|parameter| parameter.name.len())
-    }
-
-    fn eat(&mut self, symbol: &str) -> bool {
-        let rest = self.rest.strip_prefix(symbol);
-        self.rest = rest.map_or(self.rest, str::trim_start);
-        rest.is_some()
-    }
-}
-
-fn alone_or(mut items: Vec<(bool, Expression)>, several: fn(Vec<(bool, Expression)>) -> Expression) -> Expression {
-    match items.pop() {
-        Some((_, alone)) if items.is_empty() => alone,
-        last => {
-            items.extend(last);
-            several(items)
+        match self.0.iter().filter(here).max_by_key(|parameter| parameter.name.len()) {
+            Some(parameter) if !is_numeric(&parameter.domain) => {
+                Err(format!("the values of {:?} are not numbers", parameter.name))
+            }
+            found => {
+                Ok(found.map(|parameter| NameMatch { name: parameter.name.clone(), length: parameter.name.len() }))
+            }
         }
     }
-}
 
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_' || c == '.'
-}
-
-/// Words such as `inf` and `nan` are numbers to the parser of floats, and not here.
-fn begins_number(word: &str) -> bool {
-    word.starts_with(|c: char| c.is_ascii_digit() || c == '.')
-}
-
-/// Where the word ends that stands at the beginning; the sign of an exponent (`1e-3`) belongs to a number.
-fn number_end(text: &str) -> usize {
-    let mut before = ' ';
-    for (at, c) in text.char_indices() {
-        let exponent = matches!(before, 'e' | 'E') && matches!(c, '+' | '-') && begins_number(text);
-        if !is_word(c) && !exponent {
-            return at;
-        }
-        before = c;
+    /// Finite numbers; `inf` and `nan` are words.
+    fn number(&self, word: &str) -> Option<f64> {
+        word.parse().ok().filter(|number: &f64| number.is_finite() && begins_as_number(word))
     }
-    text.len()
 }
 
 fn is_numeric(domain: &Domain) -> bool {
@@ -322,8 +147,26 @@ mod tests {
             ("1 / (a - 7) > 1e300", true),
             ("only > 100", true),
             ("a > 100 + 0 * only", true),
+            ("min(a, b) == 2.5", true),
+            ("max (a - b, - a) + 1 == 5.5", true),
+            ("max(a, only) > 100", true),
         ] {
             assert_eq!(holds(expr), expected, "{expr}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_may_have_the_name_of_a_function() {
+        let params = json!([
+            {"name": "max", "type": "int", "low": 0, "high": 9},
+            {"name": "max-len", "type": "int", "low": 0, "high": 9},
+        ]);
+        let parameters = read_space(params.as_array().unwrap()).unwrap().parameters;
+        let config = Config::new().with("max", 2_i64).with("max-len", 5_i64);
+        for expr in ["max == 2", "max-len == 5", "max - 1 == 1", "max(max, max-len) == 5", "(max) * max-len == 10"] {
+            let json = json!({"expr": expr});
+            let fields = Fields::of(&json, "", String::new()).unwrap();
+            assert!(KnownConstraint::read(&fields, &parameters).unwrap().holds(&config), "{expr}");
         }
     }
 
@@ -347,6 +190,8 @@ mod tests {
             ("(a >= 3", "expected \")\" before \">= 3\""),
             ("c >= 3", "\"c\" is neither a number nor a parameter"),
             ("a >= inf", "\"inf\" is neither a number nor a parameter"),
+            ("min >= 3", "\"min\" is neither a number nor a parameter, and a function only before \"(\""),
+            ("min(a) >= 3", "expected \",\" before \") >= 3\""),
             ("a >= 1e999", "\"1e999\" is neither a number nor a parameter"),
             ("a >= 3x", "\"3x\" is neither a number nor a parameter"),
             ("chunked == 1", "the values of \"chunked\" are not numbers"),

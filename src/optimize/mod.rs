@@ -12,7 +12,7 @@
 //! - **space** has parameters (`int` with `low`, `high` and perhaps `log` or `"grid":"pow2"`; `float` with `low`, `high` and
 //!   perhaps `log`; `bool`; `categorical` with `choices`), each perhaps with `"when":{"param":...,"in":[...]}`: it is active
 //!   only then, and absent otherwise. `objectives` have a `direction`, `maximize` or `minimize`. `constraints` are measured, and
-//!   kept at 0 and below; `known_constraints` are comparisons (grammar: `constraint.rs`) that no proposed configuration breaks.
+//!   kept at 0 and below; `known_constraints` are comparisons (grammar: `src/expression/mod.rs`) that no proposed configuration breaks.
 //!   `budget` (asks in all: the last ones explore no more), `seed` and `context` are optional. With a context the twin says
 //!   what it believes of the space; what it does not know, or why it says nothing, is in the `notes` of the answer.
 //! - **ask**: identifiers are any JSON values. Several asks may be open; one that is open cannot be asked again.

@@ -2,8 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::error::ProtocolError;
 use super::constraint::KnownConstraint;
+use super::error::ProtocolError;
 use super::field::Fields;
 use super::parameter::read_space;
 use crate::config::Config;

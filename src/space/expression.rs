@@ -1,89 +1,62 @@
 //! Bounds that depend on the model: `model.max_len`, `4 * model.max_len`, `min(model.max_len, 8192)`.
 
+use crate::expression::{Expression, NameMatch, Vocabulary, is_word_character};
 use crate::facts::{EngineVersion, ModelShape};
 use crate::stats::to_f64;
 
-/// The value of a bound. Grammar: `product = term (("*" | "/") term)*`,
-/// `term = number | "model." name | ("min" | "max") "(" product "," product ")"`.
+/// The value of a bound. Its names are facts of the model, and its numbers all that Rust parses, also `inf`.
 ///
 /// # Errors
 /// Says what could not be read, which fact is unknown for this model, or which facts exist.
 pub(super) fn evaluate(text: &str, model: &ModelShape) -> Result<f64, String> {
-    let mut parser = Parser { rest: text.trim(), model };
-    let value = parser.product()?;
-    if parser.rest.is_empty() { Ok(value) } else { Err(format!("cannot read {:?} in {text:?}", parser.rest)) }
+    let bound = Expression::parse(text, &ModelFacts).map_err(|reason| format!("{reason} in {text:?}"))?;
+    bound.value(&|fact: &ModelFact| fact.value(model))
 }
 
-struct Parser<'t> {
-    rest: &'t str,
-    model: &'t ModelShape,
+/// A number of a model's `config.json`.
+#[derive(Clone, Copy, Debug)]
+struct ModelFact {
+    name: &'static str,
+    read: fn(&ModelShape) -> Option<u64>,
 }
 
-impl Parser<'_> {
-    fn product(&mut self) -> Result<f64, String> {
-        let mut value = self.term()?;
-        loop {
-            if self.eat('*') {
-                value *= self.term()?;
-            } else if self.eat('/') {
-                value /= self.term()?;
-            } else {
-                return Ok(value);
-            }
-        }
-    }
+/// The facts, by the name that follows `model.`.
+const FACTS: [ModelFact; 6] = [
+    ModelFact { name: "max_len", read: |model| Some(model.max_model_len(EngineVersion::LATEST)) },
+    ModelFact { name: "layers", read: |model| model.layers },
+    ModelFact { name: "hidden_size", read: |model| model.hidden_size },
+    ModelFact { name: "attention_heads", read: |model| model.attention_heads },
+    ModelFact { name: "kv_heads", read: |model| model.kv_heads },
+    ModelFact { name: "vocab_size", read: |model| model.vocab_size },
+];
 
-    fn term(&mut self) -> Result<f64, String> {
-        let end = self.rest.find(|c: char| !(c.is_ascii_alphanumeric() || "._".contains(c)));
-        let (word, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
-        self.rest = rest.trim_start();
-        match word {
-            "min" | "max" => {
-                self.expect('(')?;
-                let first = self.product()?;
-                self.expect(',')?;
-                let second = self.product()?;
-                self.expect(')')?;
-                Ok(if word == "min" { first.min(second) } else { first.max(second) })
-            }
-            _ => match word.strip_prefix("model.") {
-                Some(name) => fact(self.model, name),
-                None => word.parse().map_err(|_| format!("{word:?} is neither a number nor a fact of the model")),
-            },
-        }
-    }
-
-    fn eat(&mut self, symbol: char) -> bool {
-        match self.rest.strip_prefix(symbol) {
-            Some(rest) => {
-                self.rest = rest.trim_start();
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn expect(&mut self, symbol: char) -> Result<(), String> {
-        if self.eat(symbol) { Ok(()) } else { Err(format!("expected {symbol:?} before {:?}", self.rest)) }
+impl ModelFact {
+    fn value(self, model: &ModelShape) -> Result<f64, String> {
+        let value = (self.read)(model).map(to_f64);
+        value.ok_or_else(|| format!("the model's config.json does not say model.{}", self.name))
     }
 }
 
-fn fact(model: &ModelShape, name: &str) -> Result<f64, String> {
-    let facts = [
-        ("max_len", Some(model.max_model_len(EngineVersion::LATEST))),
-        ("layers", model.layers),
-        ("hidden_size", model.hidden_size),
-        ("attention_heads", model.attention_heads),
-        ("kv_heads", model.kv_heads),
-        ("vocab_size", model.vocab_size),
-    ];
-    match facts.iter().find(|(known, _)| *known == name) {
-        Some((_, Some(value))) => Ok(to_f64(*value)),
-        Some((_, None)) => Err(format!("the model's config.json does not say model.{name}")),
-        None => {
-            let known: Vec<_> = facts.iter().map(|(known, _)| format!("model.{known}")).collect();
-            Err(format!("model.{name} is not one of {}", known.join(", ")))
-        }
+/// The names of [`FACTS`].
+struct ModelFacts;
+
+impl Vocabulary for ModelFacts {
+    type Name = ModelFact;
+
+    const EXPECTED: &'static str = "a fact of the model";
+
+    fn name(&self, text: &str) -> Result<Option<NameMatch<ModelFact>>, String> {
+        let word = text.split(|c| !is_word_character(c)).next().unwrap_or_default();
+        let Some(name) = word.strip_prefix("model.") else { return Ok(None) };
+        let fact = FACTS.into_iter().find(|fact| fact.name == name).ok_or_else(|| {
+            let known: Vec<_> = FACTS.iter().map(|fact| format!("model.{}", fact.name)).collect();
+            format!("model.{name} is not one of {}", known.join(", "))
+        })?;
+        Ok(Some(NameMatch { name: fact, length: word.len() }))
+    }
+
+    fn number(&self, word: &str) -> Option<f64> {
+        word.parse().ok()
     }
 }
 
@@ -100,13 +73,30 @@ mod tests {
             ("4 * model.max_len / model.layers", Ok(4096.0)),
             ("min(model.max_len, 2048)", Ok(2048.0)),
             ("max( 2 * model.max_len , min(1, 2) )", Ok(8192.0)),
-            ("model.max_len + 1", Err("cannot read \"+ 1\" in \"model.max_len + 1\"")),
+            ("model.max_len + 1", Ok(4097.0)),
+            ("model.max_len-1", Ok(4095.0)),
+            ("(model.max_len - 96) * 1e-3", Ok(4.0)),
+            ("min(-model.layers, inf)", Ok(-4.0)),
+            (" 1e3 / Infinity ", Ok(0.0)),
+            ("1e999", Ok(f64::INFINITY)),
+            ("model.max_len 1", Err("cannot read \"1\" in \"model.max_len 1\"")),
+            ("model.max_len > 1", Err("cannot read \"> 1\" in \"model.max_len > 1\"")),
+            ("", Err("expected a number or a fact of the model before \"\" in \"\"")),
             ("model.kv_heads", Err("the model's config.json does not say model.kv_heads")),
-            ("min(1", Err("expected ',' before \"\"")),
-            ("lots", Err("\"lots\" is neither a number nor a fact of the model")),
+            ("min(1", Err("expected \",\" before \"\" in \"min(1\"")),
+            (
+                "min",
+                Err("\"min\" is neither a number nor a fact of the model, and a function only before \"(\" in \"min\""),
+            ),
+            ("lots", Err("\"lots\" is neither a number nor a fact of the model in \"lots\"")),
         ] {
             assert_eq!(evaluate(text, &model), expected.map_err(str::to_owned), "{text}");
         }
+        assert!(evaluate("nan", &model).is_ok_and(f64::is_nan));
+        let nested = format!("{}1{}", "max(2, ".repeat(200), ")".repeat(200));
+        assert_eq!(evaluate(&nested, &model), Ok(2.0));
+        let deep = evaluate(&"min(".repeat(100_000), &model).unwrap_err();
+        assert!(deep.starts_with("more than 256 functions within each other"), "{}", &deep[..100]);
         assert!(evaluate("model.size", &model).is_err_and(|error| error.contains("model.kv_heads")));
     }
 }
