@@ -4,8 +4,11 @@
 //! names fit (`max`, `max-len`), the longest is meant. A constraint does not apply to a configuration in which one of its
 //! parameters, or that of its `when`, is not active.
 
+use serde_json::Value as Json;
+
 use super::error::ProtocolError;
-use super::field::Fields;
+use super::field::Place;
+use super::message::KnownConstraintItem;
 use super::parameter::read_when;
 use crate::config::{Config, Value};
 use crate::expression::{Comparison, NameMatch, Vocabulary, begins_as_number, is_word_character};
@@ -24,13 +27,14 @@ pub(crate) struct KnownConstraint {
 impl KnownConstraint {
     /// # Errors
     /// Says what of the expression cannot be read.
-    pub(super) fn read(fields: &Fields<'_>, parameters: &[Parameter]) -> Result<Self, ProtocolError> {
-        let when = read_when(fields, parameters)?;
-        let text = fields.required("expr", fields.text("expr")?)?;
-        let comparison = Comparison::parse(text, &Parameters(parameters)).map_err(|reason| {
-            ProtocolError::Expression { place: fields.place("expr"), expression: text.to_owned(), reason }
-        })?;
-        Ok(Self { text: text.to_owned(), when, comparison })
+    pub(super) fn read(json: &Json, place: &Place, parameters: &[Parameter]) -> Result<Self, ProtocolError> {
+        let KnownConstraintItem { expr, when } = place.read(json)?;
+        let when = read_when(when, place, parameters)?;
+        let text = place.required("expr", expr)?;
+        match Comparison::parse(&text, &Parameters(parameters)) {
+            Ok(comparison) => Ok(Self { text, when, comparison }),
+            Err(reason) => Err(ProtocolError::Expression { place: place.field("expr"), expression: text, reason }),
+        }
     }
 
     /// Whether the configuration keeps it, or it does not apply.
@@ -94,7 +98,7 @@ mod tests {
     use crate::space::Space;
     use crate::stats::to_f64;
     use proptest::prelude::*;
-    use serde_json::{Value as Json, json};
+    use serde_json::json;
 
     fn space() -> Space {
         let params = json!([
@@ -110,8 +114,8 @@ mod tests {
     }
 
     fn read(json: &Json) -> Result<KnownConstraint, String> {
-        let fields = Fields::of(json, "", "known_constraints[0].".to_owned()).unwrap();
-        KnownConstraint::read(&fields, &space().parameters).map_err(|error| error.to_string())
+        let place = Place::object("known_constraints[0]");
+        KnownConstraint::read(json, &place, &space().parameters).map_err(|error| error.to_string())
     }
 
     fn holds(expr: &str) -> bool {
@@ -164,9 +168,8 @@ mod tests {
         let parameters = read_space(params.as_array().unwrap()).unwrap().parameters;
         let config = Config::new().with("max", 2_i64).with("max-len", 5_i64);
         for expr in ["max == 2", "max-len == 5", "max - 1 == 1", "max(max, max-len) == 5", "(max) * max-len == 10"] {
-            let json = json!({"expr": expr});
-            let fields = Fields::of(&json, "", String::new()).unwrap();
-            assert!(KnownConstraint::read(&fields, &parameters).unwrap().holds(&config), "{expr}");
+            let constraint = KnownConstraint::read(&json!({"expr": expr}), &Place::line(), &parameters);
+            assert!(constraint.unwrap().holds(&config), "{expr}");
         }
     }
 

@@ -1,8 +1,10 @@
-//! One line as JSON, and an object's fields, read with their place in every error.
+//! One line as JSON, and its objects, read with their place in every error.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use super::error::{ProtocolError, quote};
+use crate::document::json::{FieldError, read_object};
 
 /// One line as JSON. Python writes `NaN`, `Infinity` and `-Infinity`, which JSON has not: they are read as texts of that name.
 pub(super) fn parse(line: &[u8]) -> Result<Json, ProtocolError> {
@@ -41,99 +43,69 @@ fn with_quoted_names(text: &str) -> String {
     quoted
 }
 
-/// The fields of one object. A field that is null counts as absent, an unknown one is nobody's business.
-#[derive(Clone)]
-pub(super) struct Fields<'a> {
-    map: &'a Map<String, Json>,
-    /// What stands before a field's name in an error: `context.model.`, `parameter "gmu": `.
+/// An object of a message, as errors name it.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    whole: String,
+    /// Stands before the name of a field: `context.model.`, `parameter "gmu": `.
     prefix: String,
 }
 
-impl<'a> Fields<'a> {
-    /// # Errors
-    /// When `json` is no object; `place` says which.
-    pub(super) fn of(json: &'a Json, place: &str, prefix: String) -> Result<Self, ProtocolError> {
-        let map = json.as_object().ok_or_else(|| ProtocolError::unfit(place, json, "an object"))?;
-        Ok(Self { map, prefix })
+impl Place {
+    /// The message itself.
+    pub(super) fn line() -> Self {
+        Self { whole: "the line".to_owned(), prefix: String::new() }
     }
 
-    /// The same fields under a better name.
-    pub(super) fn named(self, prefix: String) -> Self {
-        Self { prefix, ..self }
+    /// An object that errors call `name`, and its fields `NAME.FIELD`.
+    pub(super) fn object(name: impl Into<String>) -> Self {
+        let whole = name.into();
+        Self { prefix: format!("{whole}."), whole }
     }
 
-    pub(super) fn place(&self, key: &str) -> String {
+    /// A parameter by its name, which is known once its description is an object.
+    pub(super) fn parameter(name: &str) -> Self {
+        let whole = format!("parameter {:?}", quote(name));
+        Self { prefix: format!("{whole}: "), whole }
+    }
+
+    /// The object in one of the fields.
+    pub(super) fn inner(&self, key: &str) -> Self {
+        Self::object(self.field(key))
+    }
+
+    pub(super) fn field(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
-    /// A present field; an absent one reads as null.
-    pub(super) fn raw(&self, key: &str) -> &'a Json {
-        self.map.get(key).unwrap_or(&Json::Null)
+    /// # Errors
+    /// When `json` is no object, or one of its fields is not what `T` needs.
+    pub(super) fn read<T: DeserializeOwned>(&self, json: &Json) -> Result<T, ProtocolError> {
+        read_object(json).map_err(|FieldError { path, found, expected }| {
+            let place = if path.is_empty() { self.whole.clone() } else { self.field(&path) };
+            ProtocolError::unfit(place, &found, expected)
+        })
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&'a Json> {
-        self.map.get(key).filter(|json| !json.is_null())
+    /// The fields of an object whose names only the caller knows.
+    ///
+    /// # Errors
+    /// When `json` is no object.
+    pub(super) fn fields<'j>(&self, json: &'j Json) -> Result<&'j Map<String, Json>, ProtocolError> {
+        json.as_object().ok_or_else(|| ProtocolError::unfit(&self.whole, json, "an object"))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'a String, &'a Json)> + use<'a> {
-        self.map.iter()
-    }
-
-    pub(super) fn unfit(&self, key: &str, expected: impl Into<String>) -> ProtocolError {
-        ProtocolError::unfit(self.place(key), self.raw(key), expected)
-    }
-
-    fn read<T>(
-        &self,
-        key: &str,
-        expected: &str,
-        read: impl Fn(&'a Json) -> Option<T>,
-    ) -> Result<Option<T>, ProtocolError> {
-        self.get(key).map(|json| read(json).ok_or_else(|| self.unfit(key, expected))).transpose()
-    }
-
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, ProtocolError> {
-        self.read(key, "a text", Json::as_str)
-    }
-
-    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, ProtocolError> {
-        self.read(key, "true or false", Json::as_bool)
-    }
-
-    /// A finite number.
-    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ProtocolError> {
-        self.read(key, "a finite number", |json| json.as_f64().filter(|number| number.is_finite()))
-    }
-
-    /// A finite number that is not negative.
-    pub(super) fn amount(&self, key: &str) -> Result<Option<f64>, ProtocolError> {
-        self.read(key, "a number of at least 0", |json| json.as_f64().filter(|n| n.is_finite() && *n >= 0.0))
-    }
-
-    /// A number of things, 1 or more.
-    pub(super) fn count(&self, key: &str) -> Result<Option<u32>, ProtocolError> {
-        let count = |json: &Json| json.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
-        self.read(key, "a whole number from 1 to 4294967295", count)
-    }
-
-    pub(super) fn unsigned(&self, key: &str) -> Result<Option<u64>, ProtocolError> {
-        self.read(key, "a whole number from 0 to 18446744073709551615", Json::as_u64)
-    }
-
-    /// Items; none where the field is absent.
-    pub(super) fn list(&self, key: &str) -> Result<&'a [Json], ProtocolError> {
-        Ok(self.read(key, "a list", |json| json.as_array().map(Vec::as_slice))?.unwrap_or_default())
-    }
-
-    /// An object's fields, each named `KEY.FIELD` in errors.
-    pub(super) fn fields(&self, key: &str) -> Result<Option<Self>, ProtocolError> {
-        let place = self.place(key);
-        self.get(key).map(|json| Self::of(json, &place, format!("{place}."))).transpose()
-    }
-
-    /// `field` of one of the readers, which must be there.
+    /// A field that must be there.
+    ///
+    /// # Errors
+    /// When it is not.
     pub(super) fn required<T>(&self, key: &str, field: Option<T>) -> Result<T, ProtocolError> {
-        field.ok_or_else(|| ProtocolError::Missing { place: self.place(key) })
+        field.ok_or_else(|| ProtocolError::Missing { place: self.field(key) })
+    }
+
+    /// A field with a value that is not `expected`.
+    pub(super) fn unfit(&self, key: &str, found: &Json, expected: impl Into<String>) -> ProtocolError {
+        ProtocolError::unfit(self.field(key), found, expected)
     }
 }
 

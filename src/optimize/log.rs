@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use serde_json::Value as Json;
 
 use super::error::ProtocolError;
-use super::field::Fields;
+use super::field::Place;
+use super::message::{Deviations, TellMessage, TrialStatus};
 use super::parameter::read_config;
 use super::problem::Problem;
 use crate::config::Config;
@@ -58,15 +59,15 @@ impl Log {
     ///
     /// # Errors
     /// Names what of the message cannot be used.
-    pub(super) fn tell(&mut self, message: &Fields<'_>, problem: &Problem) -> Result<(), ProtocolError> {
+    pub(super) fn tell(&mut self, message: &TellMessage, problem: &Problem) -> Result<(), ProtocolError> {
         let known = read_outcome(message, problem)?;
-        let cost = message.amount("cost")?;
-        let id = message.raw("id").to_string();
+        let cost = message.cost;
+        let id = message.id.to_string();
         let place = self.places.get(&id).copied();
-        let config = match (message.get("config"), place) {
-            (Some(json), _) => read_config(&problem.space, json)?,
-            (None, Some(place)) => self.history[place].config.clone(),
-            (None, None) => return Err(ProtocolError::Missing { place: "config".to_owned() }),
+        let config = match (&message.config, place) {
+            (Json::Null, Some(place)) => self.history[place].config.clone(),
+            (json, _) if !json.is_null() => read_config(&problem.space, json)?,
+            _ => return Err(ProtocolError::Missing { place: "config".to_owned() }),
         };
         let pending = place.filter(|place| matches!(self.history[*place].known, Known::Pending));
         if let Some(place) = pending {
@@ -80,73 +81,76 @@ impl Log {
     }
 }
 
-fn read_outcome(message: &Fields<'_>, problem: &Problem) -> Result<Known, ProtocolError> {
-    let status = message.required("status", message.text("status")?)?;
-    match status {
-        "failed" => Ok(Known::Failed),
-        "ok" | "infeasible" => {
-            let objectives: Vec<_> = problem.aim.objectives.iter().map(|target| &target.name).collect();
-            let constraints: Vec<_> = problem.aim.constraints.iter().collect();
-            let mut values = read_readings(message, "values", &objectives)?;
-            let mut excesses = read_readings(message, "constraints", &constraints)?;
-            if status == "infeasible" && !excesses.iter().any(|excess| excess.value > 0.0) {
-                let problem = "the status of a trial with a constraint above 0, and no finite number above 0 was told of one: \
-                               tell what was measured of it, \"ok\" where all are kept, or \"failed\" where nothing was \
-                               measured";
-                return Err(ProtocolError::unusable("status", message.raw("status"), problem));
-            }
-            if let Some(deviations) = message.fields("deviations")? {
-                if let Some((other, json)) =
-                    deviations.iter().find(|(other, _)| !["values", "constraints"].contains(&other.as_str()))
-                {
-                    return Err(ProtocolError::unusable(
-                        deviations.place(other),
-                        json,
-                        "of no known name; there are values and constraints",
-                    ));
-                }
-                read_deviations(&deviations, "values", &objectives, &mut values)?;
-                read_deviations(&deviations, "constraints", &constraints, &mut excesses)?;
-            }
-            Ok(Known::Measured(Measured { values, excesses }))
-        }
-        _ => Err(message.unfit("status", "one of ok, infeasible, failed")),
+fn read_outcome(message: &TellMessage, problem: &Problem) -> Result<Known, ProtocolError> {
+    let status = Place::line().required("status", message.status)?;
+    if let TrialStatus::Failed = status {
+        return Ok(Known::Failed);
     }
+    let objectives: Vec<_> = problem.aim.objectives.iter().map(|target| &target.name).collect();
+    let constraints: Vec<_> = problem.aim.constraints.iter().collect();
+    let mut values = read_readings(&message.values, "values", &objectives)?;
+    let mut excesses = read_readings(&message.constraints, "constraints", &constraints)?;
+    if matches!(status, TrialStatus::Infeasible) && !excesses.iter().any(|excess| excess.value > 0.0) {
+        let problem = "the status of a trial with a constraint above 0, and no finite number above 0 was told of one: \
+                       tell what was measured of it, \"ok\" where all are kept, or \"failed\" where nothing was measured";
+        return Err(ProtocolError::unusable("status", &"infeasible".into(), problem));
+    }
+    if !message.deviations.is_null() {
+        let place = Place::object("deviations");
+        let deviations = place.fields(&message.deviations)?;
+        for (key, json) in deviations {
+            match key.as_str() {
+                "values" => read_deviations(json, &place.inner(key), &objectives, &mut values)?,
+                "constraints" => read_deviations(json, &place.inner(key), &constraints, &mut excesses)?,
+                _ => {
+                    let problem = "of no known name; there are values and constraints";
+                    return Err(ProtocolError::unusable(place.field(key), json, problem));
+                }
+            }
+        }
+    }
+    Ok(Known::Measured(Measured { values, excesses }))
 }
 
 /// A reading for each of these names; what is absent, null or not finite was not measured. Other names are nobody's business,
 /// but where one of these is missing they are a misspelling of it.
-fn read_readings(message: &Fields<'_>, key: &str, names: &[&String]) -> Result<Vec<Reading>, ProtocolError> {
-    let Some(fields) = message.fields(key)? else { return Ok(vec![Reading::exact(f64::NAN); names.len()]) };
-    let given = |name: &str| fields.iter().any(|(other, _)| other == name);
-    if let Some(missing) = names.iter().find(|name| !given(name))
+fn read_readings(json: &Json, key: &str, names: &[&String]) -> Result<Vec<Reading>, ProtocolError> {
+    if json.is_null() {
+        return Ok(vec![Reading::exact(f64::NAN); names.len()]);
+    }
+    let place = Place::object(key);
+    let fields = place.fields(json)?;
+    if let Some(missing) = names.iter().find(|name| !fields.contains_key(**name))
         && let Some((other, json)) = fields.iter().find(|(other, _)| !names.contains(other))
     {
         let problem = format!("no known name, while {missing:?} is missing");
-        return Err(ProtocolError::unusable(fields.place(other), json, problem));
+        return Err(ProtocolError::unusable(place.field(other), json, problem));
     }
-    let read = |name: &&String| match fields.raw(name) {
-        Json::Null => Ok(f64::NAN),
-        Json::String(text) if ["NaN", "Infinity", "-Infinity"].contains(&text.as_str()) => Ok(f64::NAN),
-        Json::Number(number) => Ok(number.as_f64().unwrap_or(f64::NAN)),
-        _ => Err(fields.unfit(name, "a number")),
+    let read = |name: &&String| match fields.get(*name) {
+        None | Some(Json::Null) => Ok(f64::NAN),
+        Some(Json::String(text)) if ["NaN", "Infinity", "-Infinity"].contains(&text.as_str()) => Ok(f64::NAN),
+        Some(Json::Number(number)) => Ok(number.as_f64().unwrap_or(f64::NAN)),
+        Some(other) => Err(place.unfit(name, other, "a number")),
     };
     names.iter().map(|name| read(name).map(Reading::exact)).collect()
 }
 
 /// How well each of these is known, where that is told.
 fn read_deviations(
-    deviations: &Fields<'_>,
-    key: &str,
+    json: &Json,
+    place: &Place,
     names: &[&String],
     readings: &mut [Reading],
 ) -> Result<(), ProtocolError> {
-    let Some(fields) = deviations.fields(key)? else { return Ok(()) };
-    if let Some((other, json)) = fields.iter().find(|(other, _)| !names.contains(other)) {
-        return Err(ProtocolError::unusable(fields.place(other), json, "of no known name"));
+    if json.is_null() {
+        return Ok(());
     }
+    if let Some((other, json)) = place.fields(json)?.iter().find(|(other, _)| !names.contains(other)) {
+        return Err(ProtocolError::unusable(place.field(other), json, "of no known name"));
+    }
+    let deviations: Deviations = place.read(json)?;
     for (name, reading) in names.iter().zip(readings) {
-        reading.deviation = fields.amount(name)?;
+        reading.deviation = deviations.0.get(*name).copied();
     }
     Ok(())
 }

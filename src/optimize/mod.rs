@@ -39,11 +39,11 @@
 //! unknown are ignored. Nothing here reads or writes: [`Session`] gets a line and gives at most one.
 
 mod constraint;
-mod context;
 mod error;
 mod exhausted;
 mod field;
 mod log;
+mod message;
 mod parameter;
 mod problem;
 
@@ -55,8 +55,9 @@ use crate::sampler::{self, Ask, Judgement, Pick, Prior, Sampler};
 use crate::trial::Origin;
 
 pub(crate) use error::ProtocolError;
-use field::Fields;
+use field::Place;
 use log::Log;
+use message::{MessageHead, MessageKind, QuestionMessage, TellMessage};
 pub(crate) use problem::Problem;
 
 /// What a line leads to.
@@ -116,19 +117,19 @@ impl Session {
             return Ok(Reply::Nothing);
         }
         let json = field::parse(line)?;
-        let message = Fields::of(&json, "the line", String::new())?;
-        match message.required("type", message.text("type")?)? {
-            "space" => self.begin(&message),
-            "ask" => self.ask(&message),
-            "tell" => self.tell(&message),
-            "judge" => self.judge(&message),
-            "explain" => self.explain(&message),
-            "end" => Ok(Reply::End),
-            _ => Err(message.unfit("type", "one of space, ask, tell, judge, explain, end")),
+        let line = Place::line();
+        let MessageHead { kind } = line.read(&json)?;
+        match line.required("type", kind)? {
+            MessageKind::Space => self.begin(&json),
+            MessageKind::Ask => self.ask(&line.read(&json)?),
+            MessageKind::Tell => self.tell(&line.read(&json)?),
+            MessageKind::Judge => self.judge(&line.read(&json)?),
+            MessageKind::Explain => self.explain(&line.read(&json)?),
+            MessageKind::End => Ok(Reply::End),
         }
     }
 
-    fn begin(&mut self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
+    fn begin(&mut self, message: &Json) -> Result<Reply, ProtocolError> {
         if self.run.is_some() {
             return Err(ProtocolError::OutOfTurn { message: "space", when: "for the second time" });
         }
@@ -144,9 +145,8 @@ impl Session {
         Ok(line(&ready))
     }
 
-    fn ask(&mut self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
+    fn ask(&mut self, QuestionMessage { id }: &QuestionMessage) -> Result<Reply, ProtocolError> {
         let run = self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "ask", when: "before a space" })?;
-        let id = message.raw("id");
         run.log.check_new(id)?;
         let Some(suggestion) = run.question(|ask| self.sampler.ask(ask)) else {
             let message = exhausted::reason(&run.problem, run.log.history(), run.seed);
@@ -157,18 +157,18 @@ impl Session {
         Ok(reply)
     }
 
-    fn tell(&mut self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
+    fn tell(&mut self, message: &TellMessage) -> Result<Reply, ProtocolError> {
         let run = self.run.as_mut().ok_or(ProtocolError::OutOfTurn { message: "tell", when: "before a space" })?;
         run.log.tell(message, &run.problem)?;
         Ok(Reply::Nothing)
     }
 
-    fn judge(&self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
+    fn judge(&self, QuestionMessage { id }: &QuestionMessage) -> Result<Reply, ProtocolError> {
         let run = self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "judge", when: "before a space" })?;
         let judgement = run.question(|ask| self.sampler.judge(ask));
         let Judgement { pick, front, remaining, next_gain, notes, .. } = judgement.unwrap_or_default();
         let mut answer = json!({
-            "type": "judgement", "id": message.raw("id"), "pick": pick.map(|pick| run.describe(&pick)),
+            "type": "judgement", "id": id, "pick": pick.map(|pick| run.describe(&pick)),
             "remaining": remaining, "next_gain": next_gain, "notes": notes,
         });
         if run.problem.aim.objectives.len() > 1 {
@@ -177,11 +177,11 @@ impl Session {
         Ok(line(&answer))
     }
 
-    fn explain(&self, message: &Fields<'_>) -> Result<Reply, ProtocolError> {
+    fn explain(&self, QuestionMessage { id }: &QuestionMessage) -> Result<Reply, ProtocolError> {
         let run = self.run.as_ref().ok_or(ProtocolError::OutOfTurn { message: "explain", when: "before a space" })?;
         let explanation = run.question(|ask| sampler::explain(self.sampler, ask));
         let about = explanation.map_or_else(Vec::new, |explanation| explanation.about);
-        Ok(line(&json!({"type": "explanation", "id": message.raw("id"), "about": about})))
+        Ok(line(&json!({"type": "explanation", "id": id, "about": about})))
     }
 }
 

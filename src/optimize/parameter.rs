@@ -3,8 +3,10 @@
 use serde_json::Value as Json;
 
 use super::error::{ProtocolError, quote};
-use super::field::Fields;
+use super::field::Place;
+use super::message::{Choices, FloatRange, Grid, IntRange, NamedItem, ParameterItem, ParameterKind, WhenItem};
 use crate::config::{Config, Value};
+use crate::document::json::scalar_of;
 use crate::space::{Condition, Domain, Parameter, Scale, Space};
 use crate::stats::{f64_to_i64, to_f64};
 
@@ -16,119 +18,130 @@ const LARGEST: i64 = 1 << 53;
 pub(super) fn read_space(params: &[Json]) -> Result<Space, ProtocolError> {
     let mut parameters: Vec<Parameter> = Vec::new();
     for (index, json) in params.iter().enumerate() {
-        let place = format!("params[{index}]");
-        let fields = Fields::of(json, &place, format!("{place}."))?;
-        let name = fields.required("name", fields.text("name")?)?;
+        let item = Place::object(format!("params[{index}]"));
+        let NamedItem { name } = item.read(json)?;
+        let name = item.required("name", name)?;
         if name.is_empty() {
-            return Err(fields.unfit("name", "a name"));
+            return Err(item.unfit("name", &name.into(), "a name"));
         }
         if parameters.iter().any(|above| above.name == name) {
-            return Err(ProtocolError::repeated(fields.place("name"), fields.raw("name")));
+            return Err(ProtocolError::repeated(item.field("name"), &name.into()));
         }
-        let fields = fields.named(format!("parameter {:?}: ", quote(name)));
-        let domain = read_domain(&fields)?;
-        let when = read_when(&fields, &parameters)?.into_iter().collect();
-        parameters.push(Parameter { name: name.to_owned(), domain, when, help: None });
+        let place = Place::parameter(&name);
+        let ParameterItem { kind, when } = place.read(json)?;
+        let domain = match place.required("type", kind)? {
+            ParameterKind::Bool => Domain::Bool,
+            ParameterKind::Categorical => read_choices(&place.read(json)?, &place).map(Domain::Categorical)?,
+            ParameterKind::Int => read_int(&place.read(json)?, &place)?,
+            ParameterKind::Float => read_float(&place.read(json)?, &place)?,
+        };
+        let when = read_when(when, &place, &parameters)?.into_iter().collect();
+        parameters.push(Parameter { name, domain, when, help: None });
     }
     Ok(Space { parameters, fixed: Config::new() })
 }
 
 /// The condition of a parameter or of a known constraint, on one of the `parents`. Its values are spelt as the parent's own.
-pub(super) fn read_when(fields: &Fields<'_>, parents: &[Parameter]) -> Result<Option<Condition>, ProtocolError> {
-    let Some(when) = fields.fields("when")? else { return Ok(None) };
-    let name = when.required("param", when.text("param")?)?;
-    let parent = parents.iter().find(|parent| parent.name == name);
-    let parent = parent.ok_or_else(|| when.unfit("param", "the name of a parameter above it"))?;
-    let listed = when.list("in")?;
-    let values: Vec<_> = listed.iter().filter_map(|json| admit(&parent.domain, json)).collect();
+pub(super) fn read_when(
+    when: Option<WhenItem>,
+    place: &Place,
+    parents: &[Parameter],
+) -> Result<Option<Condition>, ProtocolError> {
+    let Some(WhenItem { param, values: listed }) = when else { return Ok(None) };
+    let place = place.inner("when");
+    let parameter = place.required("param", param)?;
+    let Some(parent) = parents.iter().find(|parent| parent.name == parameter) else {
+        return Err(place.unfit("param", &parameter.into(), "the name of a parameter above it"));
+    };
+    let values = listed.iter().flatten().filter_map(|json| admit(&parent.domain, json));
+    let values: Vec<_> = values.collect();
     if values.is_empty() {
-        return Err(when.unfit("in", format!("a list with a value that {name:?} can have: {}", parent.domain)));
+        let expected = format!("a list with a value that {parameter:?} can have: {}", parent.domain);
+        return Err(place.unfit("in", &listed.into(), expected));
     }
-    Ok(Some(Condition { parameter: name.to_owned(), values }))
+    Ok(Some(Condition { parameter, values }))
 }
 
-fn read_domain(fields: &Fields<'_>) -> Result<Domain, ProtocolError> {
-    match fields.required("type", fields.text("type")?)? {
-        "bool" => Ok(Domain::Bool),
-        "categorical" => read_choices(fields).map(Domain::Categorical),
-        "int" => read_int(fields),
-        "float" => read_float(fields),
-        _ => Err(fields.unfit("type", "one of int, float, bool, categorical")),
-    }
-}
-
-fn read_choices(fields: &Fields<'_>) -> Result<Vec<Value>, ProtocolError> {
+fn read_choices(Choices { choices: listed }: &Choices, place: &Place) -> Result<Vec<Value>, ProtocolError> {
     let mut choices = Vec::new();
-    for json in fields.list("choices")? {
-        let choice = value(json).ok_or_else(|| {
-            ProtocolError::unfit(fields.place("a choice"), json, "a text, a number that fits, true or false")
-        })?;
+    for json in listed.iter().flatten() {
+        let choice = scalar_of(json)
+            .ok_or_else(|| place.unfit("a choice", json, "a text, a number that fits, true or false"))?;
         if choices.iter().any(|above| same(above, json)) {
-            return Err(ProtocolError::repeated(fields.place("a choice"), json));
+            return Err(ProtocolError::repeated(place.field("a choice"), json));
         }
         choices.push(choice);
     }
     if choices.is_empty() {
-        return Err(fields.unfit("choices", "a list with at least one choice"));
+        return Err(place.unfit("choices", &listed.clone().into(), "a list with at least one choice"));
     }
     Ok(choices)
 }
 
-fn read_int(fields: &Fields<'_>) -> Result<Domain, ProtocolError> {
-    let bound = |key: &str| {
-        let number = fields.required(key, fields.get(key))?;
-        whole(number)
+fn read_int(range: &IntRange, place: &Place) -> Result<Domain, ProtocolError> {
+    let bound = |key: &str, number: &Json| {
+        whole(present(place, key, number)?)
             .filter(|bound| (-LARGEST..=LARGEST).contains(bound))
-            .ok_or_else(|| fields.unfit(key, format!("a whole number of at most {LARGEST} either side of 0")))
+            .ok_or_else(|| place.unfit(key, number, format!("a whole number of at most {LARGEST} either side of 0")))
     };
-    let (low, high) = (bound("low")?, bound("high")?);
-    let scale = match (fields.text("grid")?, fields.flag("log")?) {
-        (Some("pow2"), _) => Scale::PowerOfTwo,
-        (Some(_), _) => return Err(fields.unfit("grid", "pow2")),
+    let (low, high) = (bound("low", &range.low)?, bound("high", &range.high)?);
+    let scale = match (range.grid, range.log) {
+        (Some(Grid::PowerOfTwo), _) => Scale::PowerOfTwo,
         (None, Some(true)) => Scale::Log,
         (None, _) => Scale::Linear,
     };
-    ordered(fields, low > high)?;
+    let place = RangePlace { place, low: &range.low, high: &range.high };
+    place.check_order(low > high)?;
     if scale == Scale::Log && low < 1 {
-        return Err(ProtocolError::unusable(fields.place("low"), fields.raw("low"), "too low for a logarithmic range"));
+        return Err(place.unusable_low("too low for a logarithmic range"));
     }
     let domain = Domain::int(low, high, scale, 1);
     if domain.is_empty() {
-        let problem = format!("the end of a range without a power of two that begins with {low}");
-        return Err(ProtocolError::unusable(fields.place("high"), fields.raw("high"), problem));
+        return Err(place.unusable_high(format!("the end of a range without a power of two that begins with {low}")));
     }
     Ok(domain)
 }
 
-fn read_float(fields: &Fields<'_>) -> Result<Domain, ProtocolError> {
-    let (low, high) = (fields.number("low")?, fields.number("high")?);
-    let (low, high) = (fields.required("low", low)?, fields.required("high", high)?);
-    let log = fields.flag("log")?.unwrap_or(false);
-    ordered(fields, low > high)?;
+fn read_float(range: &FloatRange, place: &Place) -> Result<Domain, ProtocolError> {
+    let bound = |key: &str, number: &Json| {
+        let finite = present(place, key, number)?.as_f64().filter(|bound| bound.is_finite());
+        finite.ok_or_else(|| place.unfit(key, number, "a finite number"))
+    };
+    let (low, high) = (bound("low", &range.low)?, bound("high", &range.high)?);
+    let log = range.log.unwrap_or(false);
+    let place = RangePlace { place, low: &range.low, high: &range.high };
+    place.check_order(low > high)?;
     if log && low <= 0.0 {
-        return Err(ProtocolError::unusable(fields.place("low"), fields.raw("low"), "too low for a logarithmic range"));
+        return Err(place.unusable_low("too low for a logarithmic range"));
     }
     if !(high - low).is_finite() || log && !(high / low).is_finite() {
-        let problem = format!("too far from low, {low}, for 64-bit numbers");
-        return Err(ProtocolError::unusable(fields.place("high"), fields.raw("high"), problem));
+        return Err(place.unusable_high(format!("too far from low, {low}, for 64-bit numbers")));
     }
     Ok(Domain::Float { low, high, log })
 }
 
-fn ordered(fields: &Fields<'_>, wrong: bool) -> Result<(), ProtocolError> {
-    let problem = || format!("above high, {}", fields.raw("high"));
-    let error = || ProtocolError::unusable(fields.place("low"), fields.raw("low"), problem());
-    if wrong { Err(error()) } else { Ok(()) }
+fn present<'j>(place: &Place, key: &str, json: &'j Json) -> Result<&'j Json, ProtocolError> {
+    place.required(key, Some(json).filter(|json| !json.is_null()))
 }
 
-/// A scalar with its JSON type; `None` of what is no scalar, or an integer beyond 64 bits.
-pub(super) fn value(json: &Json) -> Option<Value> {
-    match json {
-        Json::Bool(flag) => Some(Value::Bool(*flag)),
-        Json::String(text) => Some(Value::Text(text.clone())),
-        Json::Number(number) if number.is_f64() => number.as_f64().map(Value::Float),
-        Json::Number(number) => number.as_i64().map(Value::Int),
-        Json::Null | Json::Array(_) | Json::Object(_) => None,
+/// A range as its errors name it.
+struct RangePlace<'p> {
+    place: &'p Place,
+    low: &'p Json,
+    high: &'p Json,
+}
+
+impl RangePlace<'_> {
+    fn check_order(&self, is_reversed: bool) -> Result<(), ProtocolError> {
+        if is_reversed { Err(self.unusable_low(format!("above high, {}", self.high))) } else { Ok(()) }
+    }
+
+    fn unusable_low(&self, problem: impl Into<String>) -> ProtocolError {
+        ProtocolError::unusable(self.place.field("low"), self.low, problem)
+    }
+
+    fn unusable_high(&self, problem: impl Into<String>) -> ProtocolError {
+        ProtocolError::unusable(self.place.field("high"), self.high, problem)
     }
 }
 
@@ -169,31 +182,28 @@ fn whole(json: &Json) -> Option<i64> {
 /// When it is no member of the space: a name that is no parameter, a value out of its range, an active parameter that is
 /// missing, or an inactive one that is there (null counts as absent).
 pub(super) fn read_config(space: &Space, json: &Json) -> Result<Config, ProtocolError> {
-    let fields = Fields::of(json, "config", "config.".to_owned())?;
-    for (name, json) in fields.iter() {
+    let place = Place::object("config");
+    let fields = place.fields(json)?;
+    for (name, json) in fields {
         if !space.parameters.iter().any(|parameter| parameter.name == *name) {
-            return Err(ProtocolError::unusable(fields.place(&quote(name)), json, "no parameter of the space"));
+            return Err(ProtocolError::unusable(place.field(&quote(name)), json, "no parameter of the space"));
         }
     }
     let mut given = Vec::new();
-    for parameter in &space.parameters {
-        let read = |json| {
-            let expected = || fields.unfit(&parameter.name, parameter.domain.to_string());
-            admit(&parameter.domain, json).ok_or_else(expected)
-        };
-        given.push(fields.get(&parameter.name).map(read).transpose()?);
+    for Parameter { name, domain, .. } in &space.parameters {
+        let read = |json| admit(domain, json).ok_or_else(|| place.unfit(name, json, domain.to_string()));
+        given.push(fields.get(name).filter(|json| !json.is_null()).map(read).transpose()?);
     }
     let config = space.assemble(|index| given[index].clone());
     // An active parameter that is not given is found by giving every parameter some value beside those that are.
     let whole = space.assemble(|index| Some(given[index].clone().unwrap_or(Value::Bool(false))));
-    for (parameter, value) in space.parameters.iter().zip(&given) {
-        let name = &parameter.name;
+    for (Parameter { name, .. }, value) in space.parameters.iter().zip(&given) {
         match (value, config.get(name), whole.get(name)) {
             (Some(_), None, _) => {
                 let problem = "given although its condition does not hold";
-                return Err(ProtocolError::unusable(fields.place(name), fields.raw(name), problem));
+                return Err(ProtocolError::unusable(place.field(name), &fields[name], problem));
             }
-            (None, _, Some(_)) => return Err(ProtocolError::Missing { place: fields.place(name) }),
+            (None, _, Some(_)) => return Err(ProtocolError::Missing { place: place.field(name) }),
             _ => {}
         }
     }

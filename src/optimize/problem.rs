@@ -1,10 +1,13 @@
 //! What a caller wants optimized: the `space` message.
 
+use std::num::NonZeroU32;
+
 use serde_json::Value as Json;
 
 use super::constraint::KnownConstraint;
 use super::error::ProtocolError;
-use super::field::Fields;
+use super::field::Place;
+use super::message::{ConstraintItem, Direction, NamedItem, ObjectiveItem, SpaceMessage};
 use super::parameter::read_space;
 use crate::config::Config;
 use crate::objective::Goal;
@@ -33,22 +36,23 @@ pub(crate) struct Problem {
 impl Problem {
     /// # Errors
     /// Names the field that cannot be used, and its value.
-    pub(super) fn read(message: &Fields<'_>) -> Result<Self, ProtocolError> {
-        if message.unsigned("protocol")?.is_some_and(|version| version != PROTOCOL) {
-            return Err(message.unfit("protocol", PROTOCOL.to_string()));
+    pub(super) fn read(json: &Json) -> Result<Self, ProtocolError> {
+        let line = Place::line();
+        let message: SpaceMessage = line.read(json)?;
+        if let Some(version) = message.protocol.filter(|version| *version != PROTOCOL) {
+            return Err(line.unfit("protocol", &version.into(), PROTOCOL.to_string()));
         }
-        message.required("params", message.get("params"))?;
-        let space = read_space(message.list("params")?)?;
-        let known = message.list("known_constraints")?.iter().enumerate().map(|(index, json)| {
-            let place = format!("known_constraints[{index}]");
-            KnownConstraint::read(&Fields::of(json, &place, format!("{place}."))?, &space.parameters)
+        let space = read_space(&line.required("params", message.params)?)?;
+        let known = message.known_constraints.unwrap_or_default();
+        let known = known.iter().enumerate().map(|(index, json)| {
+            KnownConstraint::read(json, &Place::object(format!("known_constraints[{index}]")), &space.parameters)
         });
         Ok(Self {
             known: known.collect::<Result<_, _>>()?,
-            aim: read_aim(message)?,
-            budget: message.count("budget")?,
-            seed: message.unsigned("seed")?.unwrap_or(0),
-            context: message.fields("context")?.map(|context| Context::read(&context)).transpose()?,
+            aim: read_aim(message.objectives, &message.constraints.unwrap_or_default())?,
+            budget: message.budget.map(NonZeroU32::get),
+            seed: message.seed.unwrap_or(0),
+            context: message.context,
             space,
         })
     }
@@ -60,40 +64,49 @@ impl Problem {
     }
 }
 
-fn read_aim(message: &Fields<'_>) -> Result<Aim, ProtocolError> {
+fn read_aim(objectives: Option<Vec<Json>>, constraints: &[Json]) -> Result<Aim, ProtocolError> {
     let mut aim = Aim::default();
-    for (fields, name) in named(message, "objectives")? {
-        let goal = match fields.required("direction", fields.text("direction")?)? {
-            "maximize" => Goal::Maximize,
-            "minimize" => Goal::Minimize,
-            _ => return Err(fields.unfit("direction", "maximize or minimize")),
+    for Named { name, place, json } in named("objectives", objectives.as_deref().unwrap_or_default())? {
+        let ObjectiveItem { direction } = place.read(json)?;
+        let goal = match place.required("direction", direction)? {
+            Direction::Maximize => Goal::Maximize,
+            Direction::Minimize => Goal::Minimize,
         };
         aim.objectives.push(Target { name, goal });
     }
     if aim.objectives.is_empty() {
-        return Err(message.unfit("objectives", "a list with at least one objective"));
+        return Err(ProtocolError::unfit("objectives", &objectives.into(), "a list with at least one objective"));
     }
-    for (fields, name) in named(message, "constraints")? {
-        let feasible = fields.text("feasible")?.unwrap_or(FEASIBLE);
-        if feasible.chars().filter(|c| !c.is_whitespace()).ne(FEASIBLE.chars()) {
-            return Err(fields.unfit("feasible", format!("{FEASIBLE:?}")));
+    for Named { name, place, json } in named("constraints", constraints)? {
+        let ConstraintItem { feasible } = place.read(json)?;
+        if let Some(feasible) = feasible
+            && feasible.chars().filter(|c| !c.is_whitespace()).ne(FEASIBLE.chars())
+        {
+            return Err(place.unfit("feasible", &feasible.into(), format!("{FEASIBLE:?}")));
         }
         aim.constraints.push(name);
     }
     Ok(aim)
 }
 
+/// An item of a list.
+struct Named<'j> {
+    name: String,
+    place: Place,
+    json: &'j Json,
+}
+
 /// The items of a list, each with a name that no other one has.
-fn named<'a>(message: &Fields<'a>, key: &str) -> Result<Vec<(Fields<'a>, String)>, ProtocolError> {
-    let mut items: Vec<(Fields<'_>, String)> = Vec::new();
-    for (index, json) in message.list(key)?.iter().enumerate() {
-        let place = format!("{key}[{index}]");
-        let fields = Fields::of(json, &place, format!("{place}."))?;
-        let name = fields.required("name", fields.text("name")?)?;
-        if items.iter().any(|(_, above)| above == name) {
-            return Err(ProtocolError::repeated(fields.place("name"), &Json::from(name)));
+fn named<'j>(key: &str, list: &'j [Json]) -> Result<Vec<Named<'j>>, ProtocolError> {
+    let mut items: Vec<Named<'_>> = Vec::new();
+    for (index, json) in list.iter().enumerate() {
+        let place = Place::object(format!("{key}[{index}]"));
+        let NamedItem { name } = place.read(json)?;
+        let name = place.required("name", name)?;
+        if items.iter().any(|above| above.name == name) {
+            return Err(ProtocolError::repeated(place.field("name"), &name.into()));
         }
-        items.push((fields, name.to_owned()));
+        items.push(Named { name, place, json });
     }
     Ok(items)
 }
@@ -112,7 +125,7 @@ mod tests {
             "context": {"model": {"parameters": 8e9}},
         });
         message.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-        Problem::read(&Fields::of(&message, "", String::new()).unwrap()).map_err(|error| error.to_string())
+        Problem::read(&message).map_err(|error| error.to_string())
     }
 
     #[test]
