@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use setpoint::config::ResolvedConfig;
 use setpoint::facts::ModelShape;
 use setpoint::stats::to_f64;
 use setpoint::twin::{
@@ -42,11 +43,12 @@ impl Observer for Fold {
 }
 
 fn settings(prefix_caching: bool) -> Settings {
+    let settings = Settings::default();
     Settings {
+        resolved: ResolvedConfig { prefix_caching, ..settings.resolved },
         num_blocks: 27_000,
-        prefix_caching,
         scheduling: Scheduling { async_scheduling: true, ..Scheduling::default() },
-        ..Settings::default()
+        ..settings
     }
 }
 

@@ -23,9 +23,10 @@ use clap::Parser;
 use client::{Stream, load};
 use serde::Deserialize;
 use server::Server;
+use setpoint::config::ResolvedConfig;
 use setpoint::facts::ModelShape;
 use setpoint::stats::{f64_to_usize, to_f64};
-use setpoint::twin::{DevicePreset, Policy, Scheduling, Settings, StepTime, Work};
+use setpoint::twin::{DevicePreset, Scheduling, Settings, StepTime, Work};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -165,15 +166,20 @@ fn measure(program: &Path, arguments: &Arguments, step: Duration) -> Result<Outc
 fn alone(arguments: &Arguments) -> Result<Duration> {
     let model = ModelShape::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/qwen3-8b"))?;
     let settings = Settings {
-        policy: Policy::V1,
-        max_model_len: 4096,
-        max_num_seqs: arguments.streams,
-        max_num_batched_tokens: 16384,
-        block_size: 16,
+        resolved: ResolvedConfig {
+            v0: false,
+            max_model_len: 4096,
+            max_num_seqs: arguments.streams.into(),
+            max_num_batched_tokens: 16384,
+            block_size: 16,
+            chunked_prefill: true,
+            prefix_caching: false,
+            scheduler_delay_factor: 0.0,
+            gpu_memory_utilization: 0.9,
+            tensor_parallel_size: 1,
+            pipeline_parallel_size: 1,
+        },
         num_blocks: 1 << 20,
-        chunked_prefill: true,
-        prefix_caching: false,
-        scheduler_delay_factor: 0.0,
         eager: false,
         cache_dtype_bytes: None,
         scheduling: Scheduling { async_scheduling: true, ..Scheduling::default() },

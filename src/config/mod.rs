@@ -1,5 +1,6 @@
 //! A configuration: the engine flags that one trial sets, by name and without the leading dashes.
 
+mod resolved;
 mod value;
 
 use std::collections::BTreeMap;
@@ -7,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub use resolved::ResolvedConfig;
 pub use value::Value;
 
 /// Flag names (`max-num-seqs`) and their values. Flags that are absent keep the engine's default.

@@ -1,9 +1,9 @@
 //! Which configurations share what `torch.compile` has compiled.
 
 use super::defaults::{constant, of_effective};
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
-use crate::rule::{Effective, Facts};
+use crate::rule::Facts;
 
 /// Numbers of which an unset flag means a default that depends on model, release, device or other flags.
 const RESOLVED: [&str; 6] = [
@@ -56,7 +56,7 @@ const LEFT_OUT: [&str; 24] = [
 /// in it by `disable_nccl_for_dp_synchronization`. Before releases counted all fields but some, they counted some alone
 /// (`vllm/config.py` of 0.9), as the times of 161 starts confirm (`tests/it/startup_model.rs`).
 #[must_use]
-pub fn compile_key(config: &Config, facts: &Facts<'_>, effective: &Effective) -> String {
+pub fn compile_key(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> String {
     let counts_all = facts.version >= EngineVersion::new(0, 11, 0);
     let is_hashed = |name: &str| !LEFT_OUT.contains(&name) && (counts_all || !LEFT_OUT_ONCE.contains(&name));
     let resolved = RESOLVED.into_iter().filter(|name| is_hashed(name));
@@ -72,6 +72,7 @@ pub fn compile_key(config: &Config, facts: &Facts<'_>, effective: &Effective) ->
 mod tests {
     use super::*;
     use crate::facts::{Device, ModelShape};
+    use crate::rule::resolve_config;
 
     fn key(version: &str, line: &str) -> String {
         let model = serde_json::json!({"max_position_embeddings": 4096, "architectures": ["Qwen3ForCausalLM"]});
@@ -79,7 +80,7 @@ mod tests {
         let facts = Facts::new(&model, version.parse().unwrap(), Device::gpu_of(24 << 30));
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = crate::flag::FlagTable::for_version(facts.version).parse(&arguments).unwrap();
-        compile_key(&config, &facts, &Effective::resolve(&config, &facts))
+        compile_key(&config, &facts, &resolve_config(&config, &facts))
     }
 
     #[test]

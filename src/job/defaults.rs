@@ -1,15 +1,15 @@
 //! What parameters that a configuration does not set stand for: without it a model of the measurements could not place the
 //! engine's defaults, which are always measured first.
 
-use crate::config::{Config, Value};
-use crate::rule::{Effective, Facts};
+use crate::config::{Config, ResolvedConfig, Value};
+use crate::rule::{Facts, resolve_config};
 use crate::space::{Domain, Space};
 
 /// Values of the space's parameters that the engine chooses by itself, in the types of their domains; those that are not known
 /// are left out. They are those of a launch that sets nothing but what every launch sets.
 pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Config {
     let always = space.fixed.merged(arguments);
-    let effective = Effective::resolve(&always, facts);
+    let effective = resolve_config(&always, facts);
     let free = space.parameters.iter().filter(|parameter| always.get(&parameter.name).is_none());
     let known = free.filter_map(|parameter| {
         let value = of_effective(&effective, &parameter.name).or_else(|| constant(&parameter.name))?;
@@ -19,7 +19,7 @@ pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> C
 }
 
 /// What depends on model, release and device.
-pub(super) fn of_effective(effective: &Effective, name: &str) -> Option<Value> {
+pub(super) fn of_effective(effective: &ResolvedConfig, name: &str) -> Option<Value> {
     let count = |number: u64| i64::try_from(number).ok().map(Value::Int);
     match name {
         "max-model-len" => count(effective.max_model_len),

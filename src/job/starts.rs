@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::compiled::compile_key;
 use crate::config::Config;
-use crate::rule::{Effective, Facts, memory_launch};
+use crate::rule::{Facts, memory_launch, resolve_config};
 use crate::stats::median;
 use crate::trial::{Outcome, PhaseTime, Startup, Trial};
 use crate::twin::{DevicePreset, Start, StartupModel, Warm};
@@ -80,7 +80,7 @@ impl Starts {
     fn start(&self, around: &Surroundings<'_>, config: &Config) -> Option<(Start, String)> {
         let Surroundings { facts, preset, arguments } = around;
         let config = config.merged(arguments);
-        let effective = Effective::resolve(&config, facts);
+        let effective = resolve_config(&config, facts);
         let key = compile_key(&config, facts, &effective);
         let warm = Warm { weights: self.loaded, compiled: self.compiled.contains(&key) };
         let start = Start::new(facts.model, &memory_launch(&config, facts, &effective), preset, warm);

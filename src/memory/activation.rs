@@ -32,7 +32,7 @@ pub(super) fn peaks(model: &ModelShape, launch: &Launch) -> Option<Peaks> {
     let parallel = to_f64(resolved.tensor_parallel_size.max(1));
     let (tokens, hidden) = (to_f64(resolved.max_num_batched_tokens), to_f64(model.hidden_size?));
     let sequences = to_f64(resolved.max_num_seqs.min(resolved.max_num_batched_tokens));
-    let copies = if resolved.version >= EngineVersion::V0_20 { SELECTING } else { SORTING };
+    let copies = if launch.target.version >= EngineVersion::V0_20 { SELECTING } else { SORTING };
     let (inner, outer) = match (resolved.v0, launch.compiled) {
         (_, false) => (3.0, 3.0),
         (false, true) => (3.0, 5.0),
@@ -65,11 +65,11 @@ fn intermediate(model: &ModelShape) -> Option<u64> {
 /// processes; V0 and later V1 count what came with the profiling run. Two and more devices add buffers of NCCL.
 pub(super) fn overhead(launch: &Launch) -> (f64, f64) {
     let resolved = &launch.resolved;
-    if resolved.cpu {
+    if launch.target.cpu {
         // The resident memory of the process besides the weights.
         return (1.5, 0.7);
     }
-    let (alone, doubt) = match (resolved.v0, resolved.version < EngineVersion::V0_10) {
+    let (alone, doubt) = match (resolved.v0, launch.target.version < EngineVersion::V0_10) {
         (true, _) => (0.09, 0.1),
         (false, true) => (0.55, 0.15),
         (false, false) => (0.16, 0.1),
@@ -80,7 +80,7 @@ pub(super) fn overhead(launch: &Launch) -> (f64, f64) {
 
 /// The prior's standard deviations of the factors on sampler and forward step.
 pub(super) fn doubts(model: &ModelShape, launch: &Launch) -> (f64, f64) {
-    let measured = launch.resolved.version < EngineVersion::V0_12;
+    let measured = launch.target.version < EngineVersion::V0_12;
     // Encoders of images and sound are profiled as well, and some run with fewer sequences.
     let other = if model.multimodal || model.encoder_decoder { 2.0 } else { 1.0 };
     let (sampler, forward) = if measured { (0.04, 0.25) } else { (0.35, 0.35) };
@@ -89,13 +89,14 @@ pub(super) fn doubts(model: &ModelShape, launch: &Launch) -> (f64, f64) {
 
 /// The device's memory in GiB that the engine may use.
 pub(super) fn budget(launch: &Launch) -> Option<f64> {
-    Some(gib(launch.resolved.device_memory?) * launch.resolved.utilization)
+    Some(gib(launch.target.device_memory?) * launch.resolved.gpu_memory_utilization)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Resolved, test_launch, test_model};
+    use crate::config::ResolvedConfig;
+    use crate::memory::{test_launch, test_model};
 
     #[test]
     fn the_sampler_is_the_peak_of_many_sequences_and_the_mlp_of_many_tokens() {
@@ -103,7 +104,7 @@ mod tests {
         // Measured on an H100 with 0.11: 4.76 GiB.
         let peak = (many.sampler + many.hidden).max(many.forward);
         assert!((4.6..4.8).contains(&peak), "{peak}");
-        let few = Launch { resolved: Resolved { max_num_seqs: 16, ..test_launch().resolved }, ..test_launch() };
+        let few = Launch { resolved: ResolvedConfig { max_num_seqs: 16, ..test_launch().resolved }, ..test_launch() };
         let few = peaks(&test_model(), &few).unwrap();
         assert!(few.forward > few.sampler + few.hidden);
     }

@@ -42,7 +42,7 @@ impl Layout {
             return None;
         }
         let resolved = &launch.resolved;
-        let since = |minor| resolved.version >= EngineVersion::new(0, minor, 0);
+        let since = |minor| launch.target.version >= EngineVersion::new(0, minor, 0);
         let block_size = resolved.block_size.max(1);
         let layers = stage_layers(model.layers?, launch).max(1);
         let token = token_bytes(model, launch)?;
@@ -151,7 +151,7 @@ impl Layout {
 pub(super) fn stage_layers(layers: u64, launch: &Launch) -> u64 {
     let stages = launch.resolved.pipeline_parallel_size.clamp(1, layers.max(1));
     // 0.6 gives what is left over to the last stage, later releases one each to several.
-    if launch.resolved.version.is_v0() { layers / stages + layers % stages } else { layers.div_ceil(stages) }
+    if launch.target.version.is_v0() { layers / stages + layers % stages } else { layers.div_ceil(stages) }
 }
 
 /// Bytes of one token in one layer on one device.
@@ -159,7 +159,7 @@ fn token_bytes(model: &ModelShape, launch: &Launch) -> Option<u64> {
     let element = launch.cache_dtype_bytes.unwrap_or_else(|| launch.element_bytes(model));
     let parallel = launch.resolved.tensor_parallel_size.max(1);
     // 0.6 does not know latent attention and caches whole keys and values.
-    if let Some(latent) = model.latent.filter(|_| !launch.resolved.version.is_v0()) {
+    if let Some(latent) = model.latent.filter(|_| !launch.target.version.is_v0()) {
         if launch.deepseek_cache {
             return Some(DEEPSEEK_TOKEN);
         }
@@ -190,15 +190,21 @@ fn plain_token_bytes(heads: u64, head_dim: u64, element: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Resolved, test_launch, test_model};
+    use crate::config::ResolvedConfig;
+    use crate::memory::{LaunchTarget, test_launch, test_model};
     use serde_json::json;
 
-    fn launch(version: &str, change: impl Fn(Resolved) -> Resolved, config: &crate::config::Config) -> Launch {
-        let resolved = Resolved { version: version.parse().unwrap(), ..test_launch().resolved };
-        Launch::new(change(resolved), config, &std::collections::BTreeMap::new())
+    fn launch(
+        version: &str,
+        change: impl Fn(ResolvedConfig) -> ResolvedConfig,
+        config: &crate::config::Config,
+    ) -> Launch {
+        let Launch { target, resolved, .. } = test_launch();
+        let target = LaunchTarget { version: version.parse().unwrap(), ..target };
+        Launch::new(target, change(resolved), config, &std::collections::BTreeMap::new())
     }
 
-    fn layout(json: &serde_json::Value, version: &str, change: impl Fn(Resolved) -> Resolved) -> Layout {
+    fn layout(json: &serde_json::Value, version: &str, change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> Layout {
         let model = ModelShape::from_json(json);
         Layout::new(&model, &launch(version, change, &crate::config::Config::new())).unwrap()
     }
@@ -210,7 +216,7 @@ mod tests {
     #[test]
     fn blocks_and_tokens_are_those_of_the_real_0_32() {
         let layout = |size, length| {
-            layout(&tiny(), "0.32.0", |resolved| Resolved { block_size: size, max_model_len: length, ..resolved })
+            layout(&tiny(), "0.32.0", |resolved| ResolvedConfig { block_size: size, max_model_len: length, ..resolved })
         };
         let whole = layout(128, 4096);
         assert_eq!((whole.blocks(1 << 30), whole.tokens(4096, 4096)), (4096, 524_288));
@@ -225,7 +231,7 @@ mod tests {
     #[test]
     fn tensor_parallel_devices_share_the_heads_and_then_copy_them() {
         let block = |parallel| {
-            layout(&tiny(), "0.12.0", |r| Resolved { tensor_parallel_size: parallel, ..r }).block_bytes / 128 / 4
+            layout(&tiny(), "0.12.0", |r| ResolvedConfig { tensor_parallel_size: parallel, ..r }).block_bytes / 128 / 4
         };
         assert_eq!([block(1), block(2), block(4)], [512, 256, 256]);
     }
@@ -234,7 +240,7 @@ mod tests {
     fn latent_attention_is_not_divided_and_0_6_does_not_know_it() {
         let deepseek = json!({"num_hidden_layers": 1, "num_attention_heads": 128, "kv_lora_rank": 512,
             "qk_rope_head_dim": 64, "hidden_size": 7168});
-        let two = |resolved| Resolved { tensor_parallel_size: 2, block_size: 1, ..resolved };
+        let two = |resolved| ResolvedConfig { tensor_parallel_size: 2, block_size: 1, ..resolved };
         assert_eq!(layout(&deepseek, "0.12.0", two).block_bytes, 1152);
         assert_eq!(layout(&deepseek, "0.6.3", two).block_bytes, 64 * 2 * 256 * 2);
         let config = crate::config::Config::new().with("kv-cache-dtype", "fp8_ds_mla");
@@ -247,7 +253,8 @@ mod tests {
         // 4 full and 20 sliding layers: one group and five, of four layers each.
         let gemma = json!({"num_hidden_layers": 24, "num_attention_heads": 4, "num_key_value_heads": 1,
             "head_dim": 256, "sliding_window": 512, "sliding_window_pattern": 6});
-        let of = |version| layout(&gemma, version, |r| Resolved { max_num_batched_tokens: 2048, block_size: 16, ..r });
+        let of =
+            |version| layout(&gemma, version, |r| ResolvedConfig { max_num_batched_tokens: 2048, block_size: 16, ..r });
         assert_eq!(of("0.12.0").block_bytes, 4 * 16 * 1024);
         assert_eq!(of("0.12.0").blocks_per_request(32_768), 2048 + 5 * (160 + 1));
         assert_eq!(of("0.32.0").blocks_per_request(32_768), 2048 + 5 * (288 + 1), "two steps are in flight");
@@ -264,7 +271,7 @@ mod tests {
         let bytes = |launch: &Launch| Layout::new(&model, launch).unwrap().block_bytes / launch.resolved.block_size;
         assert_eq!(bytes(&test_launch()), 131_072);
         assert_eq!(bytes(&launch("0.11.0", |r| r, &fp8)), 65_536);
-        let three = |resolved| Resolved { pipeline_parallel_size: 3, ..resolved };
+        let three = |resolved| ResolvedConfig { pipeline_parallel_size: 3, ..resolved };
         assert_eq!(bytes(&launch("0.12.0", three, &crate::config::Config::new())), 11 * 4096);
         assert_eq!(bytes(&launch("0.6.3", three, &crate::config::Config::new())), 12 * 4096);
     }
@@ -272,7 +279,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn the_largest_length_fits_and_one_token_more_does_not(blocks in 0_u64..5000, size in 1_u64..300) {
-            let layout = layout(&tiny(), "0.32.0", |resolved| Resolved { block_size: size, ..resolved });
+            let layout = layout(&tiny(), "0.32.0", |resolved| ResolvedConfig { block_size: size, ..resolved });
             let length = layout.largest_length(blocks, u64::MAX - 1);
             proptest::prop_assert!(length == 0 || layout.holds(blocks, length));
             proptest::prop_assert!(!layout.holds(blocks, length + 1));

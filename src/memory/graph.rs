@@ -20,11 +20,11 @@ pub(super) fn graphs(model: &ModelShape, launch: &Launch) -> Option<f64> {
 /// eager mode and on a CPU.
 #[must_use]
 pub fn captured_sizes(launch: &Launch) -> u64 {
-    if launch.eager || launch.resolved.cpu {
+    if launch.eager || launch.target.cpu {
         return 0;
     }
     let resolved = &launch.resolved;
-    let since = |minor| resolved.version >= EngineVersion::new(0, minor, 0);
+    let since = |minor| launch.target.version >= EngineVersion::new(0, minor, 0);
     let largest = match (resolved.v0, since(10)) {
         (true, _) => resolved.max_num_seqs.min(8192).next_multiple_of(8),
         (false, false) => 512,
@@ -37,19 +37,21 @@ pub fn captured_sizes(launch: &Launch) -> u64 {
 
 /// Whether the release subtracts an estimate of the graphs before it sizes the cache.
 pub(super) fn are_subtracted(launch: &Launch) -> bool {
-    launch.estimates_graphs && launch.resolved.version >= EngineVersion::V0_20
+    launch.estimates_graphs && launch.target.version >= EngineVersion::V0_20
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Resolved, test_launch, test_model};
+    use crate::config::ResolvedConfig;
+    use crate::memory::{LaunchTarget, test_launch, test_model};
 
     fn of(v0: bool, version: &str, seqs: u64) -> f64 {
         let version = version.parse().unwrap();
         let launch = test_launch();
-        let resolved = Resolved { version, v0, max_num_seqs: seqs, ..launch.resolved };
-        graphs(&test_model(), &Launch { resolved, ..launch }).unwrap()
+        let target = LaunchTarget { version, ..launch.target };
+        let resolved = ResolvedConfig { v0, max_num_seqs: seqs, ..launch.resolved };
+        graphs(&test_model(), &Launch { target, resolved, ..launch }).unwrap()
     }
 
     #[test]

@@ -2,36 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::facts::{EngineVersion, ModelShape};
 use crate::stats::gib_to_bytes;
 
-/// Numbers that the engine works with once its defaults are filled in.
+/// The engine and the device of a launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Resolved {
+pub struct LaunchTarget {
     pub version: EngineVersion,
-    /// Whether the V0 engine runs.
-    pub v0: bool,
     pub cpu: bool,
     /// Bytes of one device, as the engine sees them.
     pub device_memory: Option<u64>,
-    /// Share of `device_memory`, 0 to 1.
-    pub utilization: f64,
-    /// Tokens.
-    pub max_model_len: u64,
-    pub max_num_batched_tokens: u64,
-    pub max_num_seqs: u64,
-    /// Tokens.
-    pub block_size: u64,
-    pub tensor_parallel_size: u64,
-    pub pipeline_parallel_size: u64,
 }
 
-/// The resolved numbers and the flags that change how memory is used.
+/// The resolved values and the flags that change how memory is used.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Launch {
-    pub resolved: Resolved,
+    pub target: LaunchTarget,
+    pub resolved: ResolvedConfig,
     /// Whether steps run without captured graphs.
     pub eager: bool,
     /// Whether the model is compiled: V1's default, in V0 only where it is asked for.
@@ -73,17 +62,23 @@ impl Launch {
 
     /// `env` are the variables of the launch.
     #[must_use]
-    pub fn new(resolved: Resolved, config: &Config, env: &BTreeMap<String, String>) -> Self {
-        let since = |minor| resolved.version >= EngineVersion::new(0, minor, 0);
+    pub fn new(
+        target: LaunchTarget,
+        resolved: ResolvedConfig,
+        config: &Config,
+        env: &BTreeMap<String, String>,
+    ) -> Self {
+        let since = |minor| target.version >= EngineVersion::new(0, minor, 0);
         let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
         let on = |name: &str| config.get_bool(name);
         // On a CPU the variable replaces the share of memory; up to 0.12 it has a default.
         let space = env.get("VLLM_CPU_KVCACHE_SPACE").and_then(|text| text.trim().parse::<u64>().ok());
-        let space = space.filter(|gib| *gib > 0).or_else(|| (!since(13)).then_some(4)).filter(|_| resolved.cpu);
+        let space = space.filter(|gib| *gib > 0).or_else(|| (!since(13)).then_some(4)).filter(|_| target.cpu);
         let cache_dtype = config.get_str("kv-cache-dtype").unwrap_or("auto");
         let eager = on("enforce-eager").unwrap_or(false) || level(config) == Some(0) && !resolved.v0;
-        let asynchronous = !resolved.cpu && on("async-scheduling").unwrap_or(resolved.pipeline_parallel_size <= 1);
+        let asynchronous = !target.cpu && on("async-scheduling").unwrap_or(resolved.pipeline_parallel_size <= 1);
         Self {
+            target,
             resolved,
             eager,
             compiled: if resolved.v0 { level(config).is_some_and(|level| level > 0) } else { !eager },
@@ -143,7 +138,8 @@ mod tests {
     fn launch(cpu: bool, config: &Config, space: Option<&str>) -> Launch {
         let version = EngineVersion::V0_32;
         let env = space.map(|gib| ("VLLM_CPU_KVCACHE_SPACE".to_owned(), gib.to_owned())).into_iter().collect();
-        Launch::new(Resolved { version, cpu, ..test_launch().resolved }, config, &env)
+        let Launch { target, resolved, .. } = test_launch();
+        Launch::new(LaunchTarget { version, cpu, ..target }, resolved, config, &env)
     }
 
     #[test]
@@ -165,6 +161,6 @@ mod tests {
         assert_eq!((launch.cache_dtype_bytes, launch.eager, launch.compiled), (Some(1), true, false));
         assert!(!launch.unknown_cache);
         let strange = Config::new().with("kv-cache-dtype", "nvfp4");
-        assert!(Launch::new(test_launch().resolved, &strange, &BTreeMap::new()).unknown_cache);
+        assert!(self::launch(false, &strange, None).unknown_cache);
     }
 }

@@ -124,13 +124,18 @@ fn whole(number: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Resolved, predict, test_launch, test_model};
+    use crate::config::ResolvedConfig;
+    use crate::memory::{predict, test_launch, test_model};
 
     /// A device on which 2 GiB are taken and the forward step needs a third more than thought.
     fn start(tokens: u64, seqs: u64) -> Observation {
         let launch = test_launch();
-        let resolved =
-            Resolved { max_num_batched_tokens: tokens, max_num_seqs: seqs, utilization: 0.9, ..launch.resolved };
+        let resolved = ResolvedConfig {
+            max_num_batched_tokens: tokens,
+            max_num_seqs: seqs,
+            gpu_memory_utilization: 0.9,
+            ..launch.resolved
+        };
         let launch = Launch { resolved, ..launch };
         let base = Base::new(&test_model(), &launch).unwrap();
         let used = base.correct(&[1.0, 1.0, 1.33, 2.0, 1.0]).used;

@@ -15,7 +15,7 @@ mod weights;
 
 pub use cache::{Layout, cache_token_bytes};
 pub use graph::captured_sizes;
-pub use launch::{Launch, Resolved};
+pub use launch::{Launch, LaunchTarget};
 pub use learn::{Learned, Observation};
 pub use predict::{Prediction, predict};
 
@@ -33,16 +33,21 @@ fn test_model() -> crate::facts::ModelShape {
 #[cfg(test)]
 fn test_launch() -> Launch {
     Launch::new(
-        Resolved {
+        LaunchTarget {
             version: crate::facts::EngineVersion::new(0, 11, 0),
-            v0: false,
             cpu: false,
             device_memory: Some(crate::stats::gib_to_bytes(79.18)),
-            utilization: 0.9,
+        },
+        crate::config::ResolvedConfig {
+            v0: false,
             max_model_len: 16_000,
             max_num_batched_tokens: 8192,
             max_num_seqs: 1024,
             block_size: 128,
+            chunked_prefill: true,
+            prefix_caching: true,
+            scheduler_delay_factor: 0.0,
+            gpu_memory_utilization: 0.9,
             tensor_parallel_size: 1,
             pipeline_parallel_size: 1,
         },

@@ -234,7 +234,7 @@ pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option
         (None, None) => return None,
     };
     // A cache of a set size must fit beside the rest into the whole device; a CPU's memory is not known here.
-    let total = launch.resolved.device_memory.filter(|_| set.is_some() && !launch.resolved.cpu).map(gib);
+    let total = launch.target.device_memory.filter(|_| set.is_some() && !launch.target.cpu).map(gib);
     let crowded = total.map_or(0.0, |total| normal::cdf((cache_gib + corrected.used - total) / deviation));
     Some(Prediction {
         weights_gib: corrected.weights,
@@ -254,9 +254,10 @@ pub fn predict(model: &ModelShape, launch: &Launch, learned: &Learned) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Resolved, test_launch, test_model};
+    use crate::config::ResolvedConfig;
+    use crate::memory::{LaunchTarget, test_launch, test_model};
 
-    fn cold(change: impl Fn(Resolved) -> Resolved) -> Prediction {
+    fn cold(change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> Prediction {
         let launch = test_launch();
         let resolved = change(launch.resolved);
         predict(&test_model(), &Launch { resolved, ..launch }, &Learned::default()).unwrap()
@@ -272,11 +273,11 @@ mod tests {
 
     #[test]
     fn weights_without_room_fail_for_certain_and_a_close_call_is_a_risk() {
-        let certain = cold(|resolved| Resolved { utilization: 0.2, ..resolved });
+        let certain = cold(|resolved| ResolvedConfig { gpu_memory_utilization: 0.2, ..resolved });
         assert!(certain.failure_probability() > 0.999 && certain.largest_length() == 0);
-        let close = cold(|resolved| Resolved { max_model_len: 420_000, ..resolved });
+        let close = cold(|resolved| ResolvedConfig { max_model_len: 420_000, ..resolved });
         assert!((0.05..0.95).contains(&close.failure_probability()), "{}", close.failure_probability());
-        let long = cold(|resolved| Resolved { max_model_len: 600_000, ..resolved });
+        let long = cold(|resolved| ResolvedConfig { max_model_len: 600_000, ..resolved });
         let largest = long.largest_length();
         assert!(long.failure_probability() > 0.999 && (400_000..440_000).contains(&largest), "{largest}");
     }
@@ -285,7 +286,7 @@ mod tests {
     fn a_set_size_is_exact_and_can_crowd_the_device() {
         let of = |gib: u64, length| {
             let launch = Launch { cache_memory: Some(gib << 30), ..test_launch() };
-            let resolved = Resolved { max_model_len: length, ..launch.resolved };
+            let resolved = ResolvedConfig { max_model_len: length, ..launch.resolved };
             predict(&test_model(), &Launch { resolved, ..launch }, &Learned::default()).unwrap()
         };
         assert_eq!(of(1, 8192).blocks(), 64);
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn without_the_devices_memory_nothing_is_said() {
         let launch = test_launch();
-        let resolved = Resolved { device_memory: None, ..launch.resolved };
-        assert_eq!(predict(&test_model(), &Launch { resolved, ..launch }, &Learned::default()), None);
+        let target = LaunchTarget { device_memory: None, ..launch.target };
+        assert_eq!(predict(&test_model(), &Launch { target, ..launch }, &Learned::default()), None);
     }
 }

@@ -137,7 +137,7 @@ fn shaped(model: &ModelShape, launch: &Launch) -> Option<Weights> {
         let experts = to_f64(model.layers?) * expert_weights(model)?;
         let hidden = model.hidden_size?;
         let padded = to_f64(hidden.next_multiple_of(MXFP4_MULTIPLE)) / to_f64(hidden);
-        let padded = if launch.resolved.cpu { 1.0 } else { padded };
+        let padded = if launch.target.cpu { 1.0 } else { padded };
         (experts * MXFP4_BITS / 8.0 * padded + (matrices - experts) * plain, true)
     } else {
         let stored = model.quantization_bits.map(|bits| to_f64(bits) + if bits < 8 { 0.2 } else { 0.0 });
@@ -178,10 +178,12 @@ fn is_plain(model: &ModelShape) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Resolved, test_launch, test_model};
+    use crate::config::ResolvedConfig;
+    use crate::memory::{test_launch, test_model};
 
     fn of(model: &ModelShape, config: &crate::config::Config) -> f64 {
-        let launch = Launch::new(test_launch().resolved, config, &std::collections::BTreeMap::new());
+        let Launch { target, resolved, .. } = test_launch();
+        let launch = Launch::new(target, resolved, config, &std::collections::BTreeMap::new());
         weights(model, &launch).unwrap().gib
     }
 
@@ -205,7 +207,7 @@ mod tests {
     #[test]
     fn devices_share_the_weights() {
         let launch = test_launch();
-        let resolved = Resolved { tensor_parallel_size: 4, pipeline_parallel_size: 2, ..launch.resolved };
+        let resolved = ResolvedConfig { tensor_parallel_size: 4, pipeline_parallel_size: 2, ..launch.resolved };
         let share = weights(&test_model(), &Launch { resolved, data_parallel_size: 2, ..launch }).unwrap().gib;
         assert!((share - 14.99 / 8.0).abs() < 0.01, "{share}");
     }

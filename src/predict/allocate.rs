@@ -1,10 +1,10 @@
 //! What only a started engine knows: how the device's memory is divided, and what does not fit into it.
 
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
-use crate::rule::{Effective, Facts, memory_launch};
+use crate::rule::{Facts, memory_launch};
 use crate::stats::gib;
-use crate::twin::{DevicePreset, IncompleteShape, MemoryPlan, Policy, Scheduling, Settings, kv_blocks};
+use crate::twin::{DevicePreset, IncompleteShape, MemoryPlan, Scheduling, Settings, kv_blocks};
 
 /// Why an engine would not start on this device, as it finds out after its start only.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum Shortage {
     NoCache,
     #[error(
         "the cache has {} blocks ({:.2} GiB), fewer than one request of max-model-len {} needs",
-        .plan.blocks, gib(.plan.cache), .settings.max_model_len
+        .plan.blocks, gib(.plan.cache), .settings.resolved.max_model_len
     )]
     Small { plan: MemoryPlan, settings: Box<Settings> },
 }
@@ -30,7 +30,7 @@ pub enum Shortage {
 /// # Errors
 /// When the engine would not start.
 pub fn allocate(
-    effective: &Effective,
+    effective: &ResolvedConfig,
     config: &Config,
     facts: &Facts<'_>,
     device: &DevicePreset,
@@ -42,15 +42,8 @@ pub fn allocate(
     check_free_memory(effective.gpu_memory_utilization, facts.version, device)?;
     let fp8 = config.get_str("kv-cache-dtype").is_some_and(|dtype| dtype.starts_with("fp8"));
     let mut settings = Settings {
-        policy: if effective.v0 { Policy::V0 } else { Policy::V1 },
-        max_model_len: narrow(effective.max_model_len),
-        max_num_seqs: narrow(effective.max_num_seqs),
-        max_num_batched_tokens: narrow(effective.max_num_batched_tokens),
-        block_size: narrow(effective.block_size),
+        resolved: *effective,
         num_blocks: 0,
-        chunked_prefill: effective.chunked_prefill,
-        prefix_caching: effective.prefix_caching,
-        scheduler_delay_factor: effective.scheduler_delay_factor,
         eager: config.get_bool("enforce-eager").unwrap_or(false),
         cache_dtype_bytes: fp8.then_some(1),
         scheduling,
@@ -68,11 +61,6 @@ pub fn allocate(
     Ok((settings, plan))
 }
 
-/// No device has room for more than this.
-fn narrow(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
-
 fn check_free_memory(utilization: f64, version: EngineVersion, device: &DevicePreset) -> Result<(), Shortage> {
     let (total_gib, free_gib) = (gib(device.memory), gib(device.memory.saturating_sub(device.context)));
     let wanted_gib = total_gib * utilization;
@@ -86,6 +74,7 @@ fn check_free_memory(utilization: f64, version: EngineVersion, device: &DevicePr
 mod tests {
     use super::*;
     use crate::facts::ModelShape;
+    use crate::rule::resolve_config;
 
     fn llama() -> ModelShape {
         ModelShape::from_json(&serde_json::json!({
@@ -98,7 +87,7 @@ mod tests {
     fn on(device: &str, config: &Config) -> Result<(Settings, MemoryPlan), Shortage> {
         let (model, device) = (llama(), DevicePreset::find(device).unwrap());
         let facts = Facts::new(&model, EngineVersion::V0_32, device.device());
-        let effective = Effective::resolve(config, &facts);
+        let effective = resolve_config(config, &facts);
         allocate(&effective, config, &facts, device, Scheduling::default())
     }
 
@@ -122,7 +111,7 @@ mod tests {
         let (model, device) = (llama(), DevicePreset::find("a100").unwrap());
         let blocks = |described: crate::facts::Device| {
             let facts = Facts::new(&model, EngineVersion::V0_32, described);
-            let effective = Effective::resolve(&Config::new(), &facts);
+            let effective = resolve_config(&Config::new(), &facts);
             let (settings, _) = allocate(&effective, &Config::new(), &facts, device, Scheduling::default()).unwrap();
             settings.num_blocks
         };
@@ -134,7 +123,7 @@ mod tests {
     fn settings_are_those_that_the_engine_resolves() {
         let config = Config::new().with("max-num-seqs", 7).with("kv-cache-dtype", "fp8").with("enforce-eager", true);
         let (settings, plan) = on("h100", &config).unwrap();
-        assert_eq!((settings.max_num_seqs, settings.cache_dtype_bytes, settings.eager), (7, Some(1), true));
-        assert_eq!((settings.policy, settings.num_blocks), (Policy::V1, plan.blocks - 1));
+        assert_eq!((settings.max_num_seqs(), settings.cache_dtype_bytes, settings.eager), (7, Some(1), true));
+        assert_eq!((settings.resolved.v0, settings.num_blocks), (false, plan.blocks - 1));
     }
 }

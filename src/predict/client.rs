@@ -258,6 +258,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::ResolvedConfig;
     use crate::load::{Arrival as Arrivals, Plan, due, measured};
     use crate::twin::{DevicePreset, Drive, Engine, Observer, Settings, StepTime, test_model};
     use crate::workload::Random;
@@ -270,7 +271,10 @@ mod tests {
     fn records(plan: &Plan, pace: f64, wire: Wire) -> Vec<Record> {
         let workload = Random { input_len: 20, output_len: 6, vocab_size: 1000, seed: 7 };
         let script = Script::new(Arc::new(workload));
-        let settings = Settings { max_num_seqs: 4, ..Settings::default() };
+        let settings = Settings {
+            resolved: ResolvedConfig { max_num_seqs: 4, ..Settings::default().resolved },
+            ..Settings::default()
+        };
         let step_time = StepTime::new(&test_model(), DevicePreset::find("h100").unwrap(), &settings).unwrap();
         let mut engine = Engine::new(settings).unwrap();
         let timing = Timing {

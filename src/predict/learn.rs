@@ -6,7 +6,7 @@ use super::Question;
 use super::setup::Setup;
 use crate::config::Config;
 use crate::trial::{Rejection, Replies};
-use crate::twin::{self, CalibrateError, Calibration, Load, Observed, Policy, Run, Times, Tokens};
+use crate::twin::{self, CalibrateError, Calibration, Load, Observed, Run, Times, Tokens};
 
 /// A measured trial.
 #[derive(Clone, Debug)]
@@ -56,9 +56,9 @@ fn run(question: &Question<'_>, tried: &Tried) -> Result<Run, LearnError> {
     let replies = &tried.replies;
     let mut settings = setup.settings;
     if let Some(blocks) = tried.blocks {
-        settings.num_blocks = blocks.saturating_sub(u32::from(settings.policy == Policy::V1));
+        settings.num_blocks = blocks.saturating_sub(u32::from(!settings.resolved.v0));
     }
-    let mut before = requests(replies, setup.pace, settings.prefix_caching);
+    let mut before = requests(replies, setup.pace, settings.resolved.prefix_caching);
     let whole = replies.complete && before.len() == replies.len();
     let requests = before.split_off((replies.warmup as usize).min(before.len()));
     let load = replies.users.map_or(Load::Open, |users| Load::Closed { users });

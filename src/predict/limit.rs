@@ -2,7 +2,7 @@
 
 use super::setup::Setup;
 use super::watch::{Shares, Term, WAITS};
-use crate::twin::{Policy, Wait};
+use crate::twin::Wait;
 
 /// What a virtual run has shown besides its measurement.
 #[derive(Clone, Copy, Debug)]
@@ -102,15 +102,15 @@ fn advice(limit: Limit, setup: &Setup) -> String {
             "{} blocks of {} tokens are too few: raise gpu-memory-utilization, take kv-cache-dtype fp8{}, or a device \
              with more memory",
             setup.memory.blocks,
-            settings.block_size,
+            settings.block_size(),
             if settings.cache_dtype_bytes.is_some() { " (it is)" } else { "" },
         ),
-        Limit::Queue(Wait::Sequences) => format!("raise max-num-seqs (now {})", settings.max_num_seqs),
+        Limit::Queue(Wait::Sequences) => format!("raise max-num-seqs (now {})", settings.max_num_seqs()),
         Limit::Queue(Wait::Budget) => {
-            format!("raise max-num-batched-tokens (now {})", settings.max_num_batched_tokens)
+            format!("raise max-num-batched-tokens (now {})", settings.max_num_batched_tokens())
         }
-        Limit::Queue(Wait::Turn) if settings.policy == Policy::V0 => {
-            format!("lower scheduler-delay-factor (now {})", settings.scheduler_delay_factor)
+        Limit::Queue(Wait::Turn) if settings.resolved.v0 => {
+            format!("lower scheduler-delay-factor (now {})", settings.resolved.scheduler_delay_factor)
         }
         Limit::Queue(Wait::Turn) => {
             "preempted requests come back: raise gpu-memory-utilization or lower max-num-seqs".to_owned()

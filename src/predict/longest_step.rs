@@ -21,10 +21,11 @@ pub fn longest_step(question: &Question<'_>, longest_request: u64, at_once: u64)
 
 /// Fills the token budget of a step with prompts whose last tokens it computes: these have the longest context.
 fn largest_prefill(settings: &Settings, longest_request: u64, at_once: u64) -> Work {
-    let longest = longest_request.min(settings.max_model_len.into()).max(1);
-    let budget = settings.scheduling.max_num_scheduled_tokens.unwrap_or(u32::MAX).min(settings.max_num_batched_tokens);
-    let budget = if settings.chunked_prefill { budget.into() } else { longest.max(budget.into()) };
-    let sequences = at_once.clamp(1, settings.max_num_seqs.max(1).into());
+    let longest = longest_request.min(settings.max_model_len().into()).max(1);
+    let budget =
+        settings.scheduling.max_num_scheduled_tokens.unwrap_or(u32::MAX).min(settings.max_num_batched_tokens());
+    let budget = if settings.resolved.chunked_prefill { budget.into() } else { longest.max(budget.into()) };
+    let sequences = at_once.clamp(1, settings.max_num_seqs().max(1).into());
     let mut left = longest.saturating_mul(sequences).min(budget);
     let mut work = Work::default();
     while left > 0 {
@@ -36,7 +37,7 @@ fn largest_prefill(settings: &Settings, longest_request: u64, at_once: u64) -> W
         work.prompt_tokens = work.tokens;
         work.prompt_context += context;
         work.prompt_pairs += tokens * context + tokens * (tokens + 1) / 2;
-        work.blocks += longest.div_ceil(settings.block_size.max(1).into());
+        work.blocks += longest.div_ceil(settings.block_size().max(1).into());
         left -= tokens;
     }
     work
@@ -49,10 +50,18 @@ fn narrow(tokens: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ResolvedConfig;
 
     #[test]
     fn the_largest_prefill_fills_the_budget_at_the_longest_context() {
-        let settings = Settings { max_model_len: 4096, max_num_batched_tokens: 1000, ..Settings::default() };
+        let settings = Settings {
+            resolved: ResolvedConfig {
+                max_model_len: 4096,
+                max_num_batched_tokens: 1000,
+                ..Settings::default().resolved
+            },
+            ..Settings::default()
+        };
         let of = |settings: &Settings, longest, at_once| {
             let Work { sequences, tokens, prompt_context, prompt_pairs, .. } =
                 largest_prefill(settings, longest, at_once);
@@ -62,9 +71,10 @@ mod tests {
         assert_eq!(of(&settings, 9000, 1), (1, 1000, 3096, 1000 * 3096 + 500_500), "no longer than the model takes");
         assert_eq!(of(&settings, 400, 8), (3, 1000, 200, 2 * 80_200 + 200 * 200 + 20_100));
         assert_eq!(of(&settings, 400, 2), (2, 800, 0, 2 * 80_200), "no more requests are under way");
-        let one = Settings { max_num_seqs: 1, ..settings.clone() };
+        let one =
+            Settings { resolved: ResolvedConfig { max_num_seqs: 1, ..settings.clone().resolved }, ..settings.clone() };
         assert_eq!(of(&one, 400, u64::MAX), (1, 400, 0, 80_200));
-        let whole = Settings { chunked_prefill: false, ..settings };
+        let whole = Settings { resolved: ResolvedConfig { chunked_prefill: false, ..settings.resolved }, ..settings };
         assert_eq!(of(&whole, 3000, 1), (1, 3000, 0, 4_501_500), "a prompt is not divided");
     }
 }

@@ -30,14 +30,14 @@ mod watch;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::facts::{Device, EngineVersion, HostLimits};
 use crate::job::{Job, LoadJob};
 use crate::load::LoadError;
 use crate::objective::{Constraint, Objective, Score};
 use crate::stats::percentile;
 use crate::trial::{Measurement, Outcome, Rejection};
-use crate::twin::{AddError, DevicePreset, Forecast, Parallel, SettingsError, StartupModel, Warm};
+use crate::twin::{AddError, DevicePreset, Forecast, SettingsError, StartupModel, Warm};
 
 pub use allocate::{Shortage, allocate};
 pub use forecast::{Forecasted, Outlook, Span};
@@ -111,13 +111,11 @@ pub struct Served {
     /// Metrics of the objective and its limits that the twin does not know; they were left out.
     pub unknown: Vec<String>,
     pub series: Series,
-    /// Blocks of the cache of one engine, and tokens in each.
+    /// The values of one engine.
+    pub resolved: ResolvedConfig,
+    /// Blocks of the cache of one engine.
     pub blocks: u32,
-    pub block_size: u32,
-    pub max_num_seqs: u32,
-    pub max_num_batched_tokens: u32,
-    pub parallel: Parallel,
-    pub replicas: usize,
+    pub replicas: u64,
     /// How long it would take to start; `None` of the simulated engine, which takes as long as it is told to.
     pub startup: Option<Forecast>,
 }
@@ -227,7 +225,6 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
         Some((name, range))
     });
     let intervals = intervals.collect();
-    let settings = &setup.settings;
     let served = Served {
         intervals,
         draws: effort.draws,
@@ -235,12 +232,9 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
         highest,
         unknown,
         series: ran.series,
+        resolved: setup.settings.resolved,
         blocks: setup.memory.blocks,
-        block_size: settings.block_size,
-        max_num_seqs: settings.max_num_seqs,
-        max_num_batched_tokens: settings.max_num_batched_tokens,
-        parallel: setup.parallel,
-        replicas: setup.replicas,
+        replicas: setup.replicas as u64,
         startup: setup.start.as_ref().map(|start| question.starts.predict(start)),
     };
     Ok(Prediction { outcome: ran.outcome, score, served: Some(served) })

@@ -65,7 +65,7 @@ pub(super) fn run_over(
             request_timeout: plan.request_timeout,
             kept_chunks: plan.kept_chunks,
         };
-        Client::new(script, range, setup.settings.prefix_caching, timing)
+        Client::new(script, range, setup.settings.resolved.prefix_caching, timing)
     };
     let mut warmed = Warmup::default();
     if plan.warmup > 0 {

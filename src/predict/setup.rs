@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::Question;
 use super::allocate::allocate;
 use super::client::Wire;
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::engine::Simulated;
-use crate::rule::{self, Effective, memory_launch};
+use crate::rule::{self, memory_launch, resolve_config};
 use crate::trial::Rejection;
 use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, SettingsError, Speculation, Start, StepTime};
 
@@ -23,7 +23,6 @@ const MOST_REPLICAS: usize = 256;
 pub(super) struct Setup {
     pub(super) settings: Settings,
     pub(super) memory: MemoryPlan,
-    pub(super) parallel: Parallel,
     /// Engines that share the load.
     pub(super) replicas: usize,
     /// With all factors at 1.
@@ -61,7 +60,7 @@ impl Setup {
             return Err(Rejection { rule: finding.rule.to_owned(), message: finding.message });
         }
         let engine = |message: String| Rejection { rule: "ENGINE".to_owned(), message };
-        let effective = Effective::resolve(config, &facts);
+        let effective = resolve_config(config, &facts);
         let simulated = simulated(question);
         let acceptance = question.acceptance.or(simulated.map(|simulated| simulated.acceptance));
         let mut scheduling = Scheduling::resolve(config, *version, device.preset.cpu, acceptance);
@@ -72,11 +71,7 @@ impl Setup {
         let allocated = allocate(&effective, config, &facts, device.preset, scheduling);
         let (settings, memory) = allocated.map_err(|shortage| engine(shortage.to_string()))?;
         Engine::new(settings.clone()).map_err(|error| engine(error.to_string()))?;
-        let parallel = Parallel {
-            tensor: narrow(effective.tensor_parallel_size),
-            pipeline: narrow(effective.pipeline_parallel_size),
-        };
-        let prior = StepTime::on_several(&job.model.shape, device.preset, &settings, parallel);
+        let prior = StepTime::on_several(&job.model.shape, device.preset, &settings, Parallel::of(&settings.resolved));
         let prior = prior.map_err(|error| engine(error.to_string()))?;
         let prior =
             if simulated.is_some_and(|simulated| !simulated.front_end) { prior.without_frontend() } else { prior };
@@ -84,16 +79,7 @@ impl Setup {
             Start::new(&job.model.shape, &memory_launch(config, &facts, &effective), device.preset, question.warm);
         let start = start.ok().filter(|_| job.engine.engine.computes());
         let pace = simulated.map_or(1.0, |simulated| simulated.time_scale);
-        Ok(Self {
-            settings,
-            memory,
-            parallel,
-            replicas: replicas(config, &effective),
-            prior,
-            wire: wire(simulated),
-            pace,
-            start,
-        })
+        Ok(Self { settings, memory, replicas: replicas(config, &effective), prior, wire: wire(simulated), pace, start })
     }
 }
 
@@ -104,7 +90,7 @@ fn simulated(question: &Question<'_>) -> Option<Simulated> {
 }
 
 /// How many engines serve at once, each on devices of its own. The old engine has no replicas.
-fn replicas(config: &Config, effective: &Effective) -> usize {
+fn replicas(config: &Config, effective: &ResolvedConfig) -> usize {
     let asked = config.get_i64("data-parallel-size").and_then(|size| usize::try_from(size).ok());
     let alone = effective.v0 || config.get("data-parallel-rank").is_some();
     asked.filter(|_| !alone).unwrap_or(1).clamp(1, MOST_REPLICAS)
@@ -116,8 +102,4 @@ fn wire(simulated: Option<Simulated>) -> Wire {
         request: SIMULATED_REQUEST.mul_f64(time_scale),
         token: SIMULATED_TOKEN.mul_f64(time_scale),
     })
-}
-
-fn narrow(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -94,7 +94,7 @@ impl<'a> Watch<'a> {
         let one = Work { sequences: 1, tokens: 1, ..Work::default() };
         let settings = engines.first().map(Engine::settings);
         let budget = settings.map_or(u32::MAX, |settings| {
-            settings.scheduling.max_num_scheduled_tokens.unwrap_or(u32::MAX).min(settings.max_num_batched_tokens)
+            settings.scheduling.max_num_scheduled_tokens.unwrap_or(u32::MAX).min(settings.max_num_batched_tokens())
         });
         Self {
             step_time,

@@ -7,86 +7,64 @@ mod class;
 pub(super) mod engine;
 
 use super::Facts;
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::facts::{Device, EngineVersion};
 use class::Class;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Effective {
-    /// Whether the V0 engine would run.
-    pub v0: bool,
-    /// Tokens; a sequence's prompt and output together.
-    pub max_model_len: u64,
-    /// Tokens in one step.
-    pub max_num_batched_tokens: u64,
-    /// Sequences in one batch.
-    pub max_num_seqs: u64,
-    /// Tokens in one KV block.
-    pub block_size: u64,
-    pub chunked_prefill: bool,
-    pub prefix_caching: bool,
-    pub scheduler_delay_factor: f64,
-    pub gpu_memory_utilization: f64,
-    pub tensor_parallel_size: u64,
-    pub pipeline_parallel_size: u64,
-}
+/// Returns the values that the engine works with: those of `config`, and the defaults of the others.
+#[must_use]
+pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
+    let facts = &facts.of_launch(config);
+    let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
+    let version = facts.version;
+    let v0 = engine::runs_v0(config, facts);
+    // From 0.20 on, -1 asks for as much as fits.
+    let max_model_len =
+        number("max-model-len").filter(|length| *length > 0).unwrap_or_else(|| super::family::lengths(config, facts).0);
+    let tensor_parallel_size = number("tensor-parallel-size").unwrap_or(1);
+    let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
+    // Encoder-decoder models neither split prompts nor share prefixes, whatever is asked.
+    let whole = version >= EngineVersion::V0_12 && facts.model.encoder_decoder;
+    let chunked_prefill = !whole && chunks(config, facts, v0, max_model_len);
 
-impl Effective {
-    #[must_use]
-    pub fn resolve(config: &Config, facts: &Facts<'_>) -> Self {
-        let facts = &facts.of_launch(config);
-        let number = |name: &str| config.get_i64(name).and_then(|value| u64::try_from(value).ok());
-        let version = facts.version;
-        let v0 = engine::runs_v0(config, facts);
-        // From 0.20 on, -1 asks for as much as fits.
-        let max_model_len = number("max-model-len")
-            .filter(|length| *length > 0)
-            .unwrap_or_else(|| super::family::lengths(config, facts).0);
-        let tensor_parallel_size = number("tensor-parallel-size").unwrap_or(1);
-        let pipeline_parallel_size = number("pipeline-parallel-size").unwrap_or(1);
-        // Encoder-decoder models neither split prompts nor share prefixes, whatever is asked.
-        let whole = version >= EngineVersion::V0_12 && facts.model.encoder_decoder;
-        let chunked_prefill = !whole && chunks(config, facts, v0, max_model_len);
-
-        let class = Class::of(facts, v0, tensor_parallel_size.saturating_mul(pipeline_parallel_size));
-        let scale =
-            u64::from(version >= EngineVersion::V0_20 && config.get_str("performance-mode") == Some("throughput")) + 1;
-        let explicit_seqs = number("max-num-seqs");
-        let default_seqs = class.seqs.saturating_mul(if v0 { 1 } else { scale });
-        let layout = if is_batched_layout(config, version) { BATCHED_LAYOUT_TOKENS } else { class.tokens };
-        let default_tokens = layout.saturating_mul(scale);
-        let max_num_batched_tokens = number("max-num-batched-tokens").unwrap_or_else(|| {
-            let tokens = match (v0, chunked_prefill) {
-                (true, _) => return v0_tokens(config, facts, chunked_prefill, max_model_len),
-                (false, true) => default_tokens,
-                (false, false) => default_tokens.max(max_model_len),
-            };
-            let most = explicit_seqs.unwrap_or(default_seqs).saturating_mul(max_model_len);
-            if version >= EngineVersion::V0_12 { tokens.min(most) } else { tokens }
-        });
-        let max_num_seqs = explicit_seqs.unwrap_or_else(|| {
-            if !v0 && version >= EngineVersion::V0_10 { default_seqs.min(max_num_batched_tokens) } else { default_seqs }
-        });
-        let whole_prompts = processes_whole_prompts(facts);
-        // V0 has none for multimodal models, even where it is asked for.
-        let shares_prefixes = !(whole || whole_prompts || v0 && facts.model.multimodal);
-        // The budget is replaced after the scheduler has refused one that is too small for its sequences.
-        let is_replaced = whole_prompts && max_num_batched_tokens >= max_num_seqs;
-        Self {
-            v0,
-            max_model_len,
-            max_num_batched_tokens: if is_replaced { max_model_len.max(V1_TOKENS) } else { max_num_batched_tokens },
-            max_num_seqs,
-            block_size: block_size(config, facts),
-            chunked_prefill: chunked_prefill && !whole_prompts,
-            prefix_caching: shares_prefixes && config.get_bool("enable-prefix-caching").unwrap_or(!v0),
-            scheduler_delay_factor: config.get_f64("scheduler-delay-factor").unwrap_or(0.0),
-            gpu_memory_utilization: config
-                .get_f64("gpu-memory-utilization")
-                .unwrap_or(if version >= EngineVersion::V0_20 { 0.92 } else { 0.9 }),
-            tensor_parallel_size,
-            pipeline_parallel_size,
-        }
+    let class = Class::of(facts, v0, tensor_parallel_size.saturating_mul(pipeline_parallel_size));
+    let scale =
+        u64::from(version >= EngineVersion::V0_20 && config.get_str("performance-mode") == Some("throughput")) + 1;
+    let explicit_seqs = number("max-num-seqs");
+    let default_seqs = class.seqs.saturating_mul(if v0 { 1 } else { scale });
+    let layout = if is_batched_layout(config, version) { BATCHED_LAYOUT_TOKENS } else { class.tokens };
+    let default_tokens = layout.saturating_mul(scale);
+    let max_num_batched_tokens = number("max-num-batched-tokens").unwrap_or_else(|| {
+        let tokens = match (v0, chunked_prefill) {
+            (true, _) => return v0_tokens(config, facts, chunked_prefill, max_model_len),
+            (false, true) => default_tokens,
+            (false, false) => default_tokens.max(max_model_len),
+        };
+        let most = explicit_seqs.unwrap_or(default_seqs).saturating_mul(max_model_len);
+        if version >= EngineVersion::V0_12 { tokens.min(most) } else { tokens }
+    });
+    let max_num_seqs = explicit_seqs.unwrap_or_else(|| {
+        if !v0 && version >= EngineVersion::V0_10 { default_seqs.min(max_num_batched_tokens) } else { default_seqs }
+    });
+    let whole_prompts = processes_whole_prompts(facts);
+    // V0 has none for multimodal models, even where it is asked for.
+    let shares_prefixes = !(whole || whole_prompts || v0 && facts.model.multimodal);
+    // The budget is replaced after the scheduler has refused one that is too small for its sequences.
+    let is_replaced = whole_prompts && max_num_batched_tokens >= max_num_seqs;
+    ResolvedConfig {
+        v0,
+        max_model_len,
+        max_num_batched_tokens: if is_replaced { max_model_len.max(V1_TOKENS) } else { max_num_batched_tokens },
+        max_num_seqs,
+        block_size: block_size(config, facts),
+        chunked_prefill: chunked_prefill && !whole_prompts,
+        prefix_caching: shares_prefixes && config.get_bool("enable-prefix-caching").unwrap_or(!v0),
+        scheduler_delay_factor: config.get_f64("scheduler-delay-factor").unwrap_or(0.0),
+        gpu_memory_utilization: config
+            .get_f64("gpu-memory-utilization")
+            .unwrap_or(if version >= EngineVersion::V0_20 { 0.92 } else { 0.9 }),
+        tensor_parallel_size,
+        pipeline_parallel_size,
     }
 }
 
@@ -191,10 +169,10 @@ mod tests {
     use super::*;
     use crate::facts::ModelShape;
 
-    fn effective(version: &str, device: Device, length: u64, config: &Config) -> Effective {
+    fn effective(version: &str, device: Device, length: u64, config: &Config) -> ResolvedConfig {
         let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": length}));
         let facts = Facts::new(&model, version.parse().unwrap(), device);
-        Effective::resolve(config, &facts)
+        resolve_config(config, &facts)
     }
 
     fn resolve(version: &str, device: Device, length: u64, config: &Config) -> (u64, u64, bool) {
@@ -207,7 +185,7 @@ mod tests {
         let json = serde_json::json!({"model_type": "whisper", "max_target_positions": 448});
         let model = ModelShape::from_json(&json);
         let asked = Config::new().with("enable-prefix-caching", true).with("enable-chunked-prefill", true);
-        let effective = Effective::resolve(&asked, &Facts::new(&model, EngineVersion::V0_32, Device::Cpu));
+        let effective = resolve_config(&asked, &Facts::new(&model, EngineVersion::V0_32, Device::Cpu));
         assert_eq!((effective.max_model_len, effective.chunked_prefill, effective.prefix_caching), (448, false, false));
     }
 
@@ -251,9 +229,9 @@ mod tests {
         let model = ModelShape::from_json(&shape);
         let facts = Facts::new(&model, EngineVersion::new(0, 6, 3), gpu);
         let asked = Config::new().with("enable-prefix-caching", true).with("max-model-len", 1024_i64);
-        let effective = Effective::resolve(&asked, &facts);
+        let effective = resolve_config(&asked, &facts);
         assert_eq!((effective.max_num_batched_tokens, effective.prefix_caching), (5120, false));
-        assert!(!Effective::resolve(&Config::new(), &facts).chunked_prefill, "long, but multimodal");
+        assert!(!resolve_config(&Config::new(), &facts).chunked_prefill, "long, but multimodal");
     }
 
     #[test]
@@ -283,7 +261,7 @@ mod tests {
         let size = |version: &str, capability, given: i64| {
             let device = Device::Cuda(crate::facts::Gpu { capability, ..Default::default() });
             let facts = Facts::new(&model, version.parse().unwrap(), device);
-            Effective::resolve(&Config::new().with("block-size", given), &facts).block_size
+            resolve_config(&Config::new().with("block-size", given), &facts).block_size
         };
         assert_eq!(size("0.8.5", Some((9, 0)), 128), 64);
         assert_eq!(size("0.12.0", Some((9, 0)), 128), 128);
@@ -307,7 +285,7 @@ mod tests {
         let of = |version: &str, amx, tokens: i64| {
             let host = HostLimits { amx, ..HostLimits::default() };
             let facts = Facts { host, ..Facts::new(&model, version.parse().unwrap(), Device::Cpu) };
-            let found = Effective::resolve(&asked(tokens), &facts);
+            let found = resolve_config(&asked(tokens), &facts);
             (found.max_num_batched_tokens, found.block_size, found.chunked_prefill, found.prefix_caching)
         };
         assert_eq!(of("0.32.0", Some(false), 256), (4096, 16, false, false));

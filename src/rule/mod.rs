@@ -17,11 +17,11 @@ mod unchecked;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{Config, Value};
+use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::{Learned, Prediction};
 
-pub use effective::Effective;
+pub use effective::resolve_config;
 pub use family::{devices_needed, memory_launch, optional_packages, predict_memory};
 pub use narrow::{Narrowing, narrow};
 pub use removal::{RISK, Removal, Removed, configurations, removal};
@@ -82,14 +82,14 @@ impl<'a> Facts<'a> {
 pub struct Candidate<'a> {
     pub config: &'a Config,
     pub facts: &'a Facts<'a>,
-    pub effective: Effective,
+    pub effective: ResolvedConfig,
     /// What two rules ask of the memory model, found when the first one asks.
     failing: OnceCell<Option<(Prediction, bool)>>,
 }
 
 impl<'a> Candidate<'a> {
     fn new(config: &'a Config, facts: &'a Facts<'a>) -> Self {
-        Self { config, facts, effective: Effective::resolve(config, facts), failing: OnceCell::new() }
+        Self { config, facts, effective: resolve_config(config, facts), failing: OnceCell::new() }
     }
 }
 

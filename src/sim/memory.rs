@@ -1,16 +1,16 @@
 //! What only a started engine knows: how the device's memory is divided, and what does not fit into it.
 
 use super::refusal::Refusal;
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
 use crate::predict::{self, Shortage};
-use crate::rule::{Effective, Facts};
+use crate::rule::Facts;
 use crate::stats::gib;
-use crate::twin::{DevicePreset, MemoryPlan, Policy, Scheduling, Settings};
+use crate::twin::{DevicePreset, MemoryPlan, Scheduling, Settings};
 
 /// Divides the memory and gives the scheduler its settings, or refuses as the engine's own process does.
 pub(super) fn allocate(
-    effective: &Effective,
+    effective: &ResolvedConfig,
     config: &Config,
     facts: &Facts<'_>,
     device: &DevicePreset,
@@ -41,10 +41,10 @@ pub(super) fn allocate(
 }
 
 fn too_small(version: EngineVersion, plan: &MemoryPlan, settings: &Settings) -> String {
-    let len = settings.max_model_len;
+    let len = settings.max_model_len();
     let most = plan.layout.largest_length(plan.blocks.into(), u32::MAX.into());
     let advice = "Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.";
-    if settings.policy == Policy::V0 {
+    if settings.resolved.v0 {
         return format!(
             "ValueError: The model's max seq len ({len}) is larger than the maximum number of tokens that can \
              be stored in KV cache ({most}). {advice}"

@@ -36,7 +36,7 @@ use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::facts::EngineVersion;
-use crate::twin::{Frontend, Order, Policy, Settings};
+use crate::twin::{Frontend, Order, Settings};
 
 pub(crate) use fault::{Phase, engine_core};
 pub(crate) use log::Log;
@@ -141,12 +141,11 @@ async fn run(
         limits: ask::Limits {
             version: options.version,
             served_names,
-            max_model_len: started.settings.max_model_len.into(),
+            max_model_len: started.settings.max_model_len().into(),
             vocab_size: started.model.vocab_size.unwrap_or(u64::MAX),
             root: options.model.clone(),
             multimodal: started.model.multimodal,
-            refuses_priority: started.settings.policy == Policy::V0
-                && started.settings.scheduling.order == Order::Arrival,
+            refuses_priority: started.settings.resolved.v0 && started.settings.scheduling.order == Order::Arrival,
         },
         seed: options.seed,
         commands: commands.clone(),
@@ -238,7 +237,7 @@ fn engine(
     started: &mut startup::Started,
     commands: Receiver<engine::Command>,
 ) -> std::io::Result<engine::EngineLoop> {
-    let (version, block_size) = (options.version, started.settings.block_size);
+    let (version, block_size) = (options.version, started.settings.block_size());
     let (labels, engines) = (cache_labels(options, started), std::mem::take(&mut started.engines));
     let mut metrics = metrics::Metrics::new(version, block_size, served_name, &labels, engines.len());
     let log_stats = !options.config.get_bool("disable-log-stats").unwrap_or(false);
@@ -272,15 +271,15 @@ fn cache_labels(options: &Options, started: &startup::Started) -> Vec<(&'static 
     let (settings, plan) = (&started.settings, &started.plan);
     let text = |name, default: &str| options.config.get_str(name).unwrap_or(default).to_owned();
     let mut labels = vec![
-        ("block_size", settings.block_size.to_string()),
+        ("block_size", settings.block_size().to_string()),
         ("cache_dtype", text("kv-cache-dtype", "auto")),
-        ("enable_prefix_caching", startup::python(settings.prefix_caching).to_owned()),
+        ("enable_prefix_caching", startup::python(settings.resolved.prefix_caching).to_owned()),
         ("gpu_memory_utilization", started.utilization.to_string()),
         ("num_cpu_blocks", "None".to_owned()),
         ("num_gpu_blocks", plan.blocks.to_string()),
     ];
     if options.version >= EngineVersion::new(0, 32, 0) {
-        let (blocks, len) = (plan.blocks.into(), settings.max_model_len.into());
+        let (blocks, len) = (plan.blocks.into(), settings.max_model_len().into());
         let (tokens, concurrency) = (plan.layout.tokens(blocks, len), plan.layout.concurrency(blocks, len));
         labels.push(("kv_cache_size_tokens", tokens.to_string()));
         labels.push(("kv_cache_max_concurrency", concurrency.to_string()));

@@ -10,7 +10,7 @@ use super::memory::allocate;
 use super::startup::build;
 use super::tests::{ready, ready_in_dev_mode, write_model};
 use crate::facts::ModelShape;
-use crate::rule::{Effective, Facts};
+use crate::rule::{Facts, resolve_config};
 use crate::twin::{Arrival, Drive, Observer, Reply, Seen, Tokens};
 
 const SCALE: f64 = 20.0;
@@ -117,7 +117,7 @@ fn in_virtual_time(flags: &str, asks: &[Ask]) -> Log {
     let options = Options::parse(&arguments.map(str::to_owned).collect::<Vec<_>>()).unwrap();
     let model = ModelShape::read(directory.path()).unwrap();
     let facts = Facts::new(&model, options.version, options.facts_device());
-    let effective = Effective::resolve(&options.config, &facts);
+    let effective = resolve_config(&options.config, &facts);
     let (settings, _) = allocate(&effective, &options.config, &facts, options.device, options.acceptance).unwrap();
     let (mut engines, step_time) = build(&options, &model, &effective, &settings).unwrap();
     let arrivals = asks.iter().enumerate().map(|(number, (prompt_len, output_len, priority))| Arrival {

@@ -10,11 +10,11 @@ use super::log::Log;
 use super::memory::allocate;
 use super::options::Options;
 use super::refusal::Refusal;
-use crate::config::{Config, Value};
+use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::{EngineVersion, ModelError, ModelShape};
-use crate::rule::{self, Effective, Facts, Severity};
+use crate::rule::{self, Facts, Severity, resolve_config};
 use crate::stats::gib;
-use crate::twin::{Engine, MemoryPlan, Parallel, Policy, Scheduling, Settings, Speculation, StepTime};
+use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, Speculation, StepTime};
 
 /// Shares of the start-up time after which the configuration is checked, the weights are loaded and the memory is
 /// divided, as in live runs of 0.32.0.
@@ -64,7 +64,7 @@ pub(super) async fn start(
     let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
     let device = options.facts_device();
     let facts = Facts { env: &options.env, ..Facts::new(&model, version, device) };
-    let effective = Effective::resolve(&options.config, &facts);
+    let effective = resolve_config(&options.config, &facts);
     let findings = rule::check(&options.config, &facts);
     for finding in &findings {
         match finding.severity {
@@ -148,9 +148,9 @@ pub(super) async fn start(
 fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPlan) {
     let version = options.version;
     let since = |minor| version >= EngineVersion::new(0, minor, 0);
-    let len = settings.max_model_len;
+    let len = settings.max_model_len();
     let concurrency = plan.layout.concurrency(plan.blocks.into(), len.into());
-    if settings.policy == Policy::V0 {
+    if settings.resolved.v0 {
         log.core("gpu_executor.py", format_args!("# GPU blocks: {}, # CPU blocks: 0", plan.blocks));
         log.core(
             "gpu_executor.py",
@@ -174,7 +174,7 @@ fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPla
 }
 
 /// How many engines serve at once, each on devices of its own. The old engine has no replicas.
-fn engines(config: &Config, effective: &Effective) -> usize {
+fn engines(config: &Config, effective: &ResolvedConfig) -> usize {
     let asked = config.get_i64("data-parallel-size").and_then(|engines| usize::try_from(engines).ok());
     let alone = effective.v0 || config.get("data-parallel-rank").is_some();
     asked.filter(|_| !alone).unwrap_or(1).clamp(1, MOST_ENGINES)
@@ -184,7 +184,7 @@ fn engines(config: &Config, effective: &Effective) -> usize {
 pub(super) fn build(
     options: &Options,
     model: &ModelShape,
-    effective: &Effective,
+    effective: &ResolvedConfig,
     settings: &Settings,
 ) -> Result<(Vec<Engine>, StepTime), Refusal> {
     let version = options.version;
@@ -196,10 +196,7 @@ pub(super) fn build(
     };
     let engines = (0..).take(engines(&options.config, effective)).map(seeded).collect::<Result<Vec<_>, _>>();
     let engines = engines.map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
-    let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
-    let parallel =
-        Parallel { tensor: narrow(effective.tensor_parallel_size), pipeline: narrow(effective.pipeline_parallel_size) };
-    let step_time = StepTime::on_several(model, options.device, settings, parallel)
+    let step_time = StepTime::on_several(model, options.device, settings, Parallel::of(effective))
         .map_err(|error| Refusal::engine(version, &format!("KeyError: '{error}'")))?;
     Ok((engines, step_time))
 }

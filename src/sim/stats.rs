@@ -126,14 +126,18 @@ impl StatsLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ResolvedConfig;
     use crate::sim::tests::Capture;
     use crate::twin::{Engine, RequestId, Settings};
 
     fn line(version: &str, cpu: bool) -> String {
         let settings = Settings {
-            max_model_len: 64,
-            max_num_seqs: 1,
-            max_num_batched_tokens: 64,
+            resolved: ResolvedConfig {
+                max_model_len: 64,
+                max_num_seqs: 1,
+                max_num_batched_tokens: 64,
+                ..Settings::default().resolved
+            },
             num_blocks: 8,
             ..Settings::default()
         };

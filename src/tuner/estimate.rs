@@ -6,7 +6,7 @@ use crate::flag::FlagTable;
 use crate::job::{Job, LoadJob};
 use crate::load::Arrival;
 use crate::predict::{Knowledge, On, Outlook, Question, Span};
-use crate::rule::{Effective, memory_launch};
+use crate::rule::{memory_launch, resolve_config};
 use crate::stats::median;
 use crate::store::{Scored, Store, StoreError};
 use crate::trial::{Origin, Outcome};
@@ -217,7 +217,7 @@ fn simulate(job: &Job, installed: &Installed) -> Option<(&'static str, Cost)> {
     let load_s = measured_s * f64::from(whole.saturating_add(load.warmup)) / f64::from(requests.max(1));
     let config = job.with_arguments(fixed, version);
     let facts = job.facts(version, device, host);
-    let effective = Effective::resolve(&config, &facts);
+    let effective = resolve_config(&config, &facts);
     let launch = memory_launch(&config, &facts, &effective);
     let start = Start::new(&job.model.shape, &launch, preset, Warm::default());
     // A model of which the size of the weights is not known has rough figures for its start alone.

@@ -7,7 +7,7 @@ use super::trial::asked;
 use super::{Event, Stop, Tuner};
 use crate::config::Config;
 use crate::facts::{DeviceMemoryReader, GpuError};
-use crate::rule::Effective;
+use crate::rule::resolve_config;
 use crate::server::{Baseline, Shortage, StillHeld, shortages};
 
 /// How long the driver may take to give back what an ended process had. It takes a second or two where all is well.
@@ -94,7 +94,7 @@ impl Tuner<'_> {
     async fn enough_memory(&self, place: &Place, config: &Config, begin: Instant) {
         let facts = self.job.facts(self.installed.version, self.installed.device, self.installed.host);
         let whole = self.job.with_arguments(config, self.installed.version);
-        let share = Effective::resolve(&whole, &facts).gpu_memory_utilization;
+        let share = resolve_config(&whole, &facts).gpu_memory_utilization;
         let readers = self.memory_readers(place, config).await;
         let mut told = None;
         loop {

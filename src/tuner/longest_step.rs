@@ -7,7 +7,7 @@ use super::vitals::{StepEstimate, largest_step};
 use super::{TuneError, Tuner};
 use crate::config::Config;
 use crate::predict;
-use crate::rule::Effective;
+use crate::rule::resolve_config;
 use crate::stats::{median, to_f64};
 use crate::store::Study;
 use crate::trial::{Replies, Trial};
@@ -49,7 +49,7 @@ impl Tuner<'_> {
         let installed = &self.installed;
         let asked = self.job.with_arguments(config, installed.version);
         let facts = self.job.facts(installed.version, installed.device, installed.host);
-        if self.requests_at_once() <= Effective::resolve(&asked, &facts).max_num_seqs
+        if self.requests_at_once() <= resolve_config(&asked, &facts).max_num_seqs
             && let Some(speed) = prefill_speed(replies)
         {
             self.measured_prefill.add(speed);

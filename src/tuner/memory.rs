@@ -8,7 +8,7 @@ use crate::engine::observe;
 use crate::facts::Device;
 use crate::job::Job;
 use crate::memory::{Learned, Observation};
-use crate::rule::{Effective, Facts, memory_launch};
+use crate::rule::{Facts, memory_launch, resolve_config};
 use crate::server::read_log;
 use crate::store::{Start, StartKey, Store, StoreError};
 
@@ -27,7 +27,7 @@ pub async fn learned(job: &Job, installed: &Installed, store: &Store) -> Result<
     let facts = job.facts(installed.version, installed.device, installed.host);
     let observations = starts.into_iter().map(|start| {
         let facts = Facts { env: &start.env, ..facts };
-        let effective = Effective::resolve(&start.config, &facts);
+        let effective = resolve_config(&start.config, &facts);
         Observation { launch: memory_launch(&start.config, &facts, &effective), observed: start.observed }
     });
     Ok(Learned::new(observations.collect()))

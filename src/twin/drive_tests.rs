@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::tests::settings;
 use super::{Arrival, DevicePreset, Drive, Engine, Observer, Reply, Scheduling, Seen, Settings, StepTime, Tokens};
 use super::{drive, test_model};
+use crate::config::ResolvedConfig;
 use crate::workload::{Length, Random, Spec, Surroundings, Think};
 
 /// Everything that was seen.
@@ -129,10 +130,13 @@ fn a_gathered_stream_has_fewer_pieces_and_all_tokens() {
 
 fn throughput(max_num_seqs: u32) -> f64 {
     let settings = Settings {
-        max_num_seqs,
-        max_model_len: 1024,
-        max_num_batched_tokens: 2048,
-        block_size: 16,
+        resolved: ResolvedConfig {
+            max_num_seqs: max_num_seqs.into(),
+            max_model_len: 1024,
+            max_num_batched_tokens: 2048,
+            block_size: 16,
+            ..settings().resolved
+        },
         num_blocks: 20_000,
         ..settings()
     };
@@ -148,7 +152,11 @@ fn throughput(max_num_seqs: u32) -> f64 {
 
 #[test]
 fn a_user_thinks_before_the_next_turn_and_then_asks_with_the_history() {
-    let settings = Settings { max_model_len: 1024, num_blocks: 2000, ..settings() };
+    let settings = Settings {
+        resolved: ResolvedConfig { max_model_len: 1024, ..settings().resolved },
+        num_blocks: 2000,
+        ..settings()
+    };
     let step_time = step_time(&settings);
     let exact = Length::Exact;
     let spec = Spec::Conversation {

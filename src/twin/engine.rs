@@ -12,7 +12,7 @@ use super::block::{BlockId, BlockPool};
 use super::queue::Queue;
 use super::schedule_v0::Delay;
 use super::sequence::{RequestId, Sequence};
-use super::settings::{Order, Policy, Settings, SettingsError};
+use super::settings::{Order, Settings, SettingsError};
 
 /// What one step generated for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Engine {
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.check()?;
         let drafts = settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens as usize);
-        let order = if settings.policy == Policy::V0 { Order::Arrival } else { settings.scheduling.order };
+        let order = if settings.resolved.v0 { Order::Arrival } else { settings.scheduling.order };
         Ok(Self {
             pool: BlockPool::new(settings.num_blocks),
             settings,
@@ -136,7 +136,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::add`].
     pub fn enqueue(&mut self, ask: &Ask<'_>, now: Duration) -> Result<(), AddError> {
-        let max_model_len = self.settings.max_model_len;
+        let max_model_len = self.settings.max_model_len();
         let (id, output) = (ask.id, ask.output_len.max(1));
         let prompt = ask.prompt.len();
         if prompt == 0 {
@@ -155,10 +155,10 @@ impl Engine {
         // vLLM lowers what is asked for to what is left of max_model_len.
         let most = ask.most_output.unwrap_or(output).min(max_model_len - prompt_len);
         sequence.most_output = most.max(output);
-        if self.settings.prefix_caching
+        if self.settings.resolved.prefix_caching
             && let Tokens::Ids(ids) = &ask.prompt
         {
-            sequence.hash_prompt(ids, self.settings.block_size);
+            sequence.hash_prompt(ids, self.settings.block_size());
         }
         let slot = if let Some(slot) = self.vacant.pop() {
             self.sequences[slot] = sequence;
@@ -192,10 +192,7 @@ impl Engine {
             self.round += 1;
             self.wait = None;
             let before = self.counters.preemptions;
-            let batch = match self.settings.policy {
-                Policy::V1 => self.step_v1(),
-                Policy::V0 => self.step_v0(now),
-            };
+            let batch = if self.settings.resolved.v0 { self.step_v0(now) } else { self.step_v1() };
             if !batch.items.is_empty() {
                 self.counters.steps += 1;
                 self.under_way += 1;
@@ -294,7 +291,7 @@ impl Engine {
             return false;
         }
         sequence.blocks.extend((0..missing).filter_map(|_| self.pool.take()));
-        if self.settings.prefix_caching {
+        if self.settings.resolved.prefix_caching {
             // As in vLLM, full blocks can be found before their step has ended, but not what may yet be rejected.
             let known = (sequence.computed + tokens).min(sequence.len());
             self.publish(slot, known);
@@ -305,13 +302,13 @@ impl Engine {
     /// Blocks for the first `tokens` of a request and what a drafter writes behind them.
     pub(super) fn blocks_until(&self, tokens: u32) -> usize {
         let lookahead = self.settings.scheduling.speculation.map_or(0, |speculation| speculation.lookahead);
-        (tokens + lookahead).min(self.settings.max_model_len).div_ceil(self.settings.block_size) as usize
+        (tokens + lookahead).min(self.settings.max_model_len()).div_ceil(self.settings.block_size()) as usize
     }
 
     /// Lets others find the full blocks among the first `tokens` of a request.
     pub(super) fn publish(&mut self, slot: usize, tokens: u32) {
         let sequence = &mut self.sequences[slot];
-        let full = (tokens / self.settings.block_size) as usize;
+        let full = (tokens / self.settings.block_size()) as usize;
         for block in sequence.published..full {
             let hash = sequence.hash(block);
             self.pool.publish(sequence.blocks[block], hash);
@@ -324,9 +321,9 @@ impl Engine {
     pub(super) fn cached(&mut self, slot: usize) -> Vec<BlockId> {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
-        if self.settings.prefix_caching {
+        if self.settings.resolved.prefix_caching {
             let sequence = &mut self.sequences[slot];
-            let most = ((sequence.len() - 1) / self.settings.block_size) as usize;
+            let most = ((sequence.len() - 1) / self.settings.block_size()) as usize;
             found.extend((0..most).map_while(|block| self.pool.find(sequence.hash(block))));
         }
         found

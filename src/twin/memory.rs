@@ -3,7 +3,7 @@
 use super::device::DevicePreset;
 use super::step_time::IncompleteShape;
 use crate::facts::ModelShape;
-use crate::memory::{self, Launch, Layout, Learned, Resolved};
+use crate::memory::{self, Launch, LaunchTarget, Layout, Learned};
 use crate::stats::gib_to_bytes;
 
 /// The device's memory in bytes.
@@ -22,8 +22,8 @@ pub struct MemoryPlan {
 /// # Errors
 /// When the shape lacks a size.
 pub fn kv_blocks(model: &ModelShape, device: &DevicePreset, launch: &Launch) -> Result<MemoryPlan, IncompleteShape> {
-    let resolved = Resolved { device_memory: Some(device.memory), ..launch.resolved };
-    let launch = Launch { resolved, ..launch.clone() };
+    let target = LaunchTarget { device_memory: Some(device.memory), ..launch.target };
+    let launch = Launch { target, ..launch.clone() };
     let prediction = memory::predict(model, &launch, &Learned::default());
     let prediction = prediction.ok_or(IncompleteShape("sizes from which those of its cache follow"))?;
     Ok(MemoryPlan {
@@ -42,25 +42,26 @@ pub(super) fn kv_bytes_per_token(model: &ModelShape, cache_dtype_bytes: Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, ResolvedConfig};
     use crate::facts::EngineVersion;
     use crate::twin::test_model;
 
     fn plan(device: &str, tokens: u64, sequences: u64, utilization: f64) -> MemoryPlan {
-        let resolved = Resolved {
-            version: EngineVersion::new(0, 12, 0),
+        let target = LaunchTarget { version: EngineVersion::new(0, 12, 0), cpu: false, device_memory: None };
+        let resolved = ResolvedConfig {
             v0: false,
-            cpu: false,
-            device_memory: None,
-            utilization,
             max_model_len: 8192,
             max_num_batched_tokens: tokens,
             max_num_seqs: sequences,
             block_size: 16,
+            chunked_prefill: true,
+            prefix_caching: true,
+            scheduler_delay_factor: 0.0,
+            gpu_memory_utilization: utilization,
             tensor_parallel_size: 1,
             pipeline_parallel_size: 1,
         };
-        let launch = Launch::new(resolved, &Config::new(), &std::collections::BTreeMap::new());
+        let launch = Launch::new(target, resolved, &Config::new(), &std::collections::BTreeMap::new());
         kv_blocks(&test_model(), DevicePreset::find(device).unwrap(), &launch).unwrap()
     }
 

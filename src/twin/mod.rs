@@ -51,7 +51,7 @@ pub use profile::{LayerProfile, ProfileError};
 pub(crate) use replica::Flight;
 pub use replica::Seen;
 pub use sequence::RequestId;
-pub use settings::{Order, Policy, Scheduling, Settings, SettingsError, Speculation};
+pub use settings::{Order, Scheduling, Settings, SettingsError, Speculation};
 pub use source::{Arrival, Asked, Next, Source, tokens};
 pub use startup::{Forecast, Part, Start, StartupModel, Warm};
 pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};

@@ -72,7 +72,7 @@ impl Engine {
             if running && !asynchronous {
                 sequence.drafts = speculation.map_or(0, |speculation| speculation.tokens);
             }
-            if running && asynchronous && self.settings.prefix_caching {
+            if running && asynchronous && self.settings.resolved.prefix_caching {
                 let known = sequence.computed - sequence.placeholders;
                 self.publish(item.slot, known);
             }

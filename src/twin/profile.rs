@@ -219,6 +219,7 @@ mod tests {
     use std::fmt::Write;
 
     use super::*;
+    use crate::config::ResolvedConfig;
     use crate::twin::Work;
 
     fn folder() -> tempfile::TempDir {
@@ -251,7 +252,11 @@ mod tests {
     }
 
     fn step_time(folder: &Path) -> StepTime {
-        let settings = Settings { max_num_seqs: 256, eager: false, ..crate::twin::tests::settings() };
+        let settings = Settings {
+            resolved: ResolvedConfig { max_num_seqs: 256, ..crate::twin::tests::settings().resolved },
+            eager: false,
+            ..crate::twin::tests::settings()
+        };
         LayerProfile::read(folder, 1, 2).unwrap().step_time(&settings)
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::replica::Replica;
 use super::{Ask, Engine, Order, RequestId, Scheduling, Settings, Speculation, Tokens};
+use crate::config::ResolvedConfig;
 
 const ROUNDS: u64 = 26;
 
@@ -29,13 +30,16 @@ fn settings(recorded: &Value) -> Settings {
         draft_slots: of("draft_slots"),
     };
     Settings {
-        max_model_len: 24,
-        max_num_seqs: of("max_num_seqs"),
-        max_num_batched_tokens: of("max_num_batched_tokens"),
-        block_size: of("block_size"),
+        resolved: ResolvedConfig {
+            max_model_len: 24,
+            max_num_seqs: of("max_num_seqs").into(),
+            max_num_batched_tokens: of("max_num_batched_tokens").into(),
+            block_size: of("block_size").into(),
+            chunked_prefill: is("chunked_prefill"),
+            prefix_caching: is("prefix_caching"),
+            ..Settings::default().resolved
+        },
         num_blocks: of("num_blocks"),
-        chunked_prefill: is("chunked_prefill"),
-        prefix_caching: is("prefix_caching"),
         scheduling: Scheduling {
             order: if is("priority") { Order::Priority } else { Order::Arrival },
             long_prefill_token_threshold: of("long_prefill_token_threshold"),

@@ -68,7 +68,7 @@ impl Engine {
 
     pub(super) fn budget(&self) -> Budget {
         let (settings, scheduling) = (&self.settings, &self.settings.scheduling);
-        let inputs = settings.max_num_batched_tokens;
+        let inputs = settings.max_num_batched_tokens();
         // Who is alone starves nobody and has no limit.
         let requests = u32::try_from(self.running.len() + self.waiting.len()).unwrap_or(u32::MAX);
         let piece = match scheduling.long_prefill_token_threshold {
@@ -135,7 +135,7 @@ impl Engine {
             return 0;
         }
         // The last token of all is generated and never computed.
-        sequence.pending().min(self.settings.max_model_len - 1 - sequence.computed)
+        sequence.pending().min(self.settings.max_model_len() - 1 - sequence.computed)
     }
 
     /// The place among the running ones of who is preempted next.
@@ -207,7 +207,7 @@ impl Engine {
             return Wait::Sequences;
         }
         let Some(slot) = self.waiting.first(&self.sequences) else { return Wait::Turn };
-        let unsplit = || !self.settings.chunked_prefill && self.sequences[slot].len() > budget.room();
+        let unsplit = || !self.settings.resolved.chunked_prefill && self.sequences[slot].len() > budget.room();
         match budget.room() {
             0 => Wait::Budget,
             _ if skipped => Wait::Turn,
@@ -226,7 +226,7 @@ impl Engine {
     fn is_decode(&self, slot: usize, found: &[u32]) -> bool {
         let cached = self.tokens_of(found);
         let drafts = self.settings.scheduling.speculation.map_or(0, |speculation| speculation.tokens);
-        self.sequences[slot].len() - cached == 1 && cached + drafts + 2 <= self.settings.max_model_len
+        self.sequences[slot].len() - cached == 1 && cached + drafts + 2 <= self.settings.max_model_len()
     }
 
     /// Tokens of a request that can begin now, of which `found` holds the beginning; 0 when it has to wait.
@@ -237,7 +237,7 @@ impl Engine {
             self.settings.scheduling.speculation.filter(|_| padded).map_or(0, |speculation| speculation.tokens);
         let wanted = (sequence.len() - cached + drafts).min(budget.piece);
         // A whole prompt, or all drafts, or nothing.
-        if wanted > budget.room() && (padded || !self.settings.chunked_prefill) {
+        if wanted > budget.room() && (padded || !self.settings.resolved.chunked_prefill) {
             return 0;
         }
         let tokens = wanted.min(budget.room());
@@ -246,7 +246,7 @@ impl Engine {
         let watermark = if self.running.is_empty() { 0 } else { admission.watermark };
         let unused = self.pool.unused() as usize;
         let fits = |blocks: usize| blocks.saturating_sub(found.len()) + revived + watermark <= unused;
-        let whole = sequence.len().div_ceil(self.settings.block_size) as usize;
+        let whole = sequence.len().div_ceil(self.settings.block_size()) as usize;
         if (admission.whole && !fits(whole)) || !fits(self.blocks_until(cached + tokens)) {
             return 0;
         }
@@ -254,7 +254,7 @@ impl Engine {
     }
 
     fn tokens_of(&self, found: &[u32]) -> u32 {
-        u32::try_from(found.len()).unwrap_or(u32::MAX).saturating_mul(self.settings.block_size)
+        u32::try_from(found.len()).unwrap_or(u32::MAX).saturating_mul(self.settings.block_size())
     }
 
     /// Makes a request a running one, with its first blocks.
@@ -271,7 +271,7 @@ impl Engine {
         sequence.blocks.extend_from_slice(found);
         if sequence.preemptions == 0 {
             sequence.cached = cached;
-            if self.settings.prefix_caching {
+            if self.settings.resolved.prefix_caching {
                 self.counters.prefix_queries += u64::from(sequence.prompt_len);
                 self.counters.prefix_hits += u64::from(cached);
             }

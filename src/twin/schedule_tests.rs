@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::replica::Replica;
 use super::tests::{STEP, pairs, settings};
-use super::{Ask, Engine, Event, Order, Policy, RequestId, Scheduling, Settings, Speculation, Tokens, Wait};
+use super::{Ask, Engine, Event, Order, RequestId, Scheduling, Settings, Speculation, Tokens, Wait};
+use crate::config::ResolvedConfig;
 use crate::stats::to_f64;
 
 /// Prompt length, output length, step before which it arrives, priority.
@@ -17,7 +18,9 @@ fn with(scheduling: Scheduling) -> Settings {
 
 /// Blocks of four tokens.
 fn tight(num_blocks: u32, scheduling: Scheduling) -> Settings {
-    Settings { num_blocks, max_model_len: 4 * num_blocks, ..with(scheduling) }
+    let settings = with(scheduling);
+    let resolved = ResolvedConfig { max_model_len: 4 * u64::from(num_blocks), ..settings.resolved };
+    Settings { resolved, num_blocks, ..settings }
 }
 
 fn ask(id: u64, (prompt_len, output_len, _, priority): Request) -> Ask<'static> {
@@ -65,7 +68,8 @@ fn a_long_prompt_leaves_room_for_others_only_while_there_are_others() {
 // `PriorityRequestQueue` of `request_queue.py`: smaller numbers first, then the earlier arrival.
 #[test]
 fn priorities_decide_who_is_admitted() {
-    let one = Settings { max_num_seqs: 1, ..with(Scheduling { order: Order::Priority, ..Scheduling::default() }) };
+    let priority = with(Scheduling { order: Order::Priority, ..Scheduling::default() });
+    let one = Settings { resolved: ResolvedConfig { max_num_seqs: 1, ..priority.resolved }, ..priority };
     let requests = [(2, 1, 0, 1), (2, 1, 0, 0), (2, 1, 0, 1), (2, 1, 1, -1)];
     assert_eq!(steps(one, &requests), [vec![(1, 2)], vec![(3, 2)], vec![(0, 2)], vec![(2, 2)]]);
 }
@@ -106,7 +110,8 @@ fn who_preempts_itself_does_not_hold_the_others_up() {
 fn a_prompt_begins_when_all_of_it_fits_or_at_once_where_that_is_not_asked() {
     let first = |reserve_full_isl| {
         let scheduling = Scheduling { reserve_full_isl, ..Scheduling::default() };
-        let settings = Settings { max_num_batched_tokens: 8, ..tight(6, scheduling) };
+        let tight = tight(6, scheduling);
+        let settings = Settings { resolved: ResolvedConfig { max_num_batched_tokens: 8, ..tight.resolved }, ..tight };
         steps(settings, &[(8, 6, 0, 0), (16, 1, 0, 0)]).into_iter().take(2).collect::<Vec<_>>()
     };
     // Three of six blocks are left for four.
@@ -122,7 +127,8 @@ fn the_watermark_is_left_by_those_who_come_to_others() {
     assert_eq!(steps(settings, &requests), [vec![(0, 4), (1, 4), (2, 4)], vec![(0, 1), (3, 4)], vec![(0, 1)]]);
     // Alone it may take all.
     let settings = tight(6, Scheduling { watermark: 0.5, ..Scheduling::default() });
-    let settings = Settings { max_num_batched_tokens: 24, ..settings };
+    let settings =
+        Settings { resolved: ResolvedConfig { max_num_batched_tokens: 24, ..settings.resolved }, ..settings };
     assert_eq!(steps(settings, &[(23, 1, 0, 0)]), [vec![(0, 23)]]);
 }
 
@@ -156,7 +162,11 @@ fn asynchronous_steps_run_one_ahead_and_one_too_far_where_the_end_is_not_known()
 // `num_stale_output_tokens` of `_preempt_request` and `update_from_output`: what was under way still counts.
 #[test]
 fn a_preempted_request_keeps_the_token_that_was_under_way() {
-    let mut engine = Engine::new(Settings { max_model_len: 12, ..tight(4, asynchronous()) }).unwrap();
+    let mut engine = Engine::new(Settings {
+        resolved: ResolvedConfig { max_model_len: 12, ..tight(4, asynchronous()).resolved },
+        ..tight(4, asynchronous())
+    })
+    .unwrap();
     (0..2).for_each(|id| engine.enqueue(&ask(id, (8, 4, 0, 0)), Duration::ZERO).unwrap());
     let first = engine.step(Duration::ZERO).unwrap();
     let second = engine.step(Duration::ZERO).unwrap();
@@ -200,7 +210,11 @@ fn drafts_are_scheduled_with_their_token_and_come_as_far_as_they_are_accepted() 
 fn as_many_drafts_are_accepted_as_the_rate_says() {
     for asynchronous in [false, true] {
         let scheduling = Scheduling { async_scheduling: asynchronous, ..speculation(2, 0.7) };
-        let long = Settings { max_model_len: 10_000, num_blocks: 5_000, ..with(scheduling) };
+        let long = Settings {
+            resolved: ResolvedConfig { max_model_len: 10_000, ..settings().resolved },
+            num_blocks: 5_000,
+            ..with(scheduling)
+        };
         let most = long.scheduling.concurrent_steps();
         let mut engine = Engine::new(long).unwrap();
         engine.enqueue(&ask(0, (4, 9_000, 0, 0)), Duration::ZERO).unwrap();
@@ -255,7 +269,10 @@ fn a_pipeline_has_a_step_of_other_requests_in_each_stage() {
 
 #[test]
 fn aborts_are_forgotten_at_once_wherever_the_request_is() {
-    let two = Settings { max_num_seqs: 2, ..with(asynchronous()) };
+    let two = Settings {
+        resolved: ResolvedConfig { max_num_seqs: 2, ..with(asynchronous()).resolved },
+        ..with(asynchronous())
+    };
     let mut engine = Engine::new(two).unwrap();
     (0..4).for_each(|id| engine.enqueue(&ask(id, (4, 9, 0, 0)), Duration::ZERO).unwrap());
     let first = engine.step(Duration::ZERO).unwrap();
@@ -287,7 +304,7 @@ fn what_keeps_the_first_of_the_queue_out_is_said_until_nobody_waits() {
     let some = |wait| vec![Some(wait), None];
     let plain = || with(Scheduling::default());
     assert_eq!(waits(plain(), &[(4, 2, 0, 0)]), [None]);
-    let one = Settings { max_num_seqs: 1, ..plain() };
+    let one = Settings { resolved: ResolvedConfig { max_num_seqs: 1, ..plain().resolved }, ..plain() };
     assert_eq!(waits(one, &[(4, 2, 0, 0), (4, 2, 0, 0)]), some(Wait::Sequences));
     // A budget of 16: the second prompt has no token of the first step.
     assert_eq!(waits(plain(), &[(16, 3, 0, 0), (4, 2, 0, 0)]), some(Wait::Budget));
@@ -297,10 +314,14 @@ fn what_keeps_the_first_of_the_queue_out_is_said_until_nobody_waits() {
     // Both fit, and then one has to give way.
     assert_eq!(waits(tight(), &[(7, 6, 0, 0), (7, 6, 0, 0)]), [None, Some(Wait::Blocks), None]);
     // A prompt that may not be cut does not fit beside the other.
-    let whole = || Settings { chunked_prefill: false, max_model_len: 16, ..plain() };
+    let whole = || Settings {
+        resolved: ResolvedConfig { chunked_prefill: false, max_model_len: 16, ..plain().resolved },
+        ..plain()
+    };
     assert_eq!(waits(whole(), &[(10, 3, 0, 0), (10, 2, 0, 0)]), some(Wait::Budget));
     // V0 lets the first one decode until the second has waited for as long as ten prompt steps.
-    let delayed = Settings { policy: Policy::V0, scheduler_delay_factor: 2.0, ..whole() };
+    let delayed =
+        Settings { resolved: ResolvedConfig { v0: true, scheduler_delay_factor: 2.0, ..whole().resolved }, ..whole() };
     let delayed = waits(delayed, &[(10, 6, 0, 0), (10, 2, 0, 0)]);
     assert_eq!(delayed[..2], [Some(Wait::Budget), Some(Wait::Turn)], "{delayed:?}");
 }

@@ -25,10 +25,10 @@ impl Engine {
         // V0's block manager gives a prompt all its blocks at once (`can_allocate` of `core/block_manager.py`).
         let admission = Admission { watermark, whole: true };
         let mut batch = Batch::default();
-        let tokens = self.settings.max_num_batched_tokens;
+        let tokens = self.settings.max_num_batched_tokens();
         let mut budget = Budget { tokens, inputs: tokens, draft_slots: 0, piece: u32::MAX };
         self.wait = (!admits).then_some(Wait::Turn);
-        if self.settings.chunked_prefill {
+        if self.settings.resolved.chunked_prefill {
             if self.run(&mut batch, &mut budget) && admits {
                 self.admit(&mut batch, &mut budget, admission);
             }
@@ -49,7 +49,7 @@ impl Engine {
             self.delay.prompt_latency = now.saturating_sub(self.delay.last_step);
         }
         self.delay.last_step = now;
-        let factor = self.settings.scheduler_delay_factor;
+        let factor = self.settings.resolved.scheduler_delay_factor;
         if factor <= 0.0 || self.running.is_empty() {
             return true;
         }

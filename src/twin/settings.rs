@@ -1,32 +1,14 @@
 //! The engine's settings as the scheduler sees them: resolved numbers, no defaults left open.
 
-/// Which generation of vLLM's scheduler decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// One token budget a step for running and new requests alike.
-    V1,
-    /// Prefill first, in batches of its own, unless chunked prefill is on.
-    V0,
-}
+use crate::config::ResolvedConfig;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    pub policy: Policy,
-    /// Longest prompt plus output, in tokens.
-    pub max_model_len: u32,
-    /// Most requests that run at once.
-    pub max_num_seqs: u32,
-    /// Most tokens computed in one step.
-    pub max_num_batched_tokens: u32,
-    /// Tokens in one block of the key/value cache.
-    pub block_size: u32,
+    /// V1 has one token budget a step for running and new requests alike. V0 has prefills first, in batches of their own,
+    /// unless chunked prefill is on.
+    pub resolved: ResolvedConfig,
     /// Blocks that requests can use; a block that the engine keeps to itself is not counted.
     pub num_blocks: u32,
-    /// Whether a prompt may be computed in pieces.
-    pub chunked_prefill: bool,
-    pub prefix_caching: bool,
-    /// V0 only: a new prompt waits until this many times the last prompt step's length have passed.
-    pub scheduler_delay_factor: f64,
     /// Whether every kernel is launched by the host, without captured graphs.
     pub eager: bool,
     /// Bytes of one number in the cache where they differ from the model's own: 1 for fp8.
@@ -134,15 +116,20 @@ pub enum SettingsError {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            policy: Policy::V1,
-            max_model_len: 8192,
-            max_num_seqs: 256,
-            max_num_batched_tokens: 8192,
-            block_size: 16,
+            resolved: ResolvedConfig {
+                v0: false,
+                max_model_len: 8192,
+                max_num_batched_tokens: 8192,
+                max_num_seqs: 256,
+                block_size: 16,
+                chunked_prefill: true,
+                prefix_caching: true,
+                scheduler_delay_factor: 0.0,
+                gpu_memory_utilization: 0.9,
+                tensor_parallel_size: 1,
+                pipeline_parallel_size: 1,
+            },
             num_blocks: 100_000,
-            chunked_prefill: true,
-            prefix_caching: true,
-            scheduler_delay_factor: 0.0,
             eager: false,
             cache_dtype_bytes: None,
             scheduling: Scheduling::default(),
@@ -151,14 +138,38 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Longest prompt plus output, in tokens.
+    #[must_use]
+    pub fn max_model_len(&self) -> u32 {
+        saturated(self.resolved.max_model_len)
+    }
+
+    /// Most requests that run at once.
+    #[must_use]
+    pub fn max_num_seqs(&self) -> u32 {
+        saturated(self.resolved.max_num_seqs)
+    }
+
+    /// Most tokens computed in one step.
+    #[must_use]
+    pub fn max_num_batched_tokens(&self) -> u32 {
+        saturated(self.resolved.max_num_batched_tokens)
+    }
+
+    /// Tokens in one block of the key/value cache.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        saturated(self.resolved.block_size)
+    }
+
     /// # Errors
     /// When a request within `max_model_len` could never be admitted or never finish.
     pub fn check(&self) -> Result<(), SettingsError> {
         for (name, value) in [
-            ("max_model_len", self.max_model_len),
-            ("max_num_seqs", self.max_num_seqs),
-            ("max_num_batched_tokens", self.max_num_batched_tokens),
-            ("block_size", self.block_size),
+            ("max_model_len", self.max_model_len()),
+            ("max_num_seqs", self.max_num_seqs()),
+            ("max_num_batched_tokens", self.max_num_batched_tokens()),
+            ("block_size", self.block_size()),
             ("pipeline_stages", self.scheduling.pipeline_stages),
             ("stream_interval", self.scheduling.stream_interval),
             ("max_num_active_seqs", self.scheduling.max_num_active_seqs.unwrap_or(1)),
@@ -168,13 +179,13 @@ impl Settings {
                 return Err(SettingsError::Zero(name));
             }
         }
-        let max_model_len = self.max_model_len;
+        let max_model_len = self.max_model_len();
         let drafts = self.scheduling.speculation.map_or(0, |speculation| speculation.tokens);
         let room = self.largest_piece();
         if room <= drafts {
             return Err(SettingsError::Drafts { room, drafts });
         }
-        if !self.chunked_prefill && room < max_model_len {
+        if !self.resolved.chunked_prefill && room < max_model_len {
             return Err(SettingsError::Budget { max_num_batched_tokens: room, max_model_len });
         }
         let watermark = self.scheduling.watermark;
@@ -186,7 +197,7 @@ impl Settings {
         {
             return Err(SettingsError::Share { name: "acceptance", value: acceptance, limit: "at most 1" });
         }
-        let (num_blocks, block_size) = (self.num_blocks, self.block_size);
+        let (num_blocks, block_size) = (self.num_blocks, self.block_size());
         if num_blocks < max_model_len.div_ceil(block_size) {
             return Err(SettingsError::Cache { num_blocks, block_size, max_model_len });
         }
@@ -196,13 +207,18 @@ impl Settings {
     /// Most tokens of one request in one step.
     fn largest_piece(&self) -> u32 {
         let draft_slots = self.scheduling.speculation.map_or(0, |speculation| speculation.draft_slots);
-        let inputs = self.max_num_batched_tokens.saturating_sub(draft_slots);
+        let inputs = self.max_num_batched_tokens().saturating_sub(draft_slots);
         inputs.min(self.scheduling.max_num_scheduled_tokens.unwrap_or(inputs))
     }
 
     /// Most requests that run at once.
     pub(super) fn most_running(&self) -> usize {
-        let active = self.scheduling.max_num_active_seqs.unwrap_or(self.max_num_seqs);
-        self.max_num_seqs.min(active) as usize
+        let active = self.scheduling.max_num_active_seqs.unwrap_or(self.max_num_seqs());
+        self.max_num_seqs().min(active) as usize
     }
+}
+
+/// No device has room for more than `u32::MAX` of anything.
+fn saturated(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }

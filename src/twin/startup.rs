@@ -62,7 +62,7 @@ impl Start {
         Ok(Self {
             weights: gib_to_bytes(prediction.weights_gib),
             layers: narrow(layers.div_ceil(launch.resolved.pipeline_parallel_size.max(1))),
-            cpu: launch.resolved.cpu,
+            cpu: launch.target.cpu,
             compiled: launch.compiled,
             graphs: narrow(memory::captured_sizes(launch)),
             whole_graphs: launch.resolved.v0,

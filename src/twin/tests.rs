@@ -7,20 +7,23 @@ use proptest::prelude::*;
 
 use super::replica::Replica;
 use super::{
-    AddError, Ask, Batch, Counters, Engine, Order, Policy, RequestId, Scheduling, Settings, SettingsError, Speculation,
-    Tokens,
+    AddError, Ask, Batch, Counters, Engine, Order, RequestId, Scheduling, Settings, SettingsError, Speculation, Tokens,
 };
+use crate::config::ResolvedConfig;
 
 pub(super) const STEP: Duration = Duration::from_millis(10);
 
 pub(super) fn settings() -> Settings {
     Settings {
-        max_model_len: 64,
-        max_num_seqs: 4,
-        max_num_batched_tokens: 16,
-        block_size: 4,
+        resolved: ResolvedConfig {
+            max_model_len: 64,
+            max_num_seqs: 4,
+            max_num_batched_tokens: 16,
+            block_size: 4,
+            prefix_caching: false,
+            ..Settings::default().resolved
+        },
         num_blocks: 64,
-        prefix_caching: false,
         ..Settings::default()
     }
 }
@@ -67,14 +70,17 @@ fn a_long_prompt_is_computed_in_pieces_beside_decodes() {
 
 #[test]
 fn without_chunked_prefill_a_prompt_waits_until_all_of_it_fits() {
-    let whole = Settings { chunked_prefill: false, max_model_len: 16, ..settings() };
+    let whole = Settings {
+        resolved: ResolvedConfig { chunked_prefill: false, max_model_len: 16, ..settings().resolved },
+        ..settings()
+    };
     let mut engine = engine(whole, &[(10, 3), (8, 1)]);
     assert_eq!(run(&mut engine), [vec![(0, 10)], vec![(0, 1), (1, 8)], vec![(0, 1)]]);
 }
 
 #[test]
 fn max_num_seqs_holds_the_queue_back() {
-    let two = Settings { max_num_seqs: 2, ..settings() };
+    let two = Settings { resolved: ResolvedConfig { max_num_seqs: 2, ..settings().resolved }, ..settings() };
     let mut engine = engine(two, &[(2, 2), (2, 1), (2, 1)]);
     assert_eq!(run(&mut engine), [vec![(0, 2), (1, 2)], vec![(0, 1), (2, 2)]]);
 }
@@ -82,7 +88,8 @@ fn max_num_seqs_holds_the_queue_back() {
 #[test]
 fn when_blocks_run_out_the_newest_starts_over() {
     // Four blocks of four tokens; each request ends with 11 tokens computed, which is three blocks.
-    let tight = Settings { num_blocks: 4, max_model_len: 12, ..settings() };
+    let tight =
+        Settings { resolved: ResolvedConfig { max_model_len: 12, ..settings().resolved }, num_blocks: 4, ..settings() };
     let mut engine = engine(tight, &[(8, 4), (8, 4)]);
     assert_eq!(
         run(&mut engine),
@@ -101,7 +108,8 @@ fn when_blocks_run_out_the_newest_starts_over() {
 
 #[test]
 fn a_preemption_is_told_of_with_the_next_token_of_who_was_preempted() {
-    let tight = Settings { num_blocks: 4, max_model_len: 12, ..settings() };
+    let tight =
+        Settings { resolved: ResolvedConfig { max_model_len: 12, ..settings().resolved }, num_blocks: 4, ..settings() };
     let mut engine = engine(tight, &[(8, 4), (8, 4)]);
     let mut told = Vec::new();
     while let Some(batch) = engine.step(Duration::ZERO) {
@@ -114,7 +122,7 @@ fn a_preemption_is_told_of_with_the_next_token_of_who_was_preempted() {
 
 #[test]
 fn a_shared_beginning_is_computed_once() {
-    let caching = Settings { prefix_caching: true, ..settings() };
+    let caching = Settings { resolved: ResolvedConfig { prefix_caching: true, ..settings().resolved }, ..settings() };
     let mut engine = Engine::new(caching).unwrap();
     let tokens: Vec<u32> = (0..12).collect();
     for id in 0..2 {
@@ -132,7 +140,10 @@ fn a_shared_beginning_is_computed_once() {
 
 #[test]
 fn v0_computes_prompts_alone_and_first() {
-    let v0 = Settings { policy: Policy::V0, chunked_prefill: false, max_model_len: 16, ..settings() };
+    let v0 = Settings {
+        resolved: ResolvedConfig { v0: true, chunked_prefill: false, max_model_len: 16, ..settings().resolved },
+        ..settings()
+    };
     let mut engine = engine(v0, &[(10, 3), (8, 2)]);
     assert_eq!(run(&mut engine), [vec![(0, 10)], vec![(1, 8)], vec![(0, 1), (1, 1)], vec![(0, 1)]]);
 }
@@ -140,10 +151,13 @@ fn v0_computes_prompts_alone_and_first() {
 #[test]
 fn v0_delay_lets_decodes_go_on_before_the_next_prompt() {
     let delayed = Settings {
-        policy: Policy::V0,
-        chunked_prefill: false,
-        max_model_len: 16,
-        scheduler_delay_factor: 1.5,
+        resolved: ResolvedConfig {
+            v0: true,
+            chunked_prefill: false,
+            max_model_len: 16,
+            scheduler_delay_factor: 1.5,
+            ..settings().resolved
+        },
         ..settings()
     };
     let mut engine = engine(delayed, &[(10, 5), (8, 1)]);
@@ -175,7 +189,10 @@ fn what_could_never_run_is_refused() {
         Settings { num_blocks: 15, ..settings() }.check(),
         Err(SettingsError::Cache { num_blocks: 15, block_size: 4, max_model_len: 64 })
     );
-    assert!(matches!(Settings { chunked_prefill: false, ..settings() }.check(), Err(SettingsError::Budget { .. })));
+    assert!(matches!(
+        Settings { resolved: ResolvedConfig { chunked_prefill: false, ..settings().resolved }, ..settings() }.check(),
+        Err(SettingsError::Budget { .. })
+    ));
     let with = |scheduling| Settings { scheduling, ..settings() }.check();
     let speculation = Speculation { tokens: 15, acceptance: 0.5, seed: 0, lookahead: 0, draft_slots: 1 };
     let drafts = Scheduling { speculation: Some(speculation), ..Scheduling::default() };
@@ -217,17 +234,21 @@ prop_compose! {
         max_num_seqs in 1_u32..6, budget in 4_u32..24, block_size in 1_u32..6, spare in 0_u32..12,
         scheduler_delay_factor in 0.0_f64..3.0, scheduling in any_scheduling(),
     ) -> Settings {
-        let max_model_len = 24;
+        let max_model_len: u32 = 24;
+        let tokens = if chunked_prefill { budget } else { max_model_len + budget };
         Settings {
-            policy: if v0 { Policy::V0 } else { Policy::V1 },
-            max_model_len,
-            max_num_seqs,
-            max_num_batched_tokens: if chunked_prefill { budget } else { max_model_len + budget },
-            block_size,
+            resolved: ResolvedConfig {
+                v0,
+                max_model_len: max_model_len.into(),
+                max_num_seqs: max_num_seqs.into(),
+                max_num_batched_tokens: tokens.into(),
+                block_size: block_size.into(),
+                chunked_prefill,
+                prefix_caching,
+                scheduler_delay_factor,
+                ..Settings::default().resolved
+            },
             num_blocks: max_model_len.div_ceil(block_size) + spare,
-            chunked_prefill,
-            prefix_caching,
-            scheduler_delay_factor,
             // V0 has none of these.
             scheduling: if v0 { Scheduling::default() } else { scheduling },
             ..Settings::default()
@@ -244,15 +265,15 @@ fn any_requests() -> impl Strategy<Value = Vec<(u32, u32, u32, u32)>> {
 fn check(engine: &Engine, batch: &Batch) {
     let settings = engine.settings();
     let tokens: u32 = batch.items.iter().map(|item| item.tokens).sum();
-    assert!(tokens <= settings.max_num_batched_tokens && tokens == batch.work.tokens);
+    assert!(tokens <= settings.max_num_batched_tokens() && tokens == batch.work.tokens);
     assert!(batch.items.len() <= engine.running() && engine.running() <= settings.most_running());
     let held: usize = engine.sequences.iter().map(|sequence| sequence.blocks.len()).sum();
     let in_use = settings.num_blocks - engine.pool.unused();
     assert!(held >= in_use as usize, "{held} held, {in_use} in use");
-    assert!(settings.prefix_caching || held == in_use as usize);
+    assert!(settings.resolved.prefix_caching || held == in_use as usize);
     for item in &batch.items {
         let blocks = engine.sequences[item.slot].blocks.len();
-        assert!(item.context + item.tokens <= u32::try_from(blocks).unwrap() * settings.block_size);
+        assert!(item.context + item.tokens <= u32::try_from(blocks).unwrap() * settings.block_size());
     }
 }
 

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value as Json, json};
-use setpoint::config::Config;
+use setpoint::config::{Config, ResolvedConfig};
 use setpoint::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use setpoint::flag::FlagTable;
-use setpoint::rule::{Effective, Facts, Severity, rejection, repair};
+use setpoint::rule::{Facts, Severity, rejection, repair, resolve_config};
 use setpoint::stats::to_f64;
 
 use crate::real_vllm::installation;
@@ -56,7 +56,7 @@ fn ask_engine(installation: &Path, lists: &[Vec<String>]) -> Vec<Json> {
 /// What the rules say: the rule that refuses at a stage that the engine's configuration has, and the values they expect.
 struct Verdict {
     refused: Option<String>,
-    effective: Effective,
+    effective: ResolvedConfig,
     repaired: Option<Config>,
 }
 
@@ -67,12 +67,12 @@ fn judge(list: &List, model: &ModelShape, amx: Option<bool>) -> Verdict {
     let refused = errors.first().map(|error| format!("A1: {error}"));
     Verdict {
         refused: refused.or_else(|| finding.map(|finding| format!("{}: {}", finding.rule, finding.message))),
-        effective: Effective::resolve(&config, &facts),
+        effective: resolve_config(&config, &facts),
         repaired: repair(&config, &facts),
     }
 }
 
-fn same_values(effective: &Effective, resolved: &Json) -> bool {
+fn same_values(effective: &ResolvedConfig, resolved: &Json) -> bool {
     let ours = json!({
         "max_model_len": effective.max_model_len,
         "max_num_batched_tokens": effective.max_num_batched_tokens,

@@ -1,8 +1,8 @@
 //! Everything that looks at a model's shape, for any `config.json`: nothing of it may panic.
 
-use setpoint::config::Config;
+use setpoint::config::{Config, ResolvedConfig};
 use setpoint::facts::{Device, EngineVersion, ModelShape};
-use setpoint::rule::{self, Effective, Facts, memory_launch, predict_memory};
+use setpoint::rule::{self, Facts, memory_launch, predict_memory, resolve_config};
 use setpoint::space::SpaceFile;
 use setpoint::twin::{DevicePreset, Settings, StepTime, kv_blocks};
 
@@ -48,19 +48,16 @@ pub(crate) fn everything(json: &serde_json::Value) {
                     assert!((0.0..=1.0).contains(&probability), "{probability}: {prediction:?}");
                     let _ = (prediction.tokens(), prediction.concurrency(), prediction.largest_length());
                 }
-                let launch = memory_launch(config, &facts, &Effective::resolve(config, &facts));
+                let launch = memory_launch(config, &facts, &resolve_config(config, &facts));
                 let preset = DevicePreset::find("l4").expect("a preset");
                 let _ = kv_blocks(&model, preset, &launch);
             }
         }
     }
-    let settings = Settings {
-        max_model_len: 1024,
-        max_num_seqs: 8,
-        max_num_batched_tokens: 512,
-        num_blocks: 128,
-        ..Settings::default()
-    };
+    let settings = Settings::default();
+    let resolved =
+        ResolvedConfig { max_model_len: 1024, max_num_seqs: 8, max_num_batched_tokens: 512, ..settings.resolved };
+    let settings = Settings { resolved, num_blocks: 128, ..settings };
     let _ = StepTime::new(&model, DevicePreset::find("h100").expect("a preset"), &settings);
     let document = setpoint::document::Document::from_text("space.toml", SPACE);
     let _ = document.parse(|root| SpaceFile::read(root, &model));

@@ -6,7 +6,7 @@ use std::io::Write;
 use setpoint::config::{Config, Value};
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::memory::{Launch, Learned, Observation, Prediction, predict};
-use setpoint::rule::{Effective, Facts, memory_launch};
+use setpoint::rule::{Facts, memory_launch, resolve_config};
 use setpoint::stats::{f64_to_u64, gib_to_bytes, to_f64};
 use setpoint::trial::MemoryObservation;
 
@@ -36,7 +36,7 @@ fn launch(model: &ModelShape, version: &str, gib: f64, v0: bool, config: &Config
     let engine = if v0 { "0" } else { "1" };
     let env = BTreeMap::from([("VLLM_USE_V1".to_owned(), engine.to_owned())]);
     let facts = Facts { env: &env, ..Facts::new(model, version, Device::gpu_of(gib_to_bytes(gib))) };
-    memory_launch(config, &facts, &Effective::resolve(config, &facts))
+    memory_launch(config, &facts, &resolve_config(config, &facts))
 }
 
 fn cold(model: &ModelShape, launch: &Launch) -> Prediction {

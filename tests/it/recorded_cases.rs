@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::flag::FlagTable;
-use setpoint::rule::{Effective, Facts, Severity, check};
+use setpoint::rule::{Facts, Severity, check, resolve_config};
 
 use crate::support::shared;
 
@@ -37,7 +37,7 @@ fn every_recorded_case_gets_its_verdict_and_its_values() {
         assert_eq!(outcome(&args, &facts), case["outcome"], "{args:?}");
         if case["outcome"] == "accepted" {
             let config = FlagTable::for_version(facts.version).parse(&args).unwrap();
-            let effective = Effective::resolve(&config, &facts);
+            let effective = resolve_config(&config, &facts);
             let resolved = &case["resolved"];
             assert_eq!(effective.max_num_batched_tokens, resolved["max_num_batched_tokens"], "{args:?}");
             assert_eq!(effective.max_num_seqs, resolved["max_num_seqs"], "{args:?}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use setpoint::facts::{Device, EngineVersion};
 use setpoint::job::compile_key;
-use setpoint::rule::{Effective, Facts, memory_launch};
+use setpoint::rule::{Facts, memory_launch, resolve_config};
 use setpoint::stats::gib_to_bytes;
 use setpoint::trial::PhaseTime;
 use setpoint::twin::{DevicePreset, Forecast, Start, StartupModel, Warm};
@@ -67,7 +67,7 @@ fn told() -> Vec<Told> {
         let (shape, config) = (model(name), arguments(&row["non_default_args"]));
         let device = Device::gpu_of(gib_to_bytes(44.52));
         let facts = Facts { env: &env, ..Facts::new(&shape, EngineVersion::new(0, 9, 0), device) };
-        let effective = Effective::resolve(&config, &facts);
+        let effective = resolve_config(&config, &facts);
         let launch = memory_launch(&config, &facts, &effective);
         let key = (row["model"].clone(), v0, compile_key(&config, &facts, &effective));
         let warm =

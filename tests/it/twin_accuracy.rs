@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use setpoint::config::ResolvedConfig;
 use setpoint::facts::ModelShape;
 use setpoint::twin::{
     Calibration, DevicePreset, Factor, LayerProfile, Load, Observed, Run, Scheduling, Settings, StepTime, Times,
@@ -48,10 +49,14 @@ fn read(
     ttft_bound: f64,
     others: [f64; 3],
 ) -> Measured {
-    let settings = Settings {
-        max_model_len,
-        max_num_seqs,
+    let resolved = ResolvedConfig {
+        max_model_len: max_model_len.into(),
+        max_num_seqs: max_num_seqs.into(),
         max_num_batched_tokens: 2048,
+        ..Settings::default().resolved
+    };
+    let settings = Settings {
+        resolved,
         num_blocks,
         // 0.19 schedules asynchronously by default.
         scheduling: Scheduling { async_scheduling: true, ..Scheduling::default() },

@@ -80,10 +80,10 @@ fn details(predictions: &Predictions<'_>, predicted: &Predicted, text: &mut Stri
             percent(served.limits.front_end)
         ),
     );
-    line("cache", format!("{} blocks of {} tokens", served.blocks, served.block_size));
+    line("cache", format!("{} blocks of {} tokens", served.blocks, served.resolved.block_size));
     let several = [
-        ("tensor", served.parallel.tensor as usize),
-        ("pipeline", served.parallel.pipeline as usize),
+        ("tensor", served.resolved.tensor_parallel_size),
+        ("pipeline", served.resolved.pipeline_parallel_size),
         ("data", served.replicas),
     ];
     let several: Vec<String> =

@@ -1,9 +1,9 @@
 //! The device's memory: shares of it, and whether the key/value cache holds a sequence.
 
 use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::facts::{Device, EngineVersion, GpuUnit};
-use crate::memory::{self, Launch, Learned, Prediction, Resolved};
+use crate::memory::{self, Launch, LaunchTarget, Learned, Prediction};
 use crate::stats::gib;
 
 /// From 0.12 the share of memory has field bounds (`R4a`).
@@ -65,34 +65,27 @@ const HIGH_SHARE: f64 = 0.95;
 
 /// What the memory of a launch depends on. `effective` are the resolved values of `config`.
 #[must_use]
-pub fn launch(config: &Config, facts: &Facts<'_>, effective: &super::Effective) -> Launch {
+pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Launch {
     let facts = &facts.of_launch(config);
     // From 0.20 -1 shrinks the length to what fits.
     let fits_itself = facts.version >= EngineVersion::V0_20 && config.get_i64("max-model-len") == Some(-1);
-    let resolved = Resolved {
+    let target = LaunchTarget {
         version: facts.version,
-        v0: effective.v0,
         cpu: facts.device == Device::Cpu,
         device_memory: facts.device.gpu().and_then(|gpu| gpu.memory),
-        utilization: effective.gpu_memory_utilization,
-        max_model_len: if fits_itself { 1 } else { effective.max_model_len },
-        max_num_batched_tokens: effective.max_num_batched_tokens,
-        max_num_seqs: effective.max_num_seqs,
-        block_size: effective.block_size,
-        tensor_parallel_size: effective.tensor_parallel_size,
-        pipeline_parallel_size: effective.pipeline_parallel_size,
     };
-    Launch::new(resolved, config, facts.env)
+    let max_model_len = if fits_itself { 1 } else { effective.max_model_len };
+    Launch::new(target, ResolvedConfig { max_model_len, ..*effective }, config, facts.env)
 }
 
 /// What the memory of a launch will be spent on, from the facts and the starts that they know of; `None` where too
 /// little is known of the model or of the device. Its failure probability is the risk of a launch that no rule rejects.
 #[must_use]
 pub fn predict_memory(config: &Config, facts: &Facts<'_>) -> Option<Prediction> {
-    predict(config, facts, &super::Effective::resolve(config, facts))
+    predict(config, facts, &crate::rule::resolve_config(config, facts))
 }
 
-fn predict(config: &Config, facts: &Facts<'_>, effective: &super::Effective) -> Option<Prediction> {
+fn predict(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Option<Prediction> {
     // Overrides may change the shape.
     if config.get("hf-overrides").is_some() {
         return None;

@@ -29,7 +29,7 @@ mod scheduler;
 mod speculative;
 mod v0;
 
-use super::{Candidate, Effective, Facts, Releases, Rule, Severity, Violation, effective};
+use super::{Candidate, Facts, Releases, Rule, Severity, Violation, effective};
 use crate::facts::EngineVersion;
 
 pub use device::devices_needed;

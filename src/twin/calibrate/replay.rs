@@ -124,12 +124,16 @@ fn arrival(request: &Observed) -> Arrival {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ResolvedConfig;
     use crate::twin::{DevicePreset, Scheduling, Settings, test_model};
 
     fn run(load: Load, at_ms: &[u64]) -> Run {
         let settings = Settings {
-            max_model_len: 256,
-            max_num_batched_tokens: 256,
+            resolved: ResolvedConfig {
+                max_model_len: 256,
+                max_num_batched_tokens: 256,
+                ..crate::twin::tests::settings().resolved
+            },
             num_blocks: 500,
             ..crate::twin::tests::settings()
         };
@@ -192,7 +196,7 @@ mod tests {
     fn what_came_before_is_in_the_cache_and_takes_no_time() {
         let prompt = |last: u32| Tokens::Ids((0..200).chain([last]).collect::<Vec<_>>().into());
         let mut cold = run(Load::Open, &[0]);
-        cold.settings.prefix_caching = true;
+        cold.settings.resolved.prefix_caching = true;
         cold.requests[0].prompt = prompt(1);
         let mut warm = cold.clone();
         warm.before = vec![Observed { prompt: prompt(2), ..cold.requests[0].clone() }];

@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use super::*;
+use crate::config::ResolvedConfig;
 use crate::twin::{DevicePreset, Tokens, test_model};
 
 fn settings(max_num_seqs: u32) -> Settings {
     Settings {
-        max_num_seqs,
-        max_model_len: 2048,
-        max_num_batched_tokens: 1024,
-        block_size: 16,
+        resolved: ResolvedConfig {
+            max_num_seqs: max_num_seqs.into(),
+            max_model_len: 2048,
+            max_num_batched_tokens: 1024,
+            block_size: 16,
+            ..crate::twin::tests::settings().resolved
+        },
         num_blocks: 4000,
         ..crate::twin::tests::settings()
     }
@@ -133,7 +137,7 @@ fn a_handful_of_requests_is_not_enough() {
 #[test]
 fn a_run_that_the_settings_cannot_serve_is_named() {
     let mut broken = run(truth(), 32, 10);
-    broken.settings.max_model_len = 200;
+    broken.settings.resolved.max_model_len = 200;
     let error = calibrate(&[run(truth(), 32, 10), broken]).unwrap_err().to_string();
     assert!(error.starts_with("run 1: a request "), "{error}");
 }

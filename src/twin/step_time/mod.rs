@@ -28,7 +28,7 @@ use super::batch::Work;
 use super::device::{DevicePreset, GPU};
 use super::frontend::Frontend;
 use super::memory::kv_bytes_per_token;
-use super::settings::{Policy, Settings};
+use super::settings::Settings;
 use crate::facts::ModelShape;
 use crate::stats::to_f64;
 
@@ -132,8 +132,8 @@ impl StepTime {
         let layer_parameters = (parameters - embeddings) / tensor;
         let head = hidden * vocabulary / tensor;
         // Small blocks make for many small reads of the cache.
-        let paging = 1.0 + 1.0 / f64::from(settings.block_size.max(1));
-        let v0 = settings.policy == Policy::V0;
+        let paging = 1.0 + 1.0 / f64::from(settings.block_size().max(1));
+        let v0 = settings.resolved.v0;
         let launch_s = layers * device.layer_launch_s;
         Ok(Self {
             linear: Curve::Roofline {
@@ -153,7 +153,7 @@ impl StepTime {
                 pair_s: 4.0 * layers * heads / (device.compute * device.attention_efficiency),
             }),
             shares: tensor,
-            graphs: if device.cpu || settings.eager { Graphs::NONE } else { Graphs::of(settings.max_num_seqs) },
+            graphs: if device.cpu || settings.eager { Graphs::NONE } else { Graphs::of(settings.max_num_seqs()) },
             launch_s,
             eager_s: if settings.eager && !device.cpu { launch_s * EAGER } else { 0.0 },
             communication: Communication::new(
@@ -186,7 +186,7 @@ impl StepTime {
             sampling,
             attention: Attention::Measured(Box::new(attention)),
             shares: 1.0,
-            graphs: if settings.eager { Graphs::NONE } else { Graphs::of(settings.max_num_seqs) },
+            graphs: if settings.eager { Graphs::NONE } else { Graphs::of(settings.max_num_seqs()) },
             launch_s: layers * GPU.layer_launch_s,
             eager_s: if settings.eager { layers * GPU.layer_launch_s * EAGER } else { 0.0 },
             communication: Communication::new(Parallel::NONE, layers, 0.0, 0.0, 1.0),
@@ -262,7 +262,7 @@ impl Host {
             step_s: GPU.step_overhead_s,
             sequence_s: GPU.sequence_overhead_s,
             block_s: BLOCK_HOST_S,
-            hash_s: if settings.prefix_caching { HASH_HOST_S } else { 0.0 },
+            hash_s: if settings.resolved.prefix_caching { HASH_HOST_S } else { 0.0 },
             overlapped: settings.scheduling.async_scheduling,
         }
     }

@@ -1,5 +1,7 @@
 //! Several devices for one model: what each computes, and what they tell each other.
 
+use crate::config::ResolvedConfig;
+
 /// How many devices hold the model together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parallel {
@@ -11,6 +13,13 @@ pub struct Parallel {
 
 impl Parallel {
     pub const NONE: Self = Self { tensor: 1, pipeline: 1 };
+
+    /// The devices of a resolved configuration.
+    #[must_use]
+    pub fn of(resolved: &ResolvedConfig) -> Self {
+        let narrow = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+        Self { tensor: narrow(resolved.tensor_parallel_size), pipeline: narrow(resolved.pipeline_parallel_size) }
+    }
 }
 
 /// The messages of a step. An all-reduce of `b` bytes among `t` devices costs a latency and `2 (t - 1) / t b` bytes of

@@ -1,11 +1,15 @@
 //! Magnitudes that are known, and what holds for every batch.
 
 use super::*;
+use crate::config::ResolvedConfig;
 use crate::twin::{Scheduling, test_model};
 use proptest::prelude::*;
 
 fn settings() -> Settings {
-    Settings { max_num_seqs: 256, block_size: 16, ..crate::twin::tests::settings() }
+    Settings {
+        resolved: ResolvedConfig { max_num_seqs: 256, block_size: 16, ..crate::twin::tests::settings().resolved },
+        ..crate::twin::tests::settings()
+    }
 }
 
 fn on(device: &str, settings: &Settings) -> StepTime {
@@ -122,7 +126,8 @@ fn two_devices_are_faster_than_one_and_slower_than_half_of_it() {
 
 #[test]
 fn as_many_sequences_as_can_be_named_do_not_overflow() {
-    let many = Settings { max_num_seqs: u32::MAX, ..settings() };
+    let many =
+        Settings { resolved: ResolvedConfig { max_num_seqs: u32::MAX.into(), ..settings().resolved }, ..settings() };
     assert!(on("h100", &many).parts(&decode(512, 10)).launch_s == 0.0);
     assert!(on("h100", &many).parts(&decode(513, 10)).launch_s > 0.0);
 }

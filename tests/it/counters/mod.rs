@@ -9,10 +9,11 @@ mod twin;
 
 use std::time::Duration;
 
+use setpoint::config::ResolvedConfig;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::flag::FlagTable;
-use setpoint::rule::{Effective, Facts};
-use setpoint::twin::{Policy, Scheduling, Settings};
+use setpoint::rule::{Facts, resolve_config};
+use setpoint::twin::{Scheduling, Settings};
 
 use server::{Page, Server, count};
 use twin::Twin;
@@ -48,20 +49,12 @@ fn settings() -> Settings {
     let words: Vec<_> = FLAGS.iter().map(|word| (*word).to_owned()).collect();
     let config = FlagTable::for_version(version).parse(&words).unwrap();
     let model = ModelShape::from_json(&server::model());
-    let effective = Effective::resolve(&config, &Facts::new(&model, version, Device::Cpu));
-    let narrow = |number: u64| u32::try_from(number).unwrap();
+    let resolved = resolve_config(&config, &Facts::new(&model, version, Device::Cpu));
     let blocks = config.get_i64("num-gpu-blocks-override").and_then(|blocks| u32::try_from(blocks).ok()).unwrap();
     Settings {
-        policy: if effective.v0 { Policy::V0 } else { Policy::V1 },
-        max_model_len: narrow(effective.max_model_len),
-        max_num_seqs: narrow(effective.max_num_seqs),
-        max_num_batched_tokens: narrow(effective.max_num_batched_tokens),
-        block_size: narrow(effective.block_size),
+        resolved,
         // One is vLLM's own (`null_block` of `v1/core/block_pool.py`).
         num_blocks: blocks - 1,
-        chunked_prefill: effective.chunked_prefill,
-        prefix_caching: effective.prefix_caching,
-        scheduler_delay_factor: effective.scheduler_delay_factor,
         eager: true,
         cache_dtype_bytes: None,
         scheduling: Scheduling::resolve(&config, version, true, None),
@@ -110,9 +103,21 @@ impl Pair {
             ("prompts may fill a step", other(Scheduling { long_prefill_token_threshold: 0, ..base() })),
             ("an admission may use every block", other(Scheduling { watermark: 0.0, ..base() })),
             ("one block fewer", Settings { num_blocks: right.num_blocks - 1, ..right.clone() }),
-            ("one place more", Settings { max_num_seqs: right.max_num_seqs + 1, ..right.clone() }),
-            ("a quarter more in a step", Settings { max_num_batched_tokens: 80, ..right.clone() }),
-            ("no prefix caching", Settings { prefix_caching: false, ..right.clone() }),
+            (
+                "one place more",
+                Settings {
+                    resolved: ResolvedConfig { max_num_seqs: right.resolved.max_num_seqs + 1, ..right.resolved },
+                    ..right.clone()
+                },
+            ),
+            (
+                "a quarter more in a step",
+                Settings { resolved: ResolvedConfig { max_num_batched_tokens: 80, ..right.resolved }, ..right.clone() },
+            ),
+            (
+                "no prefix caching",
+                Settings { resolved: ResolvedConfig { prefix_caching: false, ..right.resolved }, ..right.clone() },
+            ),
         ];
         let wrong = wrong.into_iter().map(|(what, settings)| (what, Twin::new(settings))).collect();
         let pair = Self { server, twin: Twin::new(right), wrong };

@@ -1,0 +1,28 @@
+//! The values of a configuration after the engine has filled in its defaults.
+
+/// The values that scheduling, memory and parallelism depend on, defaults included.
+///
+/// The defaults depend on the release, the model and the device; [`rule::resolve_config`](crate::rule::resolve_config) knows
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ResolvedConfig {
+    /// Whether the V0 engine runs.
+    pub v0: bool,
+    /// Tokens; a sequence's prompt and output together.
+    pub max_model_len: u64,
+    /// Tokens in one step.
+    pub max_num_batched_tokens: u64,
+    /// Sequences in one batch.
+    pub max_num_seqs: u64,
+    /// Tokens in one block of the key/value cache.
+    pub block_size: u64,
+    /// Whether a prompt may be computed in pieces.
+    pub chunked_prefill: bool,
+    pub prefix_caching: bool,
+    /// V0 only: a new prompt waits until this many times the last prompt step's length have passed.
+    pub scheduler_delay_factor: f64,
+    /// Share of the device's memory, 0 to 1.
+    pub gpu_memory_utilization: f64,
+    pub tensor_parallel_size: u64,
+    pub pipeline_parallel_size: u64,
+}
