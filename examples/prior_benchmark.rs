@@ -11,13 +11,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use setpoint::config::Config;
+use setpoint::execution::detect;
 use setpoint::job::Job;
 use setpoint::objective::Goal;
 use setpoint::prior::{Context, DeviceContext, LoadContext, ModelContext, of_context};
 use setpoint::sampler::{Aim, Prior, Target};
 use setpoint::space::{Domain, Parameter, Scale, Space};
 use setpoint::stats::to_f64;
-use setpoint::tuner::{beliefs, detect};
+use setpoint::tuner::beliefs;
 
 /// Processor time of this process so far.
 fn processor_s() -> Result<f64, Box<dyn std::error::Error>> {

@@ -37,6 +37,7 @@ mod metrics;
 pub mod store;
 pub mod job;
 pub mod predict;
+pub mod execution;
 pub mod prior;
 mod optimize;
 pub mod tuner;

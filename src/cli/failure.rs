@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use super::LogFormat;
 use super::output::shown;
 use crate::document::DocumentError;
+use crate::execution::{PlaceError, ReleaseSource};
 use crate::server::LeftBehind;
 use crate::store::StoreError;
 use crate::trial::{json_for_terminal, redact};
-use crate::tuner::{LockError, ReleaseSource, TuneError};
+use crate::tuner::{LockError, TuneError};
 
 /// Documented exit codes; clap exits with 2 for wrong usage.
 pub(super) const UNEXPECTED: u8 = 1;
@@ -143,6 +144,17 @@ fn other_release_hint(reported: &str, from: ReleaseSource) -> String {
             "the engine was changed during the study: install the earlier release again and run the same command again; or run \
              it with the new release, which offers a new study with this one as its prior or `--accept-change`"
                 .to_owned()
+        }
+    }
+}
+
+impl From<PlaceError> for Failure {
+    fn from(error: PlaceError) -> Self {
+        match error {
+            PlaceError::UnknownName { .. } => Self::new(USAGE, error.to_string()),
+            PlaceError::NoSimulatedDevice | PlaceError::NoPreset { .. } | PlaceError::UnknownGpu { .. } => {
+                Self::new(INVALID, error.to_string()).with_hint("name the nearest one with --device")
+            }
         }
     }
 }

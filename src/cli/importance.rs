@@ -7,12 +7,13 @@ use clap::Args;
 use super::failure::{Failure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
 use super::{Global, ListFormat};
+use crate::execution::detect;
 use crate::job::{Job, differences, past};
 use crate::report::{explanation_csv, explanation_text};
 use crate::sampler::Past;
 use crate::store::{Store, Study};
 use crate::trial::Origin;
-use crate::tuner::{Slots, TuneError, detect, learned};
+use crate::tuner::{Slots, TuneError, learned};
 
 #[derive(Debug, Args)]
 pub(super) struct Importance {

@@ -12,6 +12,7 @@ use super::progress::Progress;
 use super::query::no_winner;
 use super::{Global, LogFormat, parse_duration, signal};
 use crate::config::Config;
+use crate::execution::{ExecutionEnvironment, ReleaseSource, detect};
 use crate::export::quote;
 use crate::job::{Job, repetition, unknown_sampler};
 use crate::report::{findings_lines, incidents_line};
@@ -20,8 +21,7 @@ use crate::store::{Store, Study, database_path};
 use crate::study_report::{Furthest, NoWinner, StudyReport};
 use crate::trial::redact;
 use crate::tuner::{
-    Ending, Inquiry, Installed, MeasuredPrefill, ReleaseSource, RuleVerdicts, RunContext, Slots, Stop, TuneError,
-    Tuner, beliefs, detect, preflight_setup,
+    Ending, Inquiry, MeasuredPrefill, RuleVerdicts, RunContext, Slots, Stop, TuneError, Tuner, beliefs, preflight_setup,
 };
 
 #[derive(Debug, Args)]
@@ -232,7 +232,7 @@ fn nothing_measured(study: &Study, failed: usize, furthest: Furthest) -> Failure
 }
 
 /// What a fresh study would launch first.
-async fn dry_run(job: &Job, installed: &Installed) -> Result<(), Failure> {
+async fn dry_run(job: &Job, installed: &ExecutionEnvironment) -> Result<(), Failure> {
     let search = job.search(installed.version, installed.device, installed.host);
     let removal = search.removal();
     let is_empty = search.is_empty(&removal);
@@ -264,7 +264,7 @@ async fn dry_run(job: &Job, installed: &Installed) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_command(job: &Job, installed: &Installed, config: &Config) -> Result<(), Failure> {
+fn print_command(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> Result<(), Failure> {
     let command = crate::tuner::command_line(job, installed, config, None).map_err(TuneError::from)?;
     // A shell takes a word for a variable only while its name is not quoted.
     let variables =

@@ -1,5 +1,5 @@
 //! A TOML file read key by key, so that every error names the file, the line, the key and the nearest valid one; and JSON of
-//! other programs ([`json`]).
+//! other programs (`json`).
 //!
 //! A reader asks a [`Section`] for the keys that it knows; what nobody asked for is unknown. Deriving the same from
 //! `serde` would lose the place of semantic errors (a value out of range) and the keys' nearest names.

@@ -3,16 +3,16 @@
 //! It follows from the study file, the installed engine and studies that are over, and not from the study's own trials: a run
 //! that takes the study up again begins with the same beliefs, and so with the same suggestions.
 
-use super::{Event, Installed, TuneError, Tuner};
+use super::{Event, TuneError, Tuner};
 use crate::config::Config;
-use crate::facts::Device;
+use crate::execution::ExecutionEnvironment;
 use crate::job::{Job, Search, TWIN, known};
-use crate::predict::{Knowledge, On, Question, preset_of};
+use crate::predict::{Knowledge, On, Question};
 use crate::prior::{Belief, of_job, of_study};
 use crate::sampler::{Known, Prior};
 use crate::store::{Store, StoreError};
 use crate::trial::Origin;
-use crate::twin::{Calibration, DevicePreset, StartupModel, Warm};
+use crate::twin::{Calibration, StartupModel, Warm};
 
 impl Tuner<'_> {
     /// The priors that the study asks for; what is to be said of them is told.
@@ -33,7 +33,7 @@ impl Tuner<'_> {
 /// When the database cannot be read.
 pub async fn beliefs(
     job: &Job,
-    installed: &Installed,
+    installed: &ExecutionEnvironment,
     store: Option<&Store>,
     search: &Search<'_>,
 ) -> Result<(Vec<Prior>, Vec<String>), StoreError> {
@@ -59,7 +59,7 @@ pub async fn beliefs(
 }
 
 /// What the twin says of the study's own load.
-fn twin(job: &Job, installed: &Installed, search: &Search<'_>) -> Result<Belief, String> {
+fn twin(job: &Job, installed: &ExecutionEnvironment, search: &Search<'_>) -> Result<Belief, String> {
     let unknown = Calibration::none();
     let question = twin_question(job, installed, search.space.fixed.clone(), &unknown)?;
     let allowed = |config: &Config| search.rejection(config).is_none();
@@ -76,11 +76,11 @@ fn twin(job: &Job, installed: &Installed, search: &Search<'_>) -> Result<Belief,
 /// When the twin has no preset of the device.
 pub(super) fn twin_question<'a>(
     job: &'a Job,
-    installed: &Installed,
+    installed: &ExecutionEnvironment,
     config: Config,
     calibration: &'a Calibration,
 ) -> Result<Question<'a>, String> {
-    let preset = preset(job, installed)?;
+    let preset = installed.preset(job)?;
     Ok(Question {
         job,
         load: &job.load,
@@ -93,23 +93,6 @@ pub(super) fn twin_question<'a>(
         starts: StartupModel::default(),
         warm: Warm::default(),
     })
-}
-
-/// The device's preset, where there is one.
-pub(super) fn preset(job: &Job, installed: &Installed) -> Result<&'static DevicePreset, String> {
-    let engine = &job.engine;
-    if !engine.engine.computes() {
-        let simulated = engine.engine.simulated(&engine.args).map(|simulated| simulated.device);
-        return simulated.ok_or_else(|| "engine.args name no simulated device".to_owned());
-    }
-    let name = match installed.device {
-        Device::Cpu => return DevicePreset::find("cpu").ok_or_else(|| "it knows no CPU".to_owned()),
-        Device::Cuda(_) => {
-            let reason = || installed.undetected.clone().unwrap_or_else(|| "the driver does not name it".to_owned());
-            installed.gpu_name.as_deref().ok_or_else(|| format!("the device is not known: {}", reason()))?
-        }
-    };
-    preset_of(name).ok_or_else(|| format!("it has no preset for {name}"))
 }
 
 /// What an earlier study has measured, by the objective and limits of this one.

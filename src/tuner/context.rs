@@ -3,44 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::prepare::selected_gpus;
 use super::vitals::computes_elsewhere;
-use super::{Event, Installed, TuneError, Tuner};
+use super::{Event, TuneError, Tuner};
 use crate::engine::root_line;
+use crate::execution::{ExecutionEnvironment, ReleaseSource, selected_gpus};
 use crate::facts::{
-    ContextChange, Device, DeviceContext, EngineVersion, Host, NVML_LIMIT, TrialContext, ask_async, read_gpu_context,
-    readable_release,
+    ContextChange, Device, DeviceContext, Host, NVML_LIMIT, TrialContext, ask_async, read_gpu_context, readable_release,
 };
 use crate::job::Job;
-use crate::store::{Store, StoreError, Study};
+use crate::store::Study;
 use crate::trial::Trial;
-
-/// The witness of the release for which flags, rules and memory are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReleaseSource {
-    /// `engine.version` of the study file.
-    Stated,
-    /// The installed package.
-    Probed,
-    /// The servers of the study's earlier trials.
-    EarlierTrials,
-    /// The first server of this run.
-    FirstServer,
-    /// Nobody: it is the newest known one.
-    Assumed,
-}
-
-impl std::fmt::Display for ReleaseSource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Stated => "engine.version states it",
-            Self::Probed => "the installed package reports it",
-            Self::EarlierTrials => "the servers of earlier trials have reported it",
-            Self::FirstServer => "the first server of this run has reported it",
-            Self::Assumed => "it is assumed, as the newest known one",
-        })
-    }
-}
 
 /// The context of a run, and whether its user accepts another one than the study's.
 #[derive(Debug, Default)]
@@ -61,31 +33,8 @@ impl RunContext {
     }
 }
 
-impl Installed {
-    /// Takes the release over that the servers of the study's earlier trials have reported, if it is otherwise only assumed.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn recall_release(&mut self, store: &Store, study: &str) -> Result<(), StoreError> {
-        if self.release_from != ReleaseSource::Assumed {
-            return Ok(());
-        }
-        let Some(study) = store.study(study).await? else { return Ok(()) };
-        let release = store.context(&study).await?.and_then(|context| context.release);
-        if let Some(version) = release.as_deref().and_then(readable_release) {
-            self.adopt(version, ReleaseSource::EarlierTrials);
-        }
-        Ok(())
-    }
-
-    /// Replaces the release: everything that depends on it has to be computed again.
-    pub fn adopt(&mut self, version: EngineVersion, release_from: ReleaseSource) {
-        (self.version, self.release_from, self.assumed) = (version, release_from, false);
-    }
-}
-
 /// Reads the devices of a study's engine. If the driver cannot be asked, they are those that the study describes.
-async fn devices(job: &Job, installed: &Installed) -> DeviceContext {
+async fn devices(job: &Job, installed: &ExecutionEnvironment) -> DeviceContext {
     let described = DeviceContext::described(installed.device);
     let engine = &job.engine;
     let is_here = engine.engine.computes() && !computes_elsewhere(&engine.command);

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::prepare::{is_ours, read_gpus};
 use super::slots::Place;
 use super::vitals::computes_elsewhere;
 use super::{Event, Tuner};
 use crate::config::Config;
+use crate::execution::{is_ours, read_gpus};
 use crate::facts::{Device, DeviceMemory, Gpu, GpuSelection, MeasurementCondition, ask_async, read_gpu_conditions};
 use crate::rule::devices_needed;
 use crate::server::{holders_text, is_held};

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Event, Installed, TuneError, Tuner, question};
+use super::{Event, TuneError, Tuner, question};
 use crate::config::Config;
+use crate::execution::ExecutionEnvironment;
 use crate::job::Job;
 use crate::preflight::{Preflight, PreflightError};
 use crate::rule::Removal;
@@ -27,7 +28,7 @@ pub struct WrongRule {
 /// When the engine does not answer.
 pub async fn wrong_rules(
     job: &Job,
-    installed: &Installed,
+    installed: &ExecutionEnvironment,
     removal: &Removal,
     preflight: &Preflight,
 ) -> Result<Vec<WrongRule>, PreflightError> {

@@ -1,6 +1,7 @@
 //! How long a study will take, from earlier trials with the same model or else from rough figures.
 
-use super::{Installed, Slots};
+use super::Slots;
+use crate::execution::ExecutionEnvironment;
 use crate::facts::{Device, HostLimits};
 use crate::flag::FlagTable;
 use crate::job::{Job, LoadJob};
@@ -79,7 +80,7 @@ type Cost = (f64, f64);
 /// When the database cannot be read.
 pub async fn estimate(
     job: &Job,
-    (installed, slots): (&Installed, &Slots),
+    (installed, slots): (&ExecutionEnvironment, &Slots),
     configurations: Option<usize>,
     store: Option<&Store>,
 ) -> Result<Estimate, StoreError> {
@@ -187,14 +188,14 @@ const MOST_REQUESTS: u32 = 400;
 /// Simulates a launch of the engine's defaults: seconds of its start and of its load, with the name of the device's preset.
 /// `None` of the simulated engine, whose options say more, of loads without a number of requests, and if the twin knows neither
 /// the device nor the model.
-fn simulate(job: &Job, installed: &Installed) -> Option<(&'static str, Cost)> {
+fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str, Cost)> {
     if !job.engine.engine.computes() {
         return None;
     }
     let version = job.engine.version.unwrap_or_else(FlagTable::newest_release);
     let host = HostLimits::detect();
     let device = installed.device;
-    let preset = super::believe::preset(job, installed).ok()?;
+    let preset = installed.preset(job).ok()?;
     let fixed = &job.parameters().fixed;
     let whole = job.load.requests?;
     let requests = whole.min(MOST_REQUESTS);

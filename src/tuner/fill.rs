@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::slots::Place;
-use super::{Installed, TuneError, Tuner};
+use super::{TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{Filling, LaunchSpec};
+use crate::execution::ExecutionEnvironment;
 use crate::facts::Processors;
 use crate::flag::FlagError;
 use crate::job::Job;
@@ -20,7 +21,7 @@ use crate::trial::{Launch, Proposal};
 /// When the release does not have a flag of the configuration.
 pub fn command_line(
     job: &Job,
-    installed: &Installed,
+    installed: &ExecutionEnvironment,
     config: &Config,
     filling: Option<&Filling>,
 ) -> Result<Vec<String>, FlagError> {

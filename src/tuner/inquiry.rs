@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Event, Installed, TuneError, Tuner, command_line};
+use super::{Event, TuneError, Tuner, command_line};
 use crate::config::Config;
 use crate::engine::Filling;
+use crate::execution::ExecutionEnvironment;
 use crate::flag::FlagError;
 use crate::job::{Job, Search};
 use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, Verdict, judge};
@@ -66,7 +67,7 @@ impl Inquiry {
 ///
 /// # Errors
 /// Says why the rules stand alone.
-pub fn preflight_setup(job: &Job, installed: &Installed, database: &Path) -> Result<Option<Setup>, String> {
+pub fn preflight_setup(job: &Job, installed: &ExecutionEnvironment, database: &Path) -> Result<Option<Setup>, String> {
     let engine = &job.engine;
     if !engine.engine.has_preflight() {
         return Ok(None);
@@ -88,7 +89,7 @@ pub fn preflight_setup(job: &Job, installed: &Installed, database: &Path) -> Res
 ///
 /// # Errors
 /// When the release does not have a flag of the configuration.
-pub fn question(job: &Job, installed: &Installed, config: &Config) -> Result<Vec<String>, FlagError> {
+pub fn question(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> Result<Vec<String>, FlagError> {
     let command = &job.engine.command;
     let begin = command.iter().position(|word| word == "serve").map_or(command.len(), |index| index + 1);
     let words = command_line(job, installed, config, None)?.split_off(begin);

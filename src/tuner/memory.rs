@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use super::{Installed, Tuner};
+use super::Tuner;
 use crate::config::Config;
 use crate::engine::observe;
+use crate::execution::ExecutionEnvironment;
 use crate::facts::Device;
 use crate::job::Job;
 use crate::memory::{Learned, Observation};
@@ -22,7 +23,7 @@ const VARIABLES: [&str; 3] = ["VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_V1", "VLLM_MEM
 ///
 /// # Errors
 /// When the database cannot be read.
-pub async fn learned(job: &Job, installed: &Installed, store: &Store) -> Result<Learned, StoreError> {
+pub async fn learned(job: &Job, installed: &ExecutionEnvironment, store: &Store) -> Result<Learned, StoreError> {
     let starts = store.starts(&start_key(job, installed), MOST_STARTS).await?;
     let facts = job.facts(installed.version, installed.device, installed.host);
     let observations = starts.into_iter().map(|start| {
@@ -33,7 +34,7 @@ pub async fn learned(job: &Job, installed: &Installed, store: &Store) -> Result<
     Ok(Learned::new(observations.collect()))
 }
 
-pub(super) fn start_key(job: &Job, installed: &Installed) -> StartKey {
+pub(super) fn start_key(job: &Job, installed: &ExecutionEnvironment) -> StartKey {
     StartKey {
         engine: job.engine.engine.kind().to_owned(),
         version: installed.version.to_string(),

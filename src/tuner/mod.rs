@@ -34,6 +34,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{RwLock, watch};
 
 use crate::document::DocumentError;
+use crate::execution::{ExecutionEnvironment, ReleaseSource};
 use crate::facts::{ContextChange, EngineVersion};
 use crate::flag::FlagError;
 use crate::job::Job;
@@ -43,7 +44,7 @@ use crate::store::{Store, StoreError, Study, TrialRecord, now};
 use crate::trial::{Launch, LaunchRecords, Outcome, Proposal, Rejection, Trial};
 
 pub use believe::beliefs;
-pub use context::{ReleaseSource, RunContext};
+pub use context::RunContext;
 use course::{Course, Next};
 pub use doubt::{WrongRule, wrong_rules};
 pub use estimate::{Estimate, Source, estimate};
@@ -54,7 +55,6 @@ pub use lock::{Lock, LockError, holder};
 pub use longest_step::MeasuredPrefill;
 pub use memory::learned;
 use memory::start_key;
-pub use prepare::{Installed, detect};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use retry::{Pause, PauseEvidence};
 pub use rule_test::{PlannedRuleTest, RuleVerdicts};
@@ -123,7 +123,7 @@ pub struct Summary {
 pub struct Tuner<'a> {
     pub job: &'a Job,
     pub store: &'a Store,
-    pub installed: Installed,
+    pub installed: ExecutionEnvironment,
     pub slots: Slots,
     pub context: RunContext,
     pub inquiry: RwLock<Inquiry>,

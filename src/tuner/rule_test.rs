@@ -3,9 +3,9 @@
 //! The installed engine's preflight cannot contradict such a rule, and the rule's region is never proposed. So a wrong one
 //! would hide good configurations for ever.
 
-use super::Installed;
 use super::memory::start_key;
 use crate::config::Config;
+use crate::execution::ExecutionEnvironment;
 use crate::job::{Job, Search};
 use crate::rule::{self, Facts, predicts, rules};
 use crate::store::{FailedStart, RuleTest, RuleTestKey, RuleVerdict, StartKey, Store, StoreError};
@@ -37,7 +37,7 @@ pub struct RuleVerdicts {
 }
 
 /// Returns the scope of a verdict about a rule.
-pub(super) fn rule_test_key(job: &Job, installed: &Installed) -> RuleTestKey {
+pub(super) fn rule_test_key(job: &Job, installed: &ExecutionEnvironment) -> RuleTestKey {
     let StartKey { engine, version, device, .. } = start_key(job, installed);
     RuleTestKey { engine, version, device }
 }
@@ -62,7 +62,7 @@ pub(super) fn verdict(rule: &str, trial: &Trial) -> RuleVerdict {
 impl RuleVerdicts {
     /// # Errors
     /// When the database cannot be read.
-    pub async fn read(job: &Job, installed: &Installed, store: &Store) -> Result<Self, StoreError> {
+    pub async fn read(job: &Job, installed: &ExecutionEnvironment, store: &Store) -> Result<Self, StoreError> {
         let tests = store.rule_tests(&rule_test_key(job, installed)).await?;
         let failed = store.failed_starts(&start_key(job, installed)).await?;
         Ok(Self { tests, failed })

@@ -6,11 +6,12 @@ use std::path::Path;
 use crate::cli::Global;
 use crate::cli::failure::{Failure, INVALID};
 use crate::cli::output::note;
+use crate::execution::ExecutionEnvironment;
 use crate::job::Job;
 use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, judge};
 use crate::rule::{Finding, Removal};
 use crate::server::Marker;
-use crate::tuner::{Installed, WrongRule, preflight_setup, wrong_rules};
+use crate::tuner::{WrongRule, preflight_setup, wrong_rules};
 
 /// A marker of this process alone: a check belongs to no study of a database.
 fn marker() -> Marker {
@@ -46,7 +47,7 @@ pub(super) struct Answer {
 /// When the installed engine does not have a flag of the study, or does not take a value of it.
 pub(super) async fn ask(
     job: &Job,
-    installed: &Installed,
+    installed: &ExecutionEnvironment,
     findings: Vec<Finding>,
     removal: &Removal,
     global: &Global,

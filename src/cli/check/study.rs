@@ -6,16 +6,17 @@ use super::engine::{self, Answer};
 use super::tell::{as_json, as_text};
 use crate::cli::output::{print, print_json};
 use crate::cli::{Failure, Format, Global};
+use crate::execution::{ExecutionEnvironment, detect};
 use crate::job::{Job, Search, repetition};
 use crate::memory::{Learned, Prediction};
 use crate::rule::{Finding, Removal, unchecked};
 use crate::store::{Store, database_path};
-use crate::tuner::{Estimate, Installed, PlannedRuleTest, RuleVerdicts, Slots, detect, estimate, learned};
+use crate::tuner::{Estimate, PlannedRuleTest, RuleVerdicts, Slots, estimate, learned};
 
 /// Everything that can be said of a study before its first launch.
 pub(super) struct Checked<'a> {
     pub(super) job: &'a Job,
-    pub(super) installed: Installed,
+    pub(super) installed: ExecutionEnvironment,
     pub(super) search: Search<'a>,
     pub(super) removal: Removal,
     /// What the rules have to say of the engine's defaults, at worst.

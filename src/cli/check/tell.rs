@@ -5,11 +5,12 @@ use serde_json::{Value as Json, json};
 use super::study::Checked;
 use crate::cli::progress::coarse;
 use crate::config::Config;
+use crate::execution::ExecutionEnvironment;
 use crate::facts::Device;
 use crate::memory::Prediction;
 use crate::rule::{Finding, Narrowing, RISK, Removal};
 use crate::space::{Condition, Domain, Parameter};
-use crate::tuner::{Estimate, Installed, PlannedRuleTest, Source, WrongRule};
+use crate::tuner::{Estimate, PlannedRuleTest, Source, WrongRule};
 
 /// Characters of a line, its label of [`LABEL`] characters included.
 const WIDTH: usize = 80;
@@ -202,7 +203,7 @@ fn duration(estimate: &Estimate) -> String {
     )
 }
 
-fn describe(installed: &Installed) -> String {
+fn describe(installed: &ExecutionEnvironment) -> String {
     let device = match installed.device {
         Device::Cpu => "on the CPU".to_owned(),
         Device::Cuda(gpu) => {

@@ -1,16 +1,16 @@
 //! The GPUs, and who holds their memory.
 
 use super::Finding;
+use crate::execution::ExecutionEnvironment;
 use crate::facts::{Device, DeviceMemory, GpuError, GpuReading, GpuReport, Holder, NVML_LIMIT, ask};
 use crate::job::Job;
 use crate::server::Owner;
 use crate::stats::gib_text;
-use crate::tuner::Installed;
 
 /// What a driver and a desktop take of an idle device.
 const IDLE: u64 = 1 << 30;
 
-pub(super) fn look(study: Option<(&Job, &Installed)>) -> Vec<Finding> {
+pub(super) fn look(study: Option<(&Job, &ExecutionEnvironment)>) -> Vec<Finding> {
     let needs_one =
         study.map(|(job, installed)| matches!(installed.device, Device::Cuda(_)) && job.engine.engine.computes());
     match GpuReport::of_machine() {

@@ -8,15 +8,16 @@ use super::Finding;
 use crate::cli::Global;
 use crate::cli::output::note;
 use crate::engine::{self, resolve_program};
+use crate::execution::ExecutionEnvironment;
 use crate::job::Job;
 use crate::preflight::{Limits, Preflight, Setup};
 use crate::server::{Marker, output_of};
-use crate::tuner::{Installed, preflight_setup};
+use crate::tuner::preflight_setup;
 
 /// Python starts and reads one metadata file.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
-pub(super) async fn look(study: Option<(&Job, &Installed)>, global: &Global) -> Vec<Finding> {
+pub(super) async fn look(study: Option<(&Job, &ExecutionEnvironment)>, global: &Global) -> Vec<Finding> {
     let (mut findings, setup) = match study {
         Some((job, installed)) => of_study(job, installed),
         None => of_path().await,
@@ -28,7 +29,7 @@ pub(super) async fn look(study: Option<(&Job, &Installed)>, global: &Global) -> 
     findings
 }
 
-fn of_study(job: &Job, installed: &Installed) -> (Vec<Finding>, Option<Setup>) {
+fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Option<Setup>) {
     let engine = &job.engine;
     if let Some(error) = engine.missing_program(&job.file) {
         let hint = error.hint.unwrap_or_default();

@@ -16,9 +16,9 @@ use serde_json::json;
 use super::failure::{Failure, UNEXPECTED};
 use super::output::{print_json, print_styled};
 use super::{Format, Global};
+use crate::execution::detect;
 use crate::job::Job;
 use crate::trial::without_controls;
-use crate::tuner::detect;
 
 /// The exit code is 0 where nothing fails, and 1 otherwise; warnings do not count.
 #[derive(Debug, Args)]

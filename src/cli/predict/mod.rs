@@ -2,7 +2,6 @@
 
 mod calibrate;
 mod configs;
-mod place;
 mod release;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use super::failure::{Failure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
 use super::{Format, Global};
 use crate::config::Config;
+use crate::execution::{prediction_device, preset_named, with_stated_count};
 use crate::facts::EngineVersion;
 use crate::job::{Job, LoadJob};
 use crate::load::Arrival;
@@ -72,7 +72,7 @@ impl Predict {
         job.check_release(version)?;
         let configs = configs::read(&self.configs, &job, version)?;
         let load = self.load(&job)?;
-        let (here, host) = place::place(&job, self.device.as_deref())?;
+        let (here, host) = prediction_device(&job, self.device.as_deref())?;
         let unknown = Calibration::none();
         let question = Question {
             job: &job,
@@ -101,7 +101,7 @@ impl Predict {
         let question = Question { starts: learned.starts.model.clone(), ..question };
         let mut devices = vec![(here, Knowledge::here(calibration).with_noise(learned.noise.as_ref()))];
         for name in self.on.iter().filter(|name| !name.eq_ignore_ascii_case(here.preset.name)) {
-            let there = place::counted(On::preset(place::preset(name)?), &job);
+            let there = with_stated_count(On::preset(preset_named(name)?), &job);
             devices.push((there, Knowledge::elsewhere(calibration).with_noise(learned.noise.as_ref())));
         }
         let mut all = Vec::new();

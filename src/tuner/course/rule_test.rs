@@ -5,13 +5,14 @@
 
 use super::{Course, scope};
 use crate::config::Config;
+use crate::execution::ExecutionEnvironment;
 use crate::job::{Job, Search};
 use crate::rule::{Severity, rules};
 use crate::sampler::{Known, Suggestion};
 use crate::store::{RuleVerdict, Scored, Store, Study};
 use crate::trial::{Origin, Proposal};
 use crate::tuner::rule_test::{MOST_RULE_TESTS, known_rule, rule_test_key, verdict};
-use crate::tuner::{Event, Installed, PlannedRuleTest, RuleVerdicts, TuneError, Tuner};
+use crate::tuner::{Event, PlannedRuleTest, RuleVerdicts, TuneError, Tuner};
 
 /// Returns the list for as long as the facts need it, which is to the end of the run. A run sets aside a handful of rules.
 pub(super) fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
@@ -19,7 +20,7 @@ pub(super) fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
 }
 
 /// Stores the verdicts of trials whose run was killed before it could.
-async fn complete(job: &Job, installed: &Installed, store: &Store, study: &Study) -> Result<(), TuneError> {
+async fn complete(job: &Job, installed: &ExecutionEnvironment, store: &Store, study: &Study) -> Result<(), TuneError> {
     let verdicts = RuleVerdicts::read(job, installed, store).await?;
     for test in verdicts.open(&study.name) {
         let Some(Scored { trial, .. }) = store.trial(study, test.number).await? else { continue };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::job::{Launches, Started};
 use crate::store::{Scored, Study};
 use crate::trial::{Origin, Startup, Trial};
-use crate::tuner::{TuneError, Tuner, believe};
+use crate::tuner::{TuneError, Tuner};
 use crate::twin::DevicePreset;
 
 /// All of it is stored, so that a run that takes the study up again knows the same.
@@ -19,7 +19,7 @@ impl Spent {
     /// `None` where the twin does not know how this engine starts: what trials have cost as a whole is all there is then.
     pub(super) async fn read(tuner: &Tuner<'_>, study: &Study, outcomes: &[Scored]) -> Result<Option<Self>, TuneError> {
         let is_simulated = !tuner.job.engine.engine.computes();
-        let Some(preset) = believe::preset(tuner.job, &tuner.installed).ok().filter(|_| !is_simulated) else {
+        let Some(preset) = tuner.installed.preset(tuner.job).ok().filter(|_| !is_simulated) else {
             return Ok(None);
         };
         let mut startups = tuner.store.startups(study).await?;

@@ -9,13 +9,14 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 
 use super::*;
+use crate::execution::detect;
 use crate::facts::Host;
 use crate::job::Job;
 use crate::store::{Incident, Store};
 use crate::trial::{Failure, Measurement};
 use crate::tuner::retry::Unresolved;
 use crate::tuner::trial::failed;
-use crate::tuner::{Event, Inquiry, MeasuredPrefill, RunContext, Slots, detect};
+use crate::tuner::{Event, Inquiry, MeasuredPrefill, RunContext, Slots};
 
 /// A study with some devices, of which a trial takes one, two or four.
 pub(super) struct Bench {

@@ -8,8 +8,8 @@ use crate::document::DocumentError;
 use crate::facts::{Core, Device, GpuError, GpuPlace, Processors, divide};
 use crate::job::{Job, SlotsJob};
 
-use super::prepare::Installed;
 use super::vitals::computes_elsewhere;
+use crate::execution::ExecutionEnvironment;
 pub use interference::Interference;
 pub(super) use pool::{Place, Pool};
 
@@ -45,7 +45,7 @@ impl Slots {
     ///
     /// # Errors
     /// When the host does not have what is asked for, or when launches could not be kept apart.
-    pub fn resolve(job: &Job, installed: &mut Installed) -> Result<Self, DocumentError> {
+    pub fn resolve(job: &Job, installed: &mut ExecutionEnvironment) -> Result<Self, DocumentError> {
         let Some(asked) = &job.slots else { return Ok(Self::whole()) };
         let error = |key: &str, problem: String, hint: &str| DocumentError {
             file: job.file.clone(),

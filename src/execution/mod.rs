@@ -1,0 +1,179 @@
+//! The execution environment of a study's engine: its release, its device and the host.
+//!
+//! A run detects it ([`detect`]): the study's statements take precedence over the installed engine, and that over the driver. A
+//! prediction may be for a device that is not present, and then needs a preset only (`prediction_device`).
+
+mod place;
+
+use std::time::Duration;
+
+pub(crate) use place::{PlaceError, prediction_device, preset_named, with_stated_count};
+
+use crate::facts::{Device, EngineVersion, GpuError, GpuReport, GpuSelection, HostLimits, readable_release};
+use crate::flag::FlagTable;
+use crate::job::Job;
+use crate::predict::preset_of;
+use crate::server::{self, Owner};
+use crate::store::{Store, StoreError};
+use crate::twin::DevicePreset;
+
+/// The witness of the release for which flags, rules and memory are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseSource {
+    /// `engine.version` of the study file.
+    Stated,
+    /// The installed package.
+    Probed,
+    /// The servers of the study's earlier trials.
+    EarlierTrials,
+    /// The first server of this run.
+    FirstServer,
+    /// Nobody: it is the newest known one.
+    Assumed,
+}
+
+impl std::fmt::Display for ReleaseSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Stated => "engine.version states it",
+            Self::Probed => "the installed package reports it",
+            Self::EarlierTrials => "the servers of earlier trials have reported it",
+            Self::FirstServer => "the first server of this run has reported it",
+            Self::Assumed => "it is assumed, as the newest known one",
+        })
+    }
+}
+
+/// The execution environment of a study's engine, as far as it can be known without a launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExecutionEnvironment {
+    pub version: EngineVersion,
+    pub device: Device,
+    /// Of the host that the engine runs on.
+    pub host: HostLimits,
+    /// Why the device could not be read, where neither the study nor the driver describes it.
+    pub undetected: Option<String>,
+    /// The name of the engine's first GPU, as the driver reports it.
+    pub gpu_name: Option<String>,
+    /// Notices on the GPUs for the user, one line each.
+    pub gpu_notices: Vec<String>,
+    /// Whether the release is only assumed, because neither the study nor the engine says it.
+    pub assumed: bool,
+    pub release_from: ReleaseSource,
+}
+
+/// Python starts and reads one metadata file.
+const PROBE_LIMIT: Duration = Duration::from_secs(20);
+
+/// The release: as the study states it, as the installed engine reports it, or the newest one known. The device: as the
+/// study describes it, as the engine's build and arguments tell, or as the driver reports it.
+pub async fn detect(job: &Job) -> ExecutionEnvironment {
+    let engine = &job.engine;
+    let reported = match (engine.version, engine.engine.version_probe(&engine.command)) {
+        (None, Some(probe)) => server::output_of(&probe, PROBE_LIMIT).await,
+        _ => None,
+    };
+    let parsed = reported.as_deref().and_then(readable_release);
+    let known = engine.version.or(parsed);
+    let computes = engine.engine.computes();
+    let stated = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
+    let device = stated.unwrap_or(Device::UNKNOWN_GPU);
+    let mut installed = ExecutionEnvironment {
+        version: known.unwrap_or_else(FlagTable::newest_release),
+        device,
+        // What the simulated engine runs on does not limit what it simulates.
+        host: if computes { HostLimits::detect() } else { HostLimits::default() },
+        undetected: None,
+        gpu_name: None,
+        gpu_notices: Vec::new(),
+        assumed: known.is_none() && computes,
+        release_from: match (engine.version, parsed) {
+            (Some(_), _) => ReleaseSource::Stated,
+            (None, Some(_)) => ReleaseSource::Probed,
+            (None, None) => ReleaseSource::Assumed,
+        },
+    };
+    if computes && device != Device::Cpu {
+        let is_described = device != Device::UNKNOWN_GPU;
+        match read_gpus(job).await {
+            // The name leads to the preset of a described device as well.
+            Ok(report) if is_described => installed.gpu_name = report.first_name().map(str::to_owned),
+            Ok(report) => installed.take(&report),
+            Err(error) => installed.undetected = (!is_described).then(|| error.to_string()),
+        }
+    }
+    installed
+}
+
+impl ExecutionEnvironment {
+    /// Takes the release over that the servers of the study's earlier trials have reported, if it is otherwise only assumed.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn recall_release(&mut self, store: &Store, study: &str) -> Result<(), StoreError> {
+        if self.release_from != ReleaseSource::Assumed {
+            return Ok(());
+        }
+        let Some(study) = store.study(study).await? else { return Ok(()) };
+        let release = store.context(&study).await?.and_then(|context| context.release);
+        if let Some(version) = release.as_deref().and_then(readable_release) {
+            self.adopt(version, ReleaseSource::EarlierTrials);
+        }
+        Ok(())
+    }
+
+    /// Replaces the release: everything that depends on it has to be computed again.
+    pub fn adopt(&mut self, version: EngineVersion, release_from: ReleaseSource) {
+        (self.version, self.release_from, self.assumed) = (version, release_from, false);
+    }
+
+    /// Returns the twin's preset of the device.
+    ///
+    /// # Errors
+    /// The reason why there is none.
+    pub(crate) fn preset(&self, job: &Job) -> Result<&'static DevicePreset, String> {
+        if !job.engine.engine.computes() {
+            return simulated_preset(job).ok_or_else(|| "engine.args name no simulated device".to_owned());
+        }
+        let name = match self.device {
+            Device::Cpu => return DevicePreset::find("cpu").ok_or_else(|| "it knows no CPU".to_owned()),
+            Device::Cuda(_) => {
+                let reason = || self.undetected.clone().unwrap_or_else(|| "the driver does not name it".to_owned());
+                self.gpu_name.as_deref().ok_or_else(|| format!("the device is not known: {}", reason()))?
+            }
+        };
+        preset_of(name).ok_or_else(|| format!("it has no preset for {name}"))
+    }
+
+    fn take(&mut self, report: &GpuReport) {
+        self.device = Device::Cuda(report.gpu(is_ours));
+        self.gpu_name = report.first_name().map(str::to_owned);
+        self.gpu_notices = report.notices();
+    }
+}
+
+/// Whether the driver's process is one of a launch. In a container the ids are others'.
+pub(crate) fn is_ours(pid: u32) -> bool {
+    i32::try_from(pid).ok().and_then(Owner::of).is_some_and(|owner| owner.ours)
+}
+
+/// The devices of a study's engine: those of its slots, or those that its environment leaves visible.
+pub(crate) fn selected_gpus(job: &Job) -> GpuSelection {
+    match job.slots.as_ref().and_then(|slots| slots.devices.as_ref()) {
+        Some(names) => GpuSelection::Slots(names.join(",")),
+        None => GpuSelection::Visible(job.engine.environment.get("CUDA_VISIBLE_DEVICES").cloned()),
+    }
+}
+
+pub(crate) async fn read_gpus(job: &Job) -> Result<GpuReport, GpuError> {
+    let selection = selected_gpus(job);
+    // A driver may take seconds for each device, or for ever.
+    let read = tokio::task::spawn_blocking(move || GpuReport::read(&selection)).await;
+    read.unwrap_or_else(|error| Err(GpuError::Unreadable(error.to_string())))
+}
+
+/// The device that the study's engine simulates.
+fn simulated_preset(job: &Job) -> Option<&'static DevicePreset> {
+    let engine = &job.engine;
+    engine.engine.simulated(&engine.args).map(|simulated| simulated.device)
+}

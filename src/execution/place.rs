@@ -1,0 +1,80 @@
+//! The device that a prediction is for, as a preset of the twin.
+
+use super::simulated_preset;
+use crate::facts::{Device, Gpu, GpuError, GpuReport, GpuSelection, HostLimits};
+use crate::job::Job;
+use crate::predict::{On, preset_of};
+use crate::twin::DevicePreset;
+
+/// A device of which the twin has no preset.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlaceError {
+    #[error("{name:?} is no device that the twin knows; there are {}", preset_names())]
+    UnknownName { name: String },
+    #[error("engine.args name no simulated device; there are {}", preset_names())]
+    NoSimulatedDevice,
+    #[error("the twin has no preset for {gpu}; there are {}", preset_names())]
+    NoPreset { gpu: String },
+    #[error("the engine's GPU is not known ({source}); the twin knows {}", preset_names())]
+    UnknownGpu { source: GpuError },
+}
+
+fn preset_names() -> String {
+    DevicePreset::names().collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the preset of this name.
+///
+/// # Errors
+/// When there is none.
+pub(crate) fn preset_named(name: &str) -> Result<&'static DevicePreset, PlaceError> {
+    DevicePreset::find(name).ok_or_else(|| PlaceError::UnknownName { name: name.to_owned() })
+}
+
+/// Returns the device of the study's engine and the limits of its host. What the study says of its devices holds for a named
+/// preset as well: how many there are. A machine without a GPU computes on its processor, unless the study states a GPU.
+///
+/// # Errors
+/// When the twin has no preset of the device.
+pub(crate) fn prediction_device(job: &Job, named: Option<&str>) -> Result<(On, HostLimits), PlaceError> {
+    let engine = &job.engine;
+    if let Some(name) = named {
+        return Ok((with_stated_count(On::preset(preset_named(name)?), job), HostLimits::default()));
+    }
+    if !engine.engine.computes() {
+        let preset = simulated_preset(job).ok_or(PlaceError::NoSimulatedDevice)?;
+        return Ok((with_stated_count(On::preset(preset), job), HostLimits::default()));
+    }
+    let stated = engine.device.or_else(|| engine.engine.device(&engine.args, None));
+    let host = HostLimits::detect();
+    if stated == Some(Device::Cpu) {
+        return Ok((On { preset: preset_named("cpu")?, facts: Device::Cpu }, host));
+    }
+    let visible = engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
+    match (GpuReport::read(&GpuSelection::Visible(visible)), stated) {
+        (Ok(report), _) => {
+            let name = report.first_name().unwrap_or("a GPU without a name");
+            let preset = preset_of(name).ok_or_else(|| PlaceError::NoPreset { gpu: name.to_owned() })?;
+            let facts = Device::Cuda(report.gpu(|_| true));
+            Ok((On { preset, facts: stated.filter(|device| is_described(*device)).unwrap_or(facts) }, host))
+        }
+        (Err(_), None) => Ok((On { preset: preset_named("cpu")?, facts: Device::Cpu }, host)),
+        (Err(error), Some(_)) => Err(PlaceError::UnknownGpu { source: error }),
+    }
+}
+
+fn is_described(device: Device) -> bool {
+    device.gpu().is_some_and(|gpu| gpu.memory.is_some())
+}
+
+/// Returns the device with as many devices as the study states or simulates.
+pub(crate) fn with_stated_count(on: On, job: &Job) -> On {
+    let engine = &job.engine;
+    let simulated = engine.engine.simulated(&engine.args);
+    let described = engine.device.and_then(Device::gpu).and_then(|gpu| gpu.count);
+    let count = simulated.map(|simulated| simulated.devices).or(described);
+    match (on.facts, count) {
+        (Device::Cuda(gpu), Some(_)) => On { facts: Device::Cuda(Gpu { count, ..gpu }), ..on },
+        _ => on,
+    }
+}
