@@ -1,5 +1,7 @@
 //! The values of a configuration after the engine has filled in its defaults.
 
+use super::Value;
+
 /// The values that scheduling, memory and parallelism depend on, defaults included.
 ///
 /// The defaults depend on the release, the model and the device; [`rule::resolve_config`](crate::rule::resolve_config) knows
@@ -25,4 +27,25 @@ pub struct ResolvedConfig {
     pub gpu_memory_utilization: f64,
     pub tensor_parallel_size: u64,
     pub pipeline_parallel_size: u64,
+}
+
+impl ResolvedConfig {
+    /// Returns the value of a flag, or `None` of flags that are not resolved here.
+    #[must_use]
+    pub fn value(&self, flag: &str) -> Option<Value> {
+        let count = |number: u64| i64::try_from(number).ok().map(Value::Int);
+        match flag {
+            "max-model-len" => count(self.max_model_len),
+            "max-num-batched-tokens" => count(self.max_num_batched_tokens),
+            "max-num-seqs" => count(self.max_num_seqs),
+            "block-size" => count(self.block_size),
+            "tensor-parallel-size" => count(self.tensor_parallel_size),
+            "pipeline-parallel-size" => count(self.pipeline_parallel_size),
+            "enable-chunked-prefill" => Some(self.chunked_prefill.into()),
+            "enable-prefix-caching" => Some(self.prefix_caching.into()),
+            "gpu-memory-utilization" => Some(self.gpu_memory_utilization.into()),
+            "scheduler-delay-factor" => Some(self.scheduler_delay_factor.into()),
+            _ => None,
+        }
+    }
 }

@@ -1,9 +1,8 @@
 //! Which configurations share what `torch.compile` has compiled.
 
-use super::defaults::{constant, of_effective};
 use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
-use crate::rule::Facts;
+use crate::rule::{Facts, constant_default};
 
 /// Numbers of which an unset flag means a default that depends on model, release, device or other flags.
 const RESOLVED: [&str; 6] = [
@@ -60,10 +59,10 @@ pub fn compile_key(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfi
     let counts_all = facts.version >= EngineVersion::new(0, 11, 0);
     let is_hashed = |name: &str| !LEFT_OUT.contains(&name) && (counts_all || !LEFT_OUT_ONCE.contains(&name));
     let resolved = RESOLVED.into_iter().filter(|name| is_hashed(name));
-    let resolved = resolved.filter_map(|name| Some((name.to_owned(), of_effective(effective, name)?)));
-    let others = config
-        .iter()
-        .filter(|(name, value)| !RESOLVED.contains(name) && is_hashed(name) && constant(name).as_ref() != Some(value));
+    let resolved = resolved.filter_map(|name| Some((name.to_owned(), effective.value(name)?)));
+    let others = config.iter().filter(|(name, value)| {
+        !RESOLVED.contains(name) && is_hashed(name) && constant_default(name).as_ref() != Some(value)
+    });
     let others = others.map(|(name, value)| (name.to_owned(), value.clone()));
     others.chain(resolved).collect::<Config>().key()
 }

@@ -1,8 +1,8 @@
 //! What parameters that a configuration does not set stand for: without it a model of the measurements could not place the
 //! engine's defaults, which are always measured first.
 
-use crate::config::{Config, ResolvedConfig, Value};
-use crate::rule::{Facts, resolve_config};
+use crate::config::{Config, Value};
+use crate::rule::{Facts, constant_default, resolve_config};
 use crate::space::{Domain, Space};
 
 /// Values of the space's parameters that the engine chooses by itself, in the types of their domains; those that are not known
@@ -12,41 +12,10 @@ pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> C
     let effective = resolve_config(&always, facts);
     let free = space.parameters.iter().filter(|parameter| always.get(&parameter.name).is_none());
     let known = free.filter_map(|parameter| {
-        let value = of_effective(&effective, &parameter.name).or_else(|| constant(&parameter.name))?;
+        let value = effective.value(&parameter.name).or_else(|| constant_default(&parameter.name))?;
         Some((parameter.name.clone(), typed(&parameter.domain, value)?))
     });
     known.collect()
-}
-
-/// What depends on model, release and device.
-pub(super) fn of_effective(effective: &ResolvedConfig, name: &str) -> Option<Value> {
-    let count = |number: u64| i64::try_from(number).ok().map(Value::Int);
-    match name {
-        "max-model-len" => count(effective.max_model_len),
-        "max-num-batched-tokens" => count(effective.max_num_batched_tokens),
-        "max-num-seqs" => count(effective.max_num_seqs),
-        "block-size" => count(effective.block_size),
-        "tensor-parallel-size" => count(effective.tensor_parallel_size),
-        "pipeline-parallel-size" => count(effective.pipeline_parallel_size),
-        "enable-chunked-prefill" => Some(effective.chunked_prefill.into()),
-        "enable-prefix-caching" => Some(effective.prefix_caching.into()),
-        "gpu-memory-utilization" => Some(effective.gpu_memory_utilization.into()),
-        "scheduler-delay-factor" => Some(effective.scheduler_delay_factor.into()),
-        _ => None,
-    }
-}
-
-/// What is the same in every release that has the flag (`vllm/engine/arg_utils.py`, `vllm/config`, 0.6.3 to 0.33.0).
-pub(super) fn constant(name: &str) -> Option<Value> {
-    Some(match name {
-        "enforce-eager" | "enable-expert-parallel" | "enable-eplb" | "enable-dbo" | "disable-custom-all-reduce" => {
-            false.into()
-        }
-        "data-parallel-size" | "decode-context-parallel-size" | "num-scheduler-steps" => 1_i64.into(),
-        "long-prefill-token-threshold" => 0_i64.into(),
-        "kv-cache-dtype" => "auto".into(),
-        _ => return None,
-    })
 }
 
 /// The value as the domain has it: a choice that means the same where there is one, else in the domain's type.

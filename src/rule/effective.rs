@@ -7,7 +7,7 @@ mod class;
 pub(super) mod engine;
 
 use super::Facts;
-use crate::config::{Config, ResolvedConfig};
+use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::{Device, EngineVersion};
 use class::Class;
 
@@ -66,6 +66,21 @@ pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
         tensor_parallel_size,
         pipeline_parallel_size,
     }
+}
+
+/// Returns the default of a flag that has the same one in every release, model and device (`vllm/engine/arg_utils.py`,
+/// `vllm/config`, 0.6.3 to 0.33.0).
+#[must_use]
+pub fn constant_default(flag: &str) -> Option<Value> {
+    Some(match flag {
+        "enforce-eager" | "enable-expert-parallel" | "enable-eplb" | "enable-dbo" | "disable-custom-all-reduce" => {
+            false.into()
+        }
+        "data-parallel-size" | "decode-context-parallel-size" | "num-scheduler-steps" => 1_i64.into(),
+        "long-prefill-token-threshold" => 0_i64.into(),
+        "kv-cache-dtype" => "auto".into(),
+        _ => return None,
+    })
 }
 
 /// Whether multi-head latent attention runs by the CPU's reference kernel, which takes whole prompts and blocks of 16 tokens,

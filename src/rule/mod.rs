@@ -21,7 +21,7 @@ use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::{Learned, Prediction};
 
-pub use effective::resolve_config;
+pub use effective::{constant_default, resolve_config};
 pub use family::{devices_needed, memory_launch, optional_packages, predict_memory};
 pub use narrow::{Narrowing, narrow};
 pub use removal::{RISK, Removal, Removed, configurations, removal};
