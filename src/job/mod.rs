@@ -1,6 +1,5 @@
 //! The study file, resolved and validated: what `setpoint tune STUDY.toml` is to do.
 
-mod compiled;
 mod defaults;
 mod definition;
 mod described;
@@ -18,7 +17,6 @@ mod rule_test;
 mod search;
 mod slots;
 mod space;
-mod starts;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -34,7 +32,6 @@ use crate::rule::Facts;
 use crate::sampler::{self, SAMPLERS, Sampler};
 use crate::space::Space;
 
-pub use compiled::compile_key;
 pub use definition::differences;
 pub use described::Description;
 pub use engine::EngineJob;
@@ -46,7 +43,6 @@ pub use question::Question;
 pub use search::Search;
 pub use slots::SlotsJob;
 pub use space::SpaceJob;
-pub use starts::{Launches, Started, Starts, Surroundings};
 pub use workload::WorkloadJob;
 
 /// Everything that a study file says, with defaults filled in.

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::search::Search;
-use super::{Job, Launches, defaults};
+use super::{Job, defaults};
 use crate::config::Config;
+use crate::cost::Launches;
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::Learned;
 use crate::rule::{self, Facts};

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use setpoint::cost::compile_key;
 use setpoint::facts::{Device, EngineVersion};
-use setpoint::job::compile_key;
 use setpoint::rule::{Facts, memory_launch, resolve_config};
 use setpoint::stats::gib_to_bytes;
 use setpoint::trial::PhaseTime;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::cli::failure::{Failure, INVALID};
-use crate::job::{Job, Started, Starts, Surroundings};
+use crate::cost::{Started, Starts, Surroundings};
+use crate::job::Job;
 use crate::predict::{LaunchNoise, MOST_TRIALS, Question, Tried, learn};
 use crate::stats::f64_to_u64;
 use crate::store::{Scored, Store, Study};

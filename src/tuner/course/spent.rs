@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::job::{Launches, Started};
+use crate::cost::{Launches, Started};
 use crate::store::{Scored, Study};
 use crate::trial::{Origin, Startup, Trial};
 use crate::tuner::{TuneError, Tuner};

@@ -99,7 +99,7 @@ pub struct Launches {
 impl Launches {
     /// The expected seconds of a launch by its configuration: of its start, and of the load as the study's own launches had it.
     /// `None` before anything is measured, and where the twin does not know how this engine starts.
-    pub(super) fn cost<'a>(&self, facts: Facts<'a>, arguments: &Config) -> Option<impl Fn(&Config) -> f64 + use<'a>> {
+    pub(crate) fn cost<'a>(&self, facts: Facts<'a>, arguments: &Config) -> Option<impl Fn(&Config) -> f64 + use<'a>> {
         let around = Surroundings { facts, preset: self.preset, arguments: arguments.clone() };
         let starts = Starts::learn(&around, &self.started);
         if !starts.loaded {
