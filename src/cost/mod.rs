@@ -7,4 +7,5 @@ mod compiled;
 mod starts;
 
 pub use compiled::compile_key;
-pub use starts::{Launches, Started, Starts, Surroundings};
+pub(crate) use starts::expected_start_s;
+pub use starts::{LaunchCosts, LaunchSurroundings, ObservedLaunch, StartHistory};

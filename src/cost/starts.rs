@@ -11,7 +11,7 @@ use crate::twin::{DevicePreset, Start, StartupModel, Warm};
 
 /// A launch that has an outcome, as far as further ones learn from it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Started {
+pub struct ObservedLaunch {
     /// As the trial has it, without the study's own arguments.
     pub config: Config,
     /// Phases that have ended.
@@ -22,7 +22,7 @@ pub struct Started {
     pub load_s: Option<f64>,
 }
 
-impl Started {
+impl ObservedLaunch {
     #[must_use]
     pub fn new(trial: &Trial, startup: Startup) -> Self {
         let (mut phases, startup_s) = (startup.phases, trial.startup_s);
@@ -38,7 +38,7 @@ impl Started {
 
 /// What launches run on, and what every one of them sets.
 #[derive(Clone, Debug)]
-pub struct Surroundings<'a> {
+pub struct LaunchSurroundings<'a> {
     pub facts: Facts<'a>,
     pub preset: &'static DevicePreset,
     /// The study's own arguments.
@@ -47,16 +47,16 @@ pub struct Surroundings<'a> {
 
 /// What starts have shown and left behind.
 #[derive(Clone, Debug, Default)]
-pub struct Starts {
+pub struct StartHistory {
     pub model: StartupModel,
     compiled: BTreeSet<String>,
     loaded: bool,
 }
 
-impl Starts {
+impl StartHistory {
     /// From launches in their order; what the twin does not know the start of shows nothing.
     #[must_use]
-    pub fn learn(around: &Surroundings<'_>, started: &[Started]) -> Self {
+    pub fn learn(around: &LaunchSurroundings<'_>, started: &[ObservedLaunch]) -> Self {
         let mut starts = Self::default();
         for one in started {
             let Some((start, key)) = starts.start(around, &one.config) else { continue };
@@ -72,13 +72,13 @@ impl Starts {
 
     /// What they have left to a launch of this configuration.
     #[must_use]
-    pub fn warm(&self, around: &Surroundings<'_>, config: &Config) -> Warm {
+    pub fn warm(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Warm {
         self.start(around, config).map_or_else(Warm::default, |(start, _)| start.warm)
     }
 
     /// A launch of this configuration, and the key of what it compiles.
-    fn start(&self, around: &Surroundings<'_>, config: &Config) -> Option<(Start, String)> {
-        let Surroundings { facts, preset, arguments } = around;
+    fn start(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Option<(Start, String)> {
+        let LaunchSurroundings { facts, preset, arguments } = around;
         let config = config.merged(arguments);
         let effective = resolve_config(&config, facts);
         let key = compile_key(&config, facts, &effective);
@@ -90,29 +90,35 @@ impl Starts {
 
 /// What launches of a study have cost so far, from which follows what further ones will.
 #[derive(Clone, Debug)]
-pub struct Launches {
+pub struct LaunchCosts {
     pub preset: &'static DevicePreset,
     /// In their order.
-    pub started: Vec<Started>,
+    pub started: Vec<ObservedLaunch>,
 }
 
-impl Launches {
+impl LaunchCosts {
     /// The expected seconds of a launch by its configuration: of its start, and of the load as the study's own launches had it.
     /// `None` before anything is measured, and where the twin does not know how this engine starts.
     pub(crate) fn cost<'a>(&self, facts: Facts<'a>, arguments: &Config) -> Option<impl Fn(&Config) -> f64 + use<'a>> {
-        let around = Surroundings { facts, preset: self.preset, arguments: arguments.clone() };
-        let starts = Starts::learn(&around, &self.started);
+        let around = LaunchSurroundings { facts, preset: self.preset, arguments: arguments.clone() };
+        let starts = StartHistory::learn(&around, &self.started);
         if !starts.loaded {
             return None;
         }
         let start_s = median(self.started.iter().filter_map(|one| one.startup_s))?;
         let load_s = median(self.started.iter().filter_map(|one| one.load_s))?;
-        // Medians: the mean of a phase of which little is known is many times as long.
         Some(move |config: &Config| {
-            let parts = starts.start(&around, config).map(|(start, _)| starts.model.predict(&start).parts);
-            load_s + parts.map_or(start_s, |parts| parts.iter().map(|part| part.median_s).sum())
+            let start = starts.start(&around, config);
+            load_s + start.map_or(start_s, |(start, _)| expected_start_s(&starts.model, &start))
         })
     }
+}
+
+/// Returns the expected seconds of a start: the sum of the medians of its phases. The mean of a phase of which little is known
+/// is many times as long.
+#[must_use]
+pub(crate) fn expected_start_s(model: &StartupModel, start: &Start) -> f64 {
+    model.predict(start).parts.iter().map(|part| part.median_s).sum()
 }
 
 #[cfg(test)]
@@ -125,18 +131,18 @@ mod tests {
     }
 
     /// A launch that got as far as `phases` say; `startup_s` is of those that served.
-    fn started(config: &Config, phases: &[(&str, f64)], startup_s: Option<f64>) -> Started {
+    fn started(config: &Config, phases: &[(&str, f64)], startup_s: Option<f64>) -> ObservedLaunch {
         let time =
             |(phase, duration_s): &(&str, f64)| PhaseTime { phase: (*phase).to_owned(), duration_s: *duration_s };
         let load_s = startup_s.map(|_| 60.0);
-        Started { config: config.clone(), phases: phases.iter().map(time).collect(), startup_s, load_s }
+        ObservedLaunch { config: config.clone(), phases: phases.iter().map(time).collect(), startup_s, load_s }
     }
 
     const WHOLE: [(&str, f64); 5] =
         [("import", 12.0), ("weights", 30.0), ("compile", 50.0), ("kv_cache", 3.0), ("graphs", 9.0)];
 
     /// What launches are expected to cost after some.
-    fn cost(after: &[Started], of: &[&Config]) -> Option<Vec<f64>> {
+    fn cost(after: &[ObservedLaunch], of: &[&Config]) -> Option<Vec<f64>> {
         let sizes = serde_json::json!({
             "architectures": ["Qwen3ForCausalLM"], "hidden_size": 4096, "intermediate_size": 12288, "vocab_size": 151_936,
             "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
@@ -144,7 +150,7 @@ mod tests {
         });
         let model = ModelShape::from_json(&sizes);
         let facts = Facts::new(&model, EngineVersion::V0_32, Device::gpu_of(80 << 30));
-        let launches = Launches { preset: DevicePreset::find("h100").unwrap(), started: after.to_vec() };
+        let launches = LaunchCosts { preset: DevicePreset::find("h100").unwrap(), started: after.to_vec() };
         let cost = launches.cost(facts, &Config::new())?;
         Some(of.iter().map(|config| cost(config)).collect())
     }
@@ -184,7 +190,7 @@ mod tests {
         let trial = Trial::example(3, "auto", outcome);
         let phases = started(&trial.proposal.config, &WHOLE, None).phases;
         let of = |startup_s| {
-            Started::new(
+            ObservedLaunch::new(
                 &Trial { startup_s, ..trial.clone() },
                 Startup { phases: phases.clone(), ..Startup::default() },
             )

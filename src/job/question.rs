@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::search::Search;
 use super::{Job, defaults};
 use crate::config::Config;
-use crate::cost::Launches;
+use crate::cost::LaunchCosts;
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::Learned;
 use crate::rule::{self, Facts};
@@ -30,7 +30,7 @@ pub struct Question {
     defaults: Config,
     known: Owned,
     /// What launches have cost, where the twin knows how this engine starts.
-    launches: Option<Launches>,
+    launches: Option<LaunchCosts>,
 }
 
 /// [`Facts`] without borrows.
@@ -101,7 +101,7 @@ impl Question {
 
     /// The same with what the study's launches have cost: it decides what is tried next, and nothing else.
     #[must_use]
-    pub fn costing(self, launches: Option<Launches>) -> Self {
+    pub fn costing(self, launches: Option<LaunchCosts>) -> Self {
         Self { launches, ..self }
     }
 

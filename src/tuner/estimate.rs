@@ -1,6 +1,7 @@
 //! How long a study will take, from earlier trials with the same model or else from rough figures.
 
 use super::Slots;
+use crate::cost::expected_start_s;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::{Device, HostLimits};
 use crate::flag::FlagTable;
@@ -222,9 +223,7 @@ fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str
     let launch = memory_launch(&config, &facts, &effective);
     let start = Start::new(&job.model.shape, &launch, preset, Warm::default());
     // A model of which the size of the weights is not known has rough figures for its start alone.
-    let startup_s = start.map_or(guess(job, device).0, |start| {
-        StartupModel::default().predict(&start).parts.iter().map(|part| part.median_s).sum()
-    });
+    let startup_s = start.map_or(guess(job, device).0, |start| expected_start_s(&StartupModel::default(), &start));
     Some((preset.name, (startup_s, load_s)))
 }
 

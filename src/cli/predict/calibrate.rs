@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cli::failure::{Failure, INVALID};
-use crate::cost::{Started, Starts, Surroundings};
+use crate::cost::{LaunchSurroundings, ObservedLaunch, StartHistory};
 use crate::job::Job;
 use crate::predict::{LaunchNoise, MOST_TRIALS, Question, Tried, learn};
 use crate::stats::f64_to_u64;
@@ -14,7 +14,7 @@ use crate::twin::{Calibration, Factor};
 /// What was learned, and the number of trials that the calibration is from.
 pub(super) struct Learned {
     pub(super) calibration: Calibration,
-    pub(super) starts: Starts,
+    pub(super) starts: StartHistory,
     pub(super) trials: usize,
     /// How much its launches differ from each other.
     pub(super) noise: Option<LaunchNoise>,
@@ -22,7 +22,7 @@ pub(super) struct Learned {
 
 impl Learned {
     pub(super) fn nothing() -> Self {
-        Self { calibration: Calibration::none(), starts: Starts::default(), trials: 0, noise: None }
+        Self { calibration: Calibration::none(), starts: StartHistory::default(), trials: 0, noise: None }
     }
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
     let mut startups = store.startups(&study).await?;
     for scored in store.present_trials(&study).await? {
         let startup = startups.remove(&scored.trial.proposal.number);
-        started.extend(startup.clone().map(|startup| Started::new(&scored.trial, startup)));
+        started.extend(startup.clone().map(|startup| ObservedLaunch::new(&scored.trial, startup)));
         let measurement = scored.trial.outcome.measurement().cloned();
         let key = scored.trial.proposal.config.key();
         if let Some(tried) = tried(store, &study, scored, startup).await? {
@@ -58,16 +58,16 @@ pub(super) async fn calibrate(store: &Store, name: &str, question: &Question<'_>
         Failure::new(INVALID, format!("study {name} does not calibrate: {error}"))
             .with_hint("leave --calibrate out; the ranges are then those of an unknown machine")
     })?;
-    let starts = Starts::learn(&around(question), &started);
+    let starts = StartHistory::learn(&around(question), &started);
     let simulated = !question.job.engine.engine.computes();
     let noise = Some(LaunchNoise::of(repeated.values().map(Vec::as_slice), simulated));
     Ok(Learned { calibration, starts, trials: all.len().min(MOST_TRIALS), noise })
 }
 
 /// What the launches of a question run on.
-pub(super) fn around<'a>(question: &Question<'a>) -> Surroundings<'a> {
+pub(super) fn around<'a>(question: &Question<'a>) -> LaunchSurroundings<'a> {
     let Question { job, version, device, host, .. } = question;
-    Surroundings {
+    LaunchSurroundings {
         facts: job.facts(*version, device.facts, *host),
         preset: device.preset,
         arguments: job.engine.arguments(*version),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cost::{Launches, Started};
+use crate::cost::{LaunchCosts, ObservedLaunch};
 use crate::store::{Scored, Study};
 use crate::trial::{Origin, Startup, Trial};
 use crate::tuner::{TuneError, Tuner};
@@ -12,7 +12,7 @@ use crate::twin::DevicePreset;
 pub(super) struct Spent {
     preset: &'static DevicePreset,
     /// By the trials' numbers.
-    started: BTreeMap<u32, Started>,
+    started: BTreeMap<u32, ObservedLaunch>,
 }
 
 impl Spent {
@@ -33,7 +33,7 @@ impl Spent {
     /// A trial that has an outcome. What the defaults take beside themselves is not what a launch takes.
     pub(super) fn add(&mut self, trial: &Trial, startup: Option<Startup>) {
         if let Some(startup) = startup.filter(|_| trial.proposal.origin != Origin::Interference) {
-            self.started.insert(trial.proposal.number, Started::new(trial, startup));
+            self.started.insert(trial.proposal.number, ObservedLaunch::new(trial, startup));
         }
     }
 
@@ -42,7 +42,7 @@ impl Spent {
         self.started.remove(&number);
     }
 
-    pub(super) fn launches(&self) -> Launches {
-        Launches { preset: self.preset, started: self.started.values().cloned().collect() }
+    pub(super) fn launches(&self) -> LaunchCosts {
+        LaunchCosts { preset: self.preset, started: self.started.values().cloned().collect() }
     }
 }
