@@ -104,6 +104,7 @@ fn problems(own: &str, file: &str, text: &str) -> Vec<String> {
             report("an engine is asked what it can do (`engine::Engine`), not which one it is");
         }
     }
+    found.extend(names_of_engines(own, file, text));
     if text.lines().count() > MOST_LINES {
         found.push(format!("{file}:{MOST_LINES}: the file is longer than {MOST_LINES} lines"));
     }
@@ -111,6 +112,29 @@ fn problems(own: &str, file: &str, text: &str) -> Vec<String> {
         found.push(format!("{file}:1: the file does not begin with `//! ` and what it is for"));
     }
     found
+}
+
+/// Modules that know one engine: they may name it.
+const ENGINES_OWN: [&str; 7] = ["engine", "flag", "sim", "rule", "twin", "preflight", "memory"];
+
+/// Other files that may name an engine, each with the reason.
+const NAMES_ENGINES: [(&str, &str); 3] = [
+    ("src/load/protocol/dialect.rs", "the names of dialects are a registry of their own"),
+    ("src/cli/check.rs", "a variable as an example in a message"),
+    ("src/cli/sim.rs", "the subcommand of the simulated engine"),
+];
+
+/// Places in code, unit tests apart, where another module than an engine's own names an engine in a string.
+fn names_of_engines(own: &str, file: &str, text: &str) -> Vec<String> {
+    let is_test = file.ends_with("tests.rs") || file.contains("/tests/");
+    if is_test || ENGINES_OWN.contains(&own) || NAMES_ENGINES.iter().any(|(known, _)| *known == file) {
+        return Vec::new();
+    }
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    let names = |line: &str| ["\"vllm\"", "\"sim\"", "VLLM_", "VLLM::"].iter().any(|name| line.contains(name));
+    let lines = code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//") && names(line));
+    let problem = |(index, _)| format!("{file}:{}: an engine is named outside of its own modules", index + 1);
+    lines.map(problem).collect()
 }
 
 /// Uses of one file of the module `own` that the table does not list, one text `FILE:LINE: ...` each.
@@ -238,7 +262,10 @@ fn a_file_has_a_title_a_size_and_no_way_around_the_law() {
     let of = |text: &str| problems("load", "src/load/a.rs", text);
     assert_eq!(of("//! Title.\nuse super::super::metrics;\n").len(), 1);
     assert_eq!(of("use crate::config::Config;\n").len(), 1);
-    assert_eq!(of("//! Title.\nlet simulated = engine.kind() == \"sim\";\n").len(), 1);
+    assert_eq!(of("//! Title.\nlet simulated = engine.kind() == \"other\";\n").len(), 1);
+    let named = "//! Title.\nlet engine = find(\"vllm\");\n";
+    assert_eq!((of(named).len(), problems("engine", "src/engine/a.rs", named).len()), (1, 0));
+    assert_eq!(of("//! Title.\n#[cfg(test)]\nmod tests {\n    const A: &str = \"sim\";\n}\n").len(), 0);
     assert_eq!(of(&format!("//! Title.\n{}", "\n".repeat(MOST_LINES))).len(), 1);
 }
 

@@ -35,8 +35,8 @@ pub(super) struct Check {
     #[arg(long, value_name = "FILE", requires = "model")]
     args_file: Option<PathBuf>,
     /// The engine whose arguments the file holds.
-    #[arg(long, default_value = "vllm", requires = "args_file", value_parser = PossibleValuesParser::new(
-        ENGINES.iter().map(|engine| engine.kind())
+    #[arg(long, default_value = ENGINES[0].name, requires = "args_file", value_parser = PossibleValuesParser::new(
+        ENGINES.iter().filter(|kind| kind.has_rules()).map(|kind| kind.name)
     ))]
     engine: String,
     /// Its release; where this is absent that of the preflight, else the newest known one.

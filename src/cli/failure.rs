@@ -140,7 +140,7 @@ fn other_release_hint(reported: &str, from: ReleaseSource) -> String {
             "engine.command starts another installation than the one whose package was asked, or the package was changed \
              meanwhile: run the same command again, or state engine.version = {reported:?}"
         ),
-        ReleaseSource::FirstServer | ReleaseSource::EarlierTrials | ReleaseSource::Assumed => {
+        ReleaseSource::FirstServer | ReleaseSource::EarlierTrials | ReleaseSource::Assumed | ReleaseSource::Unversioned => {
             "the engine was changed during the study: install the earlier release again and run the same command again; or run \
              it with the new release, which offers a new study with this one as its prior or `--accept-change`"
                 .to_owned()

@@ -268,7 +268,7 @@ fn print_command(job: &Job, installed: &ExecutionEnvironment, config: &Config) -
     let command = crate::tuner::command_line(job, installed, config, None).map_err(TuneError::from)?;
     // A shell takes a word for a variable only while its name is not quoted.
     let variables =
-        job.launch_env(installed.device).into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
+        job.launch_env(installed.device, config).into_iter().map(|(name, value)| format!("{name}={}", quote(&value)));
     let words: Vec<String> = variables.chain(command.iter().map(|word| quote(&redact(word)))).collect();
     print(&words.join(" "))
 }

@@ -3,6 +3,8 @@
 //! Every engine is one file and one line in [`ENGINES`].
 
 mod access;
+mod capability;
+mod command;
 mod config_file;
 mod diagnose;
 mod environment;
@@ -18,22 +20,29 @@ mod simulated;
 mod startup;
 mod vllm;
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
 
 use crate::config::Config;
+use crate::document::{DocumentError, Section};
 use crate::facts::{Device, EngineVersion};
-use crate::flag::FlagError;
+use crate::flag::{FlagError, FlagTable};
+use crate::trial::Failure;
 
 pub use access::{API_KEY_VARIABLE, take_api_keys};
+pub use capability::{LogReader, MetricsPage, ModelNameCheck, QUANTITIES, Readiness};
 pub use config_file::{ConfigFileError, inline_config_file, passes_config_file};
-pub use diagnose::{Evidence, Exit, diagnose, own_models, root_line};
+pub use diagnose::{Evidence, Exit, own_models, root_line};
 pub use environment::{environment, is_variable};
 pub use phases::{StartPhase, Timeline};
 pub use placeholder::{Filling, PLACEHOLDERS, PlaceholderError, asks_for, check_command_word, check_word};
 pub use python::python_of;
-pub use resolved::{Resolved, differences, resolved};
+pub use resolved::{Resolved, differences};
 pub use simulated::Simulated;
-pub use startup::observe;
 
 /// Everything that decides a launch's command line.
 #[derive(Clone, Copy, Debug)]
@@ -59,11 +68,11 @@ impl LaunchSpec<'_> {
     ///
     /// # Errors
     /// When the release does not have a flag of the configuration.
-    pub fn command_line(&self) -> Result<Vec<String>, FlagError> {
+    fn command_line(&self, table: FlagTable) -> Result<Vec<String>, FlagError> {
         let fill = |words: &[String]| self.launch.map_or_else(|| words.to_vec(), |(_, filling)| filling.words(words));
         let mut line = fill(self.command);
         line.push(self.model.to_owned());
-        line.extend(crate::flag::FlagTable::for_version(self.version).render(self.config)?);
+        line.extend(table.render(self.config)?);
         line.extend(fill(self.args));
         if let Some((host, filling)) = self.launch {
             let port = filling.port.to_string();
@@ -83,7 +92,8 @@ impl LaunchSpec<'_> {
     }
 }
 
-pub trait Engine: Sync {
+/// An engine, and what is known of it. A capability that an engine lacks has an answer in the trait itself.
+pub trait Engine: Send + Sync + fmt::Debug {
     /// The name in study files.
     fn kind(&self) -> &'static str;
 
@@ -93,24 +103,112 @@ pub trait Engine: Sync {
     /// When it cannot be found out.
     fn default_command(&self) -> std::io::Result<Vec<String>>;
 
+    /// Checks the words of the study's command.
+    ///
+    /// # Errors
+    /// When a placeholder does not exist, or one that stands for several words is a part of a word.
+    fn check_command(&self, command: &[String]) -> Result<(), PlaceholderError> {
+        command.iter().try_for_each(|word| check_command_word(word))
+    }
+
+    /// Returns whether the study itself has to say where the port goes, because the launch adds no address.
+    fn needs_port(&self) -> bool {
+        false
+    }
+
+    /// The command line of a configuration.
+    ///
+    /// # Errors
+    /// When the release does not have a flag of the configuration.
+    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError>;
+
+    /// Variables that set parameters of the configuration.
+    fn variables(&self, _config: &Config) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// What the study file says of the engine that changes the meaning of a measurement.
+    fn definition(&self) -> Option<Json> {
+        None
+    }
+
+    /// The flags of a release. `None`: any name is a parameter, and the engine has no releases.
+    fn flags(&self, _version: EngineVersion) -> Option<FlagTable> {
+        None
+    }
+
+    /// Returns whether rules are known that say which configurations cannot work, and the model of the device's memory.
+    fn has_rules(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the twin simulates this engine, so that there are predictions and priors.
+    fn has_twin(&self) -> bool {
+        false
+    }
+
+    /// Reads the phases, the memory and the configuration from the engine's log, if its lines are known.
+    fn log_reader(&self) -> Option<&dyn LogReader> {
+        None
+    }
+
+    /// Tells why the engine ended.
+    fn diagnose(&self, evidence: &Evidence<'_>) -> Failure;
+
+    /// How a server of this engine shows that it serves.
+    fn readiness(&self) -> Readiness;
+
+    /// The name of the dialect that its server speaks, as `load` has it.
+    fn dialect(&self) -> &str;
+
+    /// The server's page of numbers.
+    fn metrics(&self) -> Option<MetricsPage>;
+
+    /// The variable from which the server takes its API key.
+    fn api_key_variable(&self) -> Option<&str> {
+        None
+    }
+
+    /// Variables of the environment that decide the memory of a launch.
+    fn memory_variables(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What the titles of the engine's own processes begin with.
+    fn process_title(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Arguments that this engine needs to be the given release.
-    fn version_args(&self, version: EngineVersion) -> Vec<String>;
+    fn version_args(&self, _version: EngineVersion) -> Vec<String> {
+        Vec::new()
+    }
 
     /// A short command that prints the installed release, where there is one.
-    fn version_probe(&self, command: &[String]) -> Option<Vec<String>>;
+    fn version_probe(&self, _command: &[String]) -> Option<Vec<String>> {
+        None
+    }
 
     /// Whether an installed engine can be asked what it would say of a command line.
-    fn has_preflight(&self) -> bool;
+    fn has_preflight(&self) -> bool {
+        false
+    }
 
     /// The Python of this machine that runs the command, where it is known.
-    fn preflight_python(&self, command: &[String]) -> Option<String>;
+    fn preflight_python(&self, _command: &[String]) -> Option<String> {
+        None
+    }
 
     /// The variable that says from which port on the engine looks for those on which its processes talk to each other.
     /// `None` where it would have two of them take the same one.
-    fn port_variable(&self, config: &Config) -> Option<&'static str>;
+    fn port_variable(&self, _config: &Config) -> Option<&'static str> {
+        None
+    }
 
     /// The device that the engine computes on, as far as its arguments and its version's text tell.
-    fn device(&self, args: &[String], version: Option<&str>) -> Option<Device>;
+    fn device(&self, _args: &[String], _version: Option<&str>) -> Option<Device> {
+        None
+    }
 
     /// Returns whether the engine computes. One that simulates uses no device, and the limits of its host are not its own.
     fn computes(&self) -> bool {
@@ -128,11 +226,55 @@ pub trait Engine: Sync {
     }
 }
 
-pub const ENGINES: [&dyn Engine; 2] = [&vllm::Vllm, &sim::Sim];
+/// How an engine gets from its name in the study file to what the study says of it.
+#[derive(Debug)]
+pub struct EngineKind {
+    /// The name in study files.
+    pub name: &'static str,
+    read: fn(&Section<'_>) -> Result<Arc<dyn Engine>, DocumentError>,
+    /// The engine if it needs nothing of a study file.
+    built_in: Option<fn() -> Arc<dyn Engine>>,
+}
 
+impl EngineKind {
+    /// Reads the engine's own keys of `[engine]`.
+    ///
+    /// # Errors
+    /// When one of them is missing or cannot be used.
+    pub fn read(&self, section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
+        (self.read)(section)
+    }
+
+    /// Returns whether its flags and rules are known without a study.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        self.built_in.is_some_and(|build| build().has_rules())
+    }
+}
+
+/// Every kind of engine.
+pub static ENGINES: [EngineKind; 3] = [
+    EngineKind { name: vllm::KIND, read: |_| Ok(assumed()), built_in: Some(assumed) },
+    EngineKind { name: sim::KIND, read: |_| Ok(sim::engine()), built_in: Some(sim::engine) },
+    EngineKind { name: command::KIND, read: command::read, built_in: None },
+];
+
+/// The engine where nothing names one.
 #[must_use]
-pub fn find(kind: &str) -> Option<&'static dyn Engine> {
-    ENGINES.into_iter().find(|engine| engine.kind() == kind)
+pub fn assumed() -> Arc<dyn Engine> {
+    Arc::new(vllm::Vllm)
+}
+
+/// The kind of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static EngineKind> {
+    ENGINES.iter().find(|kind| kind.name == name)
+}
+
+/// An engine that needs nothing of a study file.
+#[must_use]
+pub fn built_in(name: &str) -> Option<Arc<dyn Engine>> {
+    Some(find(name)?.built_in?())
 }
 
 /// The program file that a command would run: a path as it is, a name by way of `PATH`.
@@ -152,7 +294,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_simulates_computes_nothing_and_takes_the_spaces_of_what_it_simulates() {
-        let [vllm, sim] = ["vllm", "sim"].map(|kind| find(kind).unwrap());
+        let [vllm, sim] = ["vllm", "sim"].map(|kind| built_in(kind).unwrap());
         assert_eq!((vllm.computes(), vllm.simulated(&[])), (true, None));
         assert!(!sim.computes() && sim.simulated(&[]).is_some_and(|simulated| simulated.devices == 1));
         assert_eq!(sim.simulated(&["--sim-devices".to_owned(), "none".to_owned()]), None);
@@ -173,7 +315,7 @@ mod tests {
             version: EngineVersion::new(0, 32, 0),
             launch: Some(("127.0.0.1", &filling)),
         };
-        let line = |spec: LaunchSpec<'_>| spec.command_line().unwrap().join(" ");
+        let line = |spec: LaunchSpec<'_>| vllm::Vllm.command_line(&spec).unwrap().join(" ");
         let expected = "vllm serve m --no-enable-prefix-caching --max-num-seqs 8 --enforce-eager";
         assert_eq!(line(spec), format!("{expected} --host 127.0.0.1 --port 8123"));
         spec.launch = None;
@@ -194,7 +336,7 @@ mod tests {
                 version: EngineVersion::new(0, 32, 0),
                 launch: Some(("127.0.0.1", &filling)),
             };
-            spec.command_line().unwrap().join(" ")
+            vllm::Vllm.command_line(&spec).unwrap().join(" ")
         };
         let docker = "docker run -p 127.0.0.1:{port}:{port} image";
         let begin = "docker run -p 127.0.0.1:8123:8123 image m";
@@ -217,8 +359,9 @@ mod tests {
 
     #[test]
     fn engines_have_names_of_their_own() {
-        for engine in ENGINES {
-            assert_eq!(find(engine.kind()).map(Engine::kind), Some(engine.kind()));
+        for engine in &ENGINES {
+            assert_eq!(find(engine.name).map(|found| found.name), Some(engine.name));
+            assert!(built_in(engine.name).is_none_or(|built| built.kind() == engine.name));
         }
     }
 }

@@ -19,6 +19,8 @@ pub enum PlaceholderError {
     Unknown { name: String },
     #[error("`{{env}}` stands for several words and cannot be a part of {0:?}")]
     NotAlone(String),
+    #[error("`{{flags}}` stands for several words and cannot be a part of {0:?}")]
+    FlagsNotAlone(String),
     #[error("`{{env}}` is for the words of a wrapper: it can only stand in `command`")]
     NotHere,
 }
@@ -32,7 +34,7 @@ impl PlaceholderError {
                 Some(near) => format!("did you mean `{{{near}}}`?"),
                 None => format!("write `{{{{{name}}}}}` where the braces are meant as they are"),
             },
-            Self::NotAlone(_) => "make it a word of its own".to_owned(),
+            Self::NotAlone(_) | Self::FlagsNotAlone(_) => "make it a word of its own".to_owned(),
             Self::NotHere => "the launch gets the variables of [engine.env] in any case".to_owned(),
         }
     }
@@ -118,6 +120,20 @@ pub fn check_word(word: &str) -> Result<(), PlaceholderError> {
 #[must_use]
 pub fn asks_for(word: &str, name: &str) -> bool {
     pieces(word).contains(&Piece::Placeholder(name))
+}
+
+/// Replaces one placeholder of a word and leaves everything else as it is, doubled braces included.
+pub(super) fn substitute(word: &str, name: &str, value: &str) -> String {
+    let (placeholder, mut rest, mut text) = (format!("{{{name}}}"), word, String::with_capacity(word.len()));
+    while let Some(at) = rest.find(&placeholder) {
+        let (before, after) = (&rest[..at], &rest[at + placeholder.len()..]);
+        let is_literal = before.ends_with('{') && after.starts_with('}');
+        text.push_str(before);
+        text.push_str(if is_literal { &placeholder } else { value });
+        rest = after;
+    }
+    text.push_str(rest);
+    text
 }
 
 fn known(pieces: &[Piece<'_>]) -> Result<(), PlaceholderError> {
@@ -219,6 +235,12 @@ mod tests {
         assert_eq!(check_command_word("{env}"), Ok(()));
         assert_eq!(check_command_word("x{env}"), Err(PlaceholderError::NotAlone("x{env}".to_owned())));
         assert!(asks_for("a{port}", "port") && !asks_for("{{port}}", "port"));
+    }
+
+    #[test]
+    fn one_placeholder_is_replaced_and_literal_braces_stay() {
+        assert_eq!(substitute("-m={model}:{port}", "model", "/a"), "-m=/a:{port}");
+        assert_eq!(substitute("{{model}} {model}", "model", "m"), "{{model}} m");
     }
 
     proptest! {

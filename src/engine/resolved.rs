@@ -74,7 +74,7 @@ const BACKENDS: [(&str, &str); 9] = [
 
 /// Reads a start's log, and the page of `/metrics` where there is one.
 #[must_use]
-pub fn resolved(log: &str, metrics: &str) -> Resolved {
+pub(super) fn resolved(log: &str, metrics: &str) -> Resolved {
     let mut seen = Resolved::default();
     for line in log.lines() {
         seen.read(line);

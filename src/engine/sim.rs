@@ -1,15 +1,28 @@
 //! The simulated engine: `setpoint sim serve`, a process of its own with vLLM's flags.
 
-use super::{Engine, Simulated};
+use std::sync::Arc;
+
+use super::vllm::Vllm;
+use super::{Engine, Evidence, LaunchSpec, LogReader, MetricsPage, Readiness, Simulated};
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
-use crate::twin::DevicePreset;
+use crate::flag::{FlagError, FlagTable};
+use crate::trial::Failure;
 
+/// The name in study files.
+pub(super) const KIND: &str = "sim";
+
+#[derive(Debug)]
 pub(super) struct Sim;
 
+pub(super) fn engine() -> Arc<dyn Engine> {
+    Arc::new(Sim)
+}
+
+/// It has vLLM's flags, lines, pages and processes.
 impl Engine for Sim {
     fn kind(&self) -> &'static str {
-        "sim"
+        KIND
     }
 
     fn default_command(&self) -> std::io::Result<Vec<String>> {
@@ -17,36 +30,64 @@ impl Engine for Sim {
         Ok(vec![program, "sim".to_owned(), "serve".to_owned()])
     }
 
+    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
+        Vllm.command_line(spec)
+    }
+
+    fn flags(&self, version: EngineVersion) -> Option<FlagTable> {
+        Vllm.flags(version)
+    }
+
+    fn has_rules(&self) -> bool {
+        true
+    }
+
+    fn has_twin(&self) -> bool {
+        true
+    }
+
+    fn log_reader(&self) -> Option<&dyn LogReader> {
+        Vllm.log_reader()
+    }
+
+    fn diagnose(&self, evidence: &Evidence<'_>) -> Failure {
+        Vllm.diagnose(evidence)
+    }
+
+    fn readiness(&self) -> Readiness {
+        Vllm.readiness()
+    }
+
+    fn dialect(&self) -> &'static str {
+        Vllm.dialect()
+    }
+
+    fn metrics(&self) -> Option<MetricsPage> {
+        Vllm.metrics()
+    }
+
+    fn api_key_variable(&self) -> Option<&str> {
+        Vllm.api_key_variable()
+    }
+
+    fn memory_variables(&self) -> &'static [&'static str] {
+        Vllm.memory_variables()
+    }
+
+    fn process_title(&self) -> Option<&'static str> {
+        Vllm.process_title()
+    }
+
     fn version_args(&self, version: EngineVersion) -> Vec<String> {
         vec!["--sim-vllm-version".to_owned(), version.to_string()]
     }
 
-    fn version_probe(&self, _: &[String]) -> Option<Vec<String>> {
-        None
-    }
-
-    fn has_preflight(&self) -> bool {
-        false
-    }
-
-    fn preflight_python(&self, _: &[String]) -> Option<String> {
-        None
-    }
-
     fn port_variable(&self, config: &Config) -> Option<&'static str> {
-        super::vllm::Vllm.port_variable(config)
+        Vllm.port_variable(config)
     }
 
     fn device(&self, args: &[String], _: Option<&str>) -> Option<Device> {
-        let mut name = DevicePreset::DEFAULT;
-        let mut args = args.iter().map(String::as_str);
-        while let Some(argument) = args.next() {
-            let (flag, value) = argument.split_once('=').map_or((argument, None), |(flag, value)| (flag, Some(value)));
-            if flag == "--sim-device" || flag == "--sim_device" {
-                name = value.or_else(|| args.next())?;
-            }
-        }
-        DevicePreset::find(name).map(DevicePreset::device)
+        Simulated::read(args).map(|simulated| simulated.device.device())
     }
 
     fn computes(&self) -> bool {
@@ -59,13 +100,14 @@ impl Engine for Sim {
 
     /// It has vLLM's flags.
     fn takes_space_of(&self, kind: &str) -> bool {
-        kind == self.kind() || super::vllm::Vllm.takes_space_of(kind)
+        kind == self.kind() || Vllm.takes_space_of(kind)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::twin::DevicePreset;
 
     #[test]
     fn the_device_is_read_as_the_simulated_engine_reads_it() {

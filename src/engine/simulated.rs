@@ -15,6 +15,8 @@ pub struct Simulated {
     pub acceptance: f64,
     /// Whether it simulates vLLM's front end too.
     pub front_end: bool,
+    /// Seconds until it is ready, where the arguments state them.
+    pub startup_s: Option<f64>,
     /// The release, where the arguments state one.
     pub version: Option<EngineVersion>,
 }
@@ -23,8 +25,15 @@ impl Simulated {
     /// Reads what its arguments say; the last of each counts. `None` if the simulated engine would refuse one of the values.
     pub(super) fn read(args: &[String]) -> Option<Self> {
         let device = DevicePreset::find(DevicePreset::DEFAULT)?;
-        let mut simulated =
-            Self { device, time_scale: 1.0, devices: 1, acceptance: 0.7, front_end: true, version: None };
+        let mut simulated = Self {
+            device,
+            time_scale: 1.0,
+            devices: 1,
+            acceptance: 0.7,
+            front_end: true,
+            startup_s: None,
+            version: None,
+        };
         let mut args = args.iter().map(String::as_str);
         while let Some(argument) = args.next() {
             let (flag, value) = argument.split_once('=').map_or((argument, None), |(flag, value)| (flag, Some(value)));
@@ -33,6 +42,10 @@ impl Simulated {
                 "--sim-device" => simulated.device = DevicePreset::find(value()?)?,
                 "--sim-time-scale" => {
                     simulated.time_scale = value()?.parse().ok().filter(|scale| (1e-3..=1e6).contains(scale))?;
+                }
+                "--sim-startup-s" => {
+                    let seconds = value()?.parse().ok().filter(|seconds| (0.0..=3600.0).contains(seconds))?;
+                    simulated.startup_s = Some(seconds);
                 }
                 "--sim-devices" => simulated.devices = value()?.parse().ok().filter(|devices| *devices > 0)?,
                 "--sim-acceptance-rate" => {

@@ -5,7 +5,7 @@ use crate::trial::MemoryObservation;
 
 /// Reads every line. Of several workers' numbers the tightest counts: the most weights and the least cache.
 #[must_use]
-pub fn observe(log: &str) -> MemoryObservation {
+pub(super) fn observe(log: &str) -> MemoryObservation {
     let mut seen = MemoryObservation::default();
     for line in log.lines() {
         let after = |text: &str| number_after(line, text);

@@ -2,11 +2,42 @@
 
 use std::path::Path;
 
-use super::{Engine, python_of};
+use super::diagnose::diagnose;
+use super::resolved::resolved;
+use super::startup::observe;
+use super::{
+    API_KEY_VARIABLE, Engine, Evidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, Readiness, Resolved,
+    Timeline, python_of,
+};
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
+use crate::flag::{FlagError, FlagTable};
 
+use crate::trial::{Failure, MemoryObservation};
+
+/// The name in study files.
+pub(super) const KIND: &str = "vllm";
+
+#[derive(Debug)]
 pub(super) struct Vllm;
+
+/// Reads vLLM's own lines.
+#[derive(Debug)]
+struct VllmLog;
+
+impl LogReader for VllmLog {
+    fn timeline(&self) -> Timeline {
+        Timeline::default()
+    }
+
+    fn resolved(&self, log: &str, page: &str) -> Resolved {
+        resolved(log, page)
+    }
+
+    fn observe(&self, log: &str) -> MemoryObservation {
+        observe(log)
+    }
+}
 
 /// Asks the package's metadata, which takes milliseconds; `vllm --version` imports the engine first.
 const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('vllm'))";
@@ -16,15 +47,61 @@ const TRANSPARENT: [&str; 6] = ["chrt", "ionice", "nice", "numactl", "stdbuf", "
 
 impl Engine for Vllm {
     fn kind(&self) -> &'static str {
-        "vllm"
+        KIND
+    }
+
+    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
+        spec.command_line(FlagTable::for_version(spec.version))
+    }
+
+    fn flags(&self, version: EngineVersion) -> Option<FlagTable> {
+        Some(FlagTable::for_version(version))
+    }
+
+    fn has_rules(&self) -> bool {
+        true
+    }
+
+    fn has_twin(&self) -> bool {
+        true
+    }
+
+    fn log_reader(&self) -> Option<&dyn LogReader> {
+        Some(&VllmLog)
+    }
+
+    fn diagnose(&self, evidence: &Evidence<'_>) -> Failure {
+        diagnose(evidence)
+    }
+
+    /// `/health` answers as soon as the HTTP server is up.
+    fn readiness(&self) -> Readiness {
+        Readiness { health: Some("/health".to_owned()), log: None, model_name: ModelNameCheck::Required }
+    }
+
+    fn dialect(&self) -> &'static str {
+        KIND
+    }
+
+    fn metrics(&self) -> Option<MetricsPage> {
+        Some(MetricsPage::usual())
+    }
+
+    fn api_key_variable(&self) -> Option<&str> {
+        Some(API_KEY_VARIABLE)
+    }
+
+    fn memory_variables(&self) -> &'static [&'static str] {
+        &["VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_V1", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"]
+    }
+
+    /// `set_process_title` of `vllm/utils/system_utils.py`, since 0.10.
+    fn process_title(&self) -> Option<&'static str> {
+        Some("VLLM::")
     }
 
     fn default_command(&self) -> std::io::Result<Vec<String>> {
         Ok(vec!["vllm".to_owned(), "serve".to_owned()])
-    }
-
-    fn version_args(&self, _: EngineVersion) -> Vec<String> {
-        Vec::new()
     }
 
     fn version_probe(&self, command: &[String]) -> Option<Vec<String>> {

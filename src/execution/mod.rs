@@ -30,6 +30,8 @@ pub enum ReleaseSource {
     FirstServer,
     /// Nobody: it is the newest known one.
     Assumed,
+    /// Nobody, and nothing depends on it: the engine's flags and rules are not known.
+    Unversioned,
 }
 
 impl std::fmt::Display for ReleaseSource {
@@ -40,6 +42,7 @@ impl std::fmt::Display for ReleaseSource {
             Self::EarlierTrials => "the servers of earlier trials have reported it",
             Self::FirstServer => "the first server of this run has reported it",
             Self::Assumed => "it is assumed, as the newest known one",
+            Self::Unversioned => "nothing depends on it",
         })
     }
 }
@@ -76,6 +79,7 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
     let parsed = reported.as_deref().and_then(readable_release);
     let known = engine.version.or(parsed);
     let computes = engine.engine.computes();
+    let has_releases = engine.engine.flags(FlagTable::newest_release()).is_some();
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
     let device = stated.unwrap_or(Device::UNKNOWN_GPU);
     let mut installed = ExecutionEnvironment {
@@ -86,8 +90,9 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
         undetected: None,
         gpu_name: None,
         gpu_notices: Vec::new(),
-        assumed: known.is_none() && computes,
+        assumed: known.is_none() && computes && has_releases,
         release_from: match (engine.version, parsed) {
+            _ if !has_releases => ReleaseSource::Unversioned,
             (Some(_), _) => ReleaseSource::Stated,
             (None, Some(_)) => ReleaseSource::Probed,
             (None, None) => ReleaseSource::Assumed,
@@ -99,6 +104,8 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
             // The name leads to the preset of a described device as well.
             Ok(report) if is_described => installed.gpu_name = report.first_name().map(str::to_owned),
             Ok(report) => installed.take(&report),
+            // Of an engine of which nobody says that it needs a GPU, the machine without one is the device.
+            Err(_) if !is_described && !has_releases => installed.device = Device::Cpu,
             Err(error) => installed.undetected = (!is_described).then(|| error.to_string()),
         }
     }
@@ -132,7 +139,11 @@ impl ExecutionEnvironment {
     /// # Errors
     /// The reason why there is none.
     pub(crate) fn preset(&self, job: &Job) -> Result<&'static DevicePreset, String> {
-        if !job.engine.engine.computes() {
+        let engine = &job.engine.engine;
+        if !engine.has_twin() {
+            return Err(format!("the twin does not simulate an engine of kind {:?}", engine.kind()));
+        }
+        if !engine.computes() {
             return simulated_preset(job).ok_or_else(|| "engine.args name no simulated device".to_owned());
         }
         let name = match self.device {

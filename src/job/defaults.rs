@@ -8,6 +8,9 @@ use crate::space::{Domain, Space};
 /// Values of the space's parameters that the engine chooses by itself, in the types of their domains; those that are not known
 /// are left out. They are those of a launch that sets nothing but what every launch sets.
 pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Config {
+    if !facts.has_rules {
+        return Config::new();
+    }
     let always = space.fixed.merged(arguments);
     let effective = resolve_config(&always, facts);
     let free = space.parameters.iter().filter(|parameter| always.get(&parameter.name).is_none());

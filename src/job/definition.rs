@@ -5,7 +5,6 @@ use std::path::Path;
 use serde_json::{Value as Json, json};
 
 use super::{Job, LoadJob};
-use crate::engine::API_KEY_VARIABLE;
 use crate::load::{Api, Arrival};
 use crate::metrics::Part;
 use crate::trial::redact;
@@ -30,7 +29,7 @@ impl Job {
             .collect();
         // Another key changes no measurement.
         let mut env = self.engine.env.clone();
-        env.remove(API_KEY_VARIABLE);
+        self.engine.engine.api_key_variable().and_then(|variable| env.remove(variable));
         let mut definition = json!({
             "engine": {
                 "kind": self.engine.engine.kind(),
@@ -46,6 +45,9 @@ impl Job {
             "load": load(&self.load),
             "objective": self.objective,
         });
+        if let Some(description) = self.engine.engine.definition() {
+            definition["engine"]["description"] = description;
+        }
         if let Some(slots) = &self.slots {
             definition["slots"] = slots.definition();
         }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Budget, EngineJob, Job, LoadJob, ModelJob, SpaceJob, WorkloadJob};
-use crate::engine::{ENGINES, find};
+use crate::engine::assumed;
 use crate::facts::{Device, EngineVersion, ModelShape};
+use crate::load::Dialect;
 use crate::objective::Objective;
 use crate::sampler::SAMPLERS;
 use crate::space::Space;
@@ -39,10 +40,12 @@ impl Job {
             tokenizer: None,
             takes_tokens: true,
             chat: false,
+            approximate: false,
         };
         let built = spec.build(&surroundings)?;
         let engine = EngineJob {
-            engine: find("vllm").unwrap_or(ENGINES[0]),
+            engine: assumed(),
+            dialect: Dialect::Vllm,
             command: Vec::new(),
             written_command: None,
             args: Vec::new(),
@@ -65,7 +68,13 @@ impl Job {
             sampler: SAMPLERS[0],
             priors: Vec::new(),
             engine,
-            model: ModelJob { written: String::new(), argument: String::new(), directory: PathBuf::new(), shape },
+            model: ModelJob {
+                written: String::new(),
+                argument: String::new(),
+                directory: PathBuf::new(),
+                shape,
+                has_shape: true,
+            },
             space: SpaceJob { space: Space::default(), file: None },
             workload: WorkloadJob::of(spec, surroundings, built),
             load,

@@ -1,22 +1,26 @@
 //! `[engine]`: what is launched.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::device;
 use super::paths::Paths;
 use crate::config::Config;
-use crate::document::{DocumentError, Section};
+use crate::document::{DocumentError, Section, nearest};
 use crate::engine::{
-    self, API_KEY_VARIABLE, ENGINES, Engine, PlaceholderError, check_command_word, check_word, inline_config_file,
-    passes_config_file, take_api_keys,
+    self, ENGINES, Engine, PlaceholderError, asks_for, check_word, inline_config_file, passes_config_file,
+    take_api_keys,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagTable;
+use crate::load::Dialect;
 use crate::trial::is_secret;
 
 pub struct EngineJob {
-    pub engine: &'static dyn Engine,
+    pub engine: Arc<dyn Engine>,
+    /// What its server speaks.
+    pub dialect: Dialect,
     /// The program and its leading arguments.
     pub command: Vec<String>,
     /// The command as the study file spells it, where it does.
@@ -58,11 +62,7 @@ impl std::fmt::Debug for EngineJob {
 
 impl EngineJob {
     pub(super) fn read(section: &Section<'_>, paths: &Paths) -> Result<Self, DocumentError> {
-        let kind: String = section.required("kind")?;
-        let engine = engine::find(&kind).ok_or_else(|| {
-            let known: Vec<_> = ENGINES.iter().map(|engine| engine.kind()).collect();
-            section.error("kind", format!("{kind:?} is not an engine; there are {}", known.join(", ")), None)
-        })?;
+        let (engine, dialect) = read_kind(section)?;
         let command: Option<Vec<String>> = section.optional("command")?;
         let mut written_command = command.clone();
         let mut command = match command {
@@ -93,20 +93,24 @@ impl EngineJob {
         let args: Vec<String> = section.optional("args")?.unwrap_or_default();
         // Without a stated release that of the newest table: only the words for switches that are off depend on it.
         let release = version.as_ref().and_then(|version| version.as_ref().ok());
-        let table = FlagTable::for_version(release.copied().unwrap_or_else(FlagTable::newest_release));
-        let mut args = inline_config_file(args, table, |file| paths.find(file)).map_err(|error| {
-            let hint = "name a file of this machine: its flags are passed to the engine instead of it".to_owned();
-            section.error("args", error.to_string(), Some(hint))
-        })?;
-        if passes_config_file(&command) {
-            let hint = "move --config and its file to engine.args, where its flags are read".to_owned();
-            let problem = "--config of the engine is read in engine.args only".to_owned();
-            return Err(section.error("command", problem, Some(hint)));
-        }
-        let mut keys = take_api_keys(&mut args);
-        keys.extend(take_api_keys(&mut command));
-        if let Some(words) = &mut written_command {
-            take_api_keys(words);
+        let table = engine.flags(release.copied().unwrap_or_else(FlagTable::newest_release));
+        let (mut args, mut keys) = (args, Vec::new());
+        // Words of an engine whose flags are not known stay as they are.
+        if let Some(table) = table {
+            args = inline_config_file(args, table, |file| paths.find(file)).map_err(|error| {
+                let hint = "name a file of this machine: its flags are passed to the engine instead of it".to_owned();
+                section.error("args", error.to_string(), Some(hint))
+            })?;
+            if passes_config_file(&command) {
+                let hint = "move --config and its file to engine.args, where its flags are read".to_owned();
+                let problem = "--config of the engine is read in engine.args only".to_owned();
+                return Err(section.error("command", problem, Some(hint)));
+            }
+            keys.extend(take_api_keys(&mut args));
+            keys.extend(take_api_keys(&mut command));
+            if let Some(words) = &mut written_command {
+                take_api_keys(words);
+            }
         }
         // `HF_TOKEN=...` behind `env`.
         let secret = |word: &&String| (word.starts_with('-') || word.contains('=')) && is_secret(word);
@@ -118,14 +122,19 @@ impl EngineJob {
         }
         let mut env: BTreeMap<String, String> = section.optional("env")?.unwrap_or_default();
         // vLLM prefers the argument. One key is enough for the tuner's own requests.
-        if let Some(key) = keys.into_iter().next() {
-            env.insert(API_KEY_VARIABLE.to_owned(), key);
+        if let (Some(key), Some(variable)) = (keys.into_iter().next(), engine.api_key_variable()) {
+            env.insert(variable.to_owned(), key);
         }
         if let Some(name) = env.keys().find(|name| !engine::is_variable(name)) {
             return Err(section.error("env", format!("{name:?} is not a variable that a shell could set"), None));
         }
         let refused = |key, error: PlaceholderError| section.error(key, error.to_string(), Some(error.hint()));
-        command.iter().try_for_each(|word| check_command_word(word)).map_err(|error| refused("command", error))?;
+        engine.check_command(&command).map_err(|error| refused("command", error))?;
+        if engine.needs_port() && !command.iter().chain(&args).chain(env.values()).any(|word| asks_for(word, "port")) {
+            let hint = "put it where the server takes its port, such as [..., \"--port\", \"{port}\"]".to_owned();
+            let problem = "nothing names {port}: every launch gets another port".to_owned();
+            return Err(section.error("command", problem, Some(hint)));
+        }
         let (stop_words, values) = (stop_command.iter().flatten(), env.values());
         for (key, words) in [
             ("args", args.iter().collect::<Vec<_>>()),
@@ -140,6 +149,7 @@ impl EngineJob {
         }
         Ok(Self {
             engine,
+            dialect,
             command,
             written_command,
             args,
@@ -160,7 +170,7 @@ impl EngineJob {
     /// What `args` set, as far as the release knows them: other arguments are for a wrapper or for the simulation.
     #[must_use]
     pub fn arguments(&self, version: EngineVersion) -> Config {
-        let table = FlagTable::for_version(version);
+        let Some(table) = self.engine.flags(version) else { return Config::new() };
         let flags = self.args.chunk_by(|_, next| !next.starts_with("--"));
         let known = flags.filter(|words| words.first().is_some_and(|word| table.knows(word)));
         known.filter_map(|flag| table.parse(flag).ok()).fold(Config::new(), |all, flag| all.merged(&flag))
@@ -169,7 +179,8 @@ impl EngineJob {
     /// The API key that the server will ask for.
     #[must_use]
     pub fn api_key(&self) -> Option<&str> {
-        self.environment.get(API_KEY_VARIABLE).map(String::as_str).filter(|key| !key.is_empty())
+        let key = self.environment.get(self.engine.api_key_variable()?)?;
+        Some(key.as_str()).filter(|key| !key.is_empty())
     }
 
     /// Why the command cannot be run here, and what to do.
@@ -191,6 +202,23 @@ impl EngineJob {
             hint: Some(hint.to_owned()),
         })
     }
+}
+
+/// The engine with what the study says of it, and the dialect of its server.
+fn read_kind(section: &Section<'_>) -> Result<(Arc<dyn Engine>, Dialect), DocumentError> {
+    let kind: String = section.required("kind")?;
+    let kind = engine::find(&kind).ok_or_else(|| {
+        let known: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
+        section.error("kind", format!("{kind:?} is not an engine; there are {}", known.join(", ")), None)
+    })?;
+    let engine = kind.read(section)?;
+    let dialect = Dialect::from_name(engine.dialect()).ok_or_else(|| {
+        let known = Dialect::ALL.map(Dialect::name);
+        let hint = nearest(engine.dialect(), known).map(|near| format!("did you mean {near:?}?"));
+        let problem = format!("{:?} is not a dialect; there are {}", engine.dialect(), known.join(", "));
+        section.error("dialect", problem, hint)
+    })?;
+    Ok((engine, dialect))
 }
 
 /// A program that the study names by a path is looked for beside the study too.

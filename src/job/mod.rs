@@ -26,7 +26,6 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::document::{Document, DocumentError, Section, nearest};
 use crate::facts::{Device, EngineVersion, HostLimits};
-use crate::flag::FlagTable;
 use crate::objective::Objective;
 use crate::rule::Facts;
 use crate::sampler::{self, SAMPLERS, Sampler};
@@ -148,7 +147,7 @@ impl Job {
         let space = root.section("space", |section| SpaceJob::read(section, &paths, &engine, &model.shape))?;
         let mut load = root.section("load", LoadJob::read)?;
         let workload =
-            root.section("workload", |section| WorkloadJob::read(section, &paths, seed, &model, &mut load))?;
+            root.section("workload", |section| WorkloadJob::read(section, &paths, seed, (&model, &engine), &mut load))?;
         let objective = root.section("objective", |section| objective::read(section, &load))?;
         let budget = root.section("budget", read_budget)?;
         let slots = root.optional_section("slots", SlotsJob::read)?;
@@ -178,6 +177,7 @@ impl Job {
             env: &self.engine.environment,
             longest_request: Some(self.workload.built.longest()),
             host,
+            has_rules: self.engine.engine.has_rules(),
             ..Facts::new(&self.model.shape, version, device)
         }
     }
@@ -206,6 +206,7 @@ impl Job {
     /// # Errors
     /// Names the flag that the release does not have, and the nearest one.
     pub fn check_release(&self, version: EngineVersion) -> Result<(), DocumentError> {
+        let Some(table) = self.engine.engine.flags(version) else { return Ok(()) };
         let error = |key: String, problem: String, hint: Option<&str>| DocumentError {
             file: self.file.clone(),
             line: None,
@@ -241,7 +242,6 @@ impl Job {
             let problem = "--ssl-cert-reqs asks every client for a certificate, and the tuner has none".to_owned();
             return Err(error("engine.args".to_owned(), problem, Some("leave it out here; use it where you deploy")));
         }
-        let table = FlagTable::for_version(version);
         for (name, value) in self.parameters().fixed.iter() {
             let one = [(name.to_owned(), value.clone())].into_iter().collect();
             table.render(&one).map_err(|problem| error(format!("space.fixed.{name}"), problem.to_string(), None))?;
@@ -258,8 +258,9 @@ impl Job {
     /// The environment of a launch as it may be stored and shown, without secrets: the study's variables, and those of
     /// the tuner's own that engines read.
     #[must_use]
-    pub fn launch_env(&self, device: Device) -> BTreeMap<String, String> {
+    pub fn launch_env(&self, device: Device, config: &Config) -> BTreeMap<String, String> {
         let mut environment = self.engine.environment.clone();
+        environment.extend(self.engine.engine.variables(config));
         environment.extend(self.device_order(device));
         redacted(environment)
     }

@@ -16,11 +16,19 @@ pub struct ModelJob {
     /// Where `config.json` lies.
     pub directory: PathBuf,
     pub shape: ModelShape,
+    /// Whether the shape was read from a `config.json`; else only the vocabulary may be known.
+    pub has_shape: bool,
 }
 
 impl ModelJob {
     pub(super) fn read(section: &Section<'_>, paths: &Paths, engine: &EngineJob) -> Result<Self, DocumentError> {
         let path: String = section.required("path")?;
+        if !engine.engine.has_rules() {
+            let found = paths.find(&path);
+            if found.as_ref().is_none_or(|found| !found.join("config.json").exists()) {
+                return Self::without_shape(section, path, found);
+            }
+        }
         let (argument, directory) = if let Some(directory) = paths.find(&path) {
             (directory.to_string_lossy().into_owned(), directory)
         } else {
@@ -39,7 +47,23 @@ impl ModelJob {
             let hint = "the shape is read from the file that lies beside the weights: point to that directory";
             section.error("path", error.to_string(), Some(hint.to_owned()))
         })?;
-        Ok(Self { written: path, argument, directory, shape })
+        Ok(Self { written: path, argument, directory, shape, has_shape: true })
+    }
+
+    /// A file, a directory or only a name, for an engine of which nothing depends on the shape.
+    fn without_shape(section: &Section<'_>, path: String, found: Option<PathBuf>) -> Result<Self, DocumentError> {
+        let vocab_size: Option<u64> = section.optional("vocab_size")?;
+        if vocab_size.is_some_and(|size| size < 2) {
+            return Err(section.error("vocab_size", "must be at least 2", None));
+        }
+        let argument = found.as_ref().map_or_else(|| path.clone(), |found| found.to_string_lossy().into_owned());
+        let directory = match found {
+            Some(file) if file.is_file() => file.parent().map(Path::to_owned).unwrap_or_default(),
+            Some(directory) => directory,
+            None => PathBuf::new(),
+        };
+        let shape = ModelShape { vocab_size, ..ModelShape::from_json(&serde_json::json!({})) };
+        Ok(Self { written: path, argument, directory, shape, has_shape: false })
     }
 }
 

@@ -130,6 +130,7 @@ mod tests {
                     tokenizer: Some(root().join("tests/fixtures/tokenizer")),
                     takes_tokens: !chat,
                     chat,
+                    approximate: false,
                 };
                 let built =
                     run.spec.build(&surroundings).unwrap_or_else(|error| panic!("{name} {}: {error}", run.name));

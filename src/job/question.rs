@@ -45,6 +45,7 @@ struct Owned {
     absent: Option<BTreeSet<String>>,
     memory: Option<Learned>,
     distrusted: Vec<&'static str>,
+    has_rules: bool,
 }
 
 impl Owned {
@@ -59,6 +60,7 @@ impl Owned {
             absent: facts.absent.cloned(),
             memory: facts.memory.cloned(),
             distrusted: facts.distrusted.to_vec(),
+            has_rules: facts.has_rules,
         }
     }
 
@@ -73,6 +75,7 @@ impl Owned {
             absent: self.absent.as_ref(),
             memory: self.memory.as_ref(),
             distrusted: &self.distrusted,
+            has_rules: self.has_rules,
         }
     }
 }

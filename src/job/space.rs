@@ -63,7 +63,9 @@ impl SpaceJob {
             return Err(section.error("only", problem, Some(hint)));
         }
         let names = space.parameters.iter().map(|parameter| parameter.name.as_str());
-        if let Some(name) = names.chain(fixed.iter().map(|(name, _)| name)).find(|name| RESERVED.contains(name)) {
+        if let Some(name) = names.chain(fixed.iter().map(|(name, _)| name)).find(|name| RESERVED.contains(name))
+            && engine.engine.has_rules()
+        {
             return Err(section.error("fixed", format!("`{name}` is chosen by setpoint for every launch"), None));
         }
         if let Some((name, _)) = space.fixed.iter().find(|(name, _)| is_secret(name)) {

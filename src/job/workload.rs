@@ -9,7 +9,7 @@ use toml::de::DeValue;
 
 use super::definition::{define, digest};
 use super::paths::Paths;
-use super::{LoadJob, ModelJob};
+use super::{EngineJob, LoadJob, ModelJob};
 use crate::document::{DocumentError, FromToml, Section, nearest};
 use crate::facts::EngineVersion;
 use crate::load::Api;
@@ -42,7 +42,7 @@ impl WorkloadJob {
         section: &Section<'_>,
         paths: &Paths,
         seed: u64,
-        model: &ModelJob,
+        (model, engine): (&ModelJob, &EngineJob),
         load: &mut LoadJob,
     ) -> Result<Self, DocumentError> {
         let spec = read_spec(section, paths, load)?;
@@ -56,12 +56,16 @@ impl WorkloadJob {
                     .ok_or_else(|| section.error("tokenizer", format!("{written:?} does not exist"), None))?,
             ),
         };
+        let vocab_size = section.optional("vocab_size")?.or(vocab_size);
+        // Without the vocabulary's size a model without a shape is asked with text.
+        let takes_tokens = engine.dialect.takes_tokens(load.api) && (model.has_shape || vocab_size.is_some());
         let surroundings = Surroundings {
             seed,
-            vocab_size: section.optional("vocab_size")?.or(vocab_size),
-            max_model_len: Some(model.shape.max_model_len(EngineVersion::LATEST)),
+            vocab_size,
+            max_model_len: model.has_shape.then(|| model.shape.max_model_len(EngineVersion::LATEST)),
+            approximate: !model.has_shape && tokenizer.is_none(),
             tokenizer,
-            takes_tokens: load.api == Api::Completions,
+            takes_tokens,
             chat: load.api == Api::Chat,
         };
         let error = |error: &WorkloadError| {

@@ -45,6 +45,8 @@ pub struct Facts<'a> {
     pub memory: Option<&'a Learned>,
     /// Rules that the installed engine contradicts; they are set aside.
     pub distrusted: &'a [&'static str],
+    /// Whether rules are known for the engine at all. Without any, everything is allowed and no memory is predicted.
+    pub has_rules: bool,
 }
 
 static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
@@ -63,6 +65,7 @@ impl<'a> Facts<'a> {
             absent: None,
             memory: None,
             distrusted: &[],
+            has_rules: true,
         }
     }
 
@@ -228,6 +231,9 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 /// holds on every one that it could be.
 #[must_use]
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
+    if !facts.has_rules {
+        return Vec::new();
+    }
     let facts = &facts.of_launch(config);
     let candidate = Candidate::new(config, facts);
     let mut broken: Vec<_> = rules()

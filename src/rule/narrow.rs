@@ -40,6 +40,9 @@ const ROUNDS: usize = 3;
 #[must_use]
 pub fn narrow(space: &Space, arguments: &Config, facts: &Facts<'_>) -> (Space, Vec<Narrowing>) {
     let mut narrowed = space.clone();
+    if !facts.has_rules {
+        return (narrowed, Vec::new());
+    }
     let mut reasons: Vec<Vec<(&'static str, String)>> = vec![Vec::new(); space.parameters.len()];
     for _ in 0..ROUNDS {
         let before = narrowed.clone();

@@ -17,6 +17,9 @@ pub fn unchecked_of_model(model: &ModelShape) -> Vec<String> {
 /// What of a space is not checked with these facts, and why: one sentence each, without a full stop.
 #[must_use]
 pub fn unchecked(space: &Space, facts: &Facts<'_>) -> Vec<String> {
+    if !facts.has_rules {
+        return vec!["any configuration: no rules are known for this engine".to_owned()];
+    }
     let mut list = unchecked_of_model(facts.model);
     if facts.device == Device::Cpu && !facts.env.contains_key(CPU_CACHE) {
         list.push(format!("what fits into the host's memory: {CPU_CACHE} is not set, so the engine sizes its cache"));

@@ -34,8 +34,9 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
-use crate::engine::Exit;
+use crate::engine::{Engine, Evidence, Exit};
 use crate::facts::{OomKills, Processors};
+use crate::trial::Failure;
 use family::Family;
 pub use gate::{Baseline, Held, Shortage, StillHeld, holders_text, is_held, shortages};
 use keeper::Keeper;
@@ -48,7 +49,7 @@ pub use pipe::{Pipe, PipeError};
 pub use port::{Ports, RANGE as PORTS, free_port};
 use process::Entry;
 pub use processes::Processes;
-pub use ready::{OnLine, Ready, StartError};
+pub use ready::{FirstRequest, OnLine, Ready, ReadyCheck, StartError};
 pub use reap::{Leftover, Origin, Proof, end, leftovers, log_directory};
 pub use short::{finish, output_of};
 pub use stop::LeftBehind;
@@ -89,6 +90,8 @@ pub struct Spawn {
     pub api_key: Option<ApiKey>,
     /// Whether the server speaks TLS.
     pub tls: bool,
+    /// What is known of the program.
+    pub engine: Arc<dyn Engine>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +127,7 @@ pub struct Server {
     _keeper: Keeper,
     /// When it was started.
     oom_kills: OomKills,
+    engine: Arc<dyn Engine>,
     /// Models and adapters that its configuration alone names, for the diagnosis of a failure.
     pub own_models: Vec<String>,
 }
@@ -165,6 +169,7 @@ impl Server {
             exited: None,
             stopped: false,
             oom_kills,
+            engine: Arc::clone(&spawn.engine),
             own_models: Vec::new(),
         })
     }
@@ -208,6 +213,14 @@ impl Server {
     #[must_use]
     pub fn log_text(&self) -> String {
         read_log(self.log.path())
+    }
+
+    /// Tells why the engine ended, or why it has to be ended: `exit` is `None` while it lives.
+    #[must_use]
+    pub fn diagnose(&self, exit: Option<ExitStatus>, under_load: bool) -> Failure {
+        let (log, own_models) = (&self.log_text(), self.own_models.as_slice());
+        let (exit, oom_kills) = (exit.map(Into::into), self.oom_kills());
+        self.engine.diagnose(&Evidence { log, exit, under_load, oom_kills, ended_by_tuner: false, own_models })
     }
 
     /// Follows the log from its beginning.

@@ -2,12 +2,15 @@
 //! generated.
 
 use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use procfs::process::Process;
 use serde_json::{Value as Json, json};
 
 use super::{ApiKey, LogTail, Owner, Server, port, process};
+use crate::engine::{Engine, ModelNameCheck, Readiness};
 use crate::trial::without_controls;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
@@ -47,6 +50,44 @@ pub enum StartError {
     Refuses(String),
 }
 
+/// What a server is asked, so that it counts as ready.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadyCheck<'a> {
+    /// The names under which it may serve the model.
+    pub names: &'a [String],
+    pub first: FirstRequest,
+}
+
+/// The request for one token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstRequest {
+    /// A completion of token ids.
+    Tokens,
+    /// A completion of a text.
+    Text,
+    Chat,
+}
+
+impl FirstRequest {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Tokens | Self::Text => "/v1/completions",
+            Self::Chat => "/v1/chat/completions",
+        }
+    }
+
+    fn body(self, model: &str) -> Json {
+        match self {
+            Self::Tokens => json!({"model": model, "prompt": PROMPT, "max_tokens": 1, "temperature": 0}),
+            Self::Text => json!({"model": model, "prompt": GREETING, "max_tokens": 1, "temperature": 0}),
+            Self::Chat => {
+                let messages = json!([{"role": "user", "content": GREETING}]);
+                json!({"model": model, "messages": messages, "max_tokens": 1, "temperature": 0})
+            }
+        }
+    }
+}
+
 /// Sees each line of the log, with the time since spawn at which it was seen.
 pub type OnLine<'a> = &'a mut (dyn FnMut(&str, Duration) + Send);
 
@@ -61,6 +102,9 @@ const FAIR: Duration = Duration::from_secs(1);
 /// Ids that every vocabulary has. So few tokens fill no block of a prefix cache.
 const PROMPT: [u32; 3] = [1, 2, 3];
 
+/// The prompt of a server that takes no ids.
+const GREETING: &str = "Hello";
+
 /// Characters of a refusal that are worth telling.
 const MOST_TEXT: usize = 400;
 
@@ -74,12 +118,20 @@ impl Server {
     /// When the engine ends, is too slow, is not what answers, or does not serve.
     pub async fn ready(
         &mut self,
-        names: &[String],
+        check: &ReadyCheck<'_>,
         timeout: Duration,
         on_line: OnLine<'_>,
     ) -> Result<Ready, StartError> {
         let mut log = self.tail();
-        let ready = self.prove(names, timeout, &mut log, on_line).await;
+        let readiness = self.engine.readiness();
+        let announced = AtomicBool::new(readiness.log.is_none());
+        let on_line: OnLine<'_> = &mut |line, at| {
+            if readiness.log.as_ref().is_some_and(|pattern| pattern.is_match(line)) {
+                announced.store(true, Ordering::Relaxed);
+            }
+            on_line(line, at);
+        };
+        let ready = self.prove(check, (&readiness, &announced), timeout, (&mut log, on_line)).await;
         // The last words of an engine that has ended, or the lines of the last moment.
         tell(&mut log, self.started, on_line);
         ready
@@ -87,29 +139,33 @@ impl Server {
 
     async fn prove(
         &mut self,
-        names: &[String],
+        check: &ReadyCheck<'_>,
+        (readiness, announced): (&Readiness, &AtomicBool),
         timeout: Duration,
-        log: &mut LogTail,
-        on_line: OnLine<'_>,
+        (log, on_line): (&mut LogTail, OnLine<'_>),
     ) -> Result<Ready, StartError> {
         let deadline = self.started + timeout;
         let base_url = self.plain_url();
         let client = self.client().map_err(StartError::Client)?;
-        while !self.alive(log, on_line, is_healthy(&client, &base_url)).await? {
+        let health = readiness.health.as_deref();
+        while !announced.load(Ordering::Relaxed)
+            || !self.alive(log, on_line, is_healthy(&client, &base_url, health)).await?
+        {
             if Instant::now() >= deadline {
                 return Err(StartError::Timeout(timeout));
             }
             self.alive(log, on_line, tokio::time::sleep(POLL)).await?;
         }
         self.check_listener().map_err(StartError::WrongServer)?;
-        let model = self.alive(log, on_line, check_model(&client, &base_url, names)).await??;
+        let engine = Arc::clone(&self.engine);
+        let model = self.alive(log, on_line, check_model(&client, &base_url, check.names, &*engine)).await??;
         let version = format!("{base_url}/version");
         let version = self.alive(log, on_line, get_json(&client, &version)).await?.map_err(StartError::WrongServer)?;
         let version = version.and_then(|json| json.get("version")?.as_str().map(release_text));
 
         let asked = Instant::now();
         let left = deadline.saturating_duration_since(asked);
-        let token = first_token(&client, &base_url, &model, deadline);
+        let token = first_token(&client, &base_url, (check.first, &model), deadline);
         match self.alive(log, on_line, tokio::time::timeout(left, token)).await? {
             Ok(answer) => answer?,
             Err(_) if left < FAIR => return Err(StartError::Timeout(timeout)),
@@ -146,7 +202,7 @@ impl Server {
     /// Whether the health check answers now.
     pub async fn is_healthy(&self) -> bool {
         match self.client() {
-            Ok(client) => is_healthy(&client, &self.plain_url()).await,
+            Ok(client) => is_healthy(&client, &self.plain_url(), self.engine.readiness().health.as_deref()).await,
             Err(_) => false,
         }
     }
@@ -198,29 +254,52 @@ fn client(api_key: Option<&ApiKey>) -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder().no_proxy().timeout(PROBE_LIMIT).default_headers(headers).build()
 }
 
-async fn is_healthy(client: &reqwest::Client, base_url: &str) -> bool {
-    let answer = client.get(format!("{base_url}/health")).send().await;
+/// Whether the page of health answers with success; without a page, whether the port accepts connections.
+async fn is_healthy(client: &reqwest::Client, base_url: &str, page: Option<&str>) -> bool {
+    let Some(page) = page else {
+        let address = base_url.trim_start_matches("http://");
+        return tokio::net::TcpStream::connect(address).await.is_ok();
+    };
+    let answer = client.get(format!("{base_url}{page}")).send().await;
     answer.is_ok_and(|response| response.status().is_success())
 }
 
 /// Returns the first of these names under which the server serves the model.
-async fn check_model(client: &reqwest::Client, base_url: &str, names: &[String]) -> Result<String, StartError> {
+async fn check_model(
+    client: &reqwest::Client,
+    base_url: &str,
+    names: &[String],
+    engine: &dyn Engine,
+) -> Result<String, StartError> {
+    let is_required = engine.readiness().model_name == ModelNameCheck::Required;
+    let unchecked = || Ok(names.first().cloned().unwrap_or_default());
     let url = format!("{base_url}/v1/models");
-    let Ok(response) = client.get(&url).send().await else {
-        return Err(StartError::WrongServer(format!("{url} does not answer")));
+    let response = match client.get(&url).send().await {
+        Ok(response) => response,
+        Err(_) if !is_required => return unchecked(),
+        Err(_) => return Err(StartError::WrongServer(format!("{url} does not answer"))),
     };
     if matches!(response.status().as_u16(), 401 | 403) {
         return Err(StartError::Refuses(format!(
-            "/v1/models answers with status {}: the server wants another API key; give it as VLLM_API_KEY in [engine.env] or \
-             in the environment",
-            response.status()
+            "/v1/models answers with status {}: the server wants another API key; {}",
+            response.status(),
+            match engine.api_key_variable() {
+                Some(variable) => format!("give it as {variable} in [engine.env] or in the environment"),
+                None => "name the variable that has it with engine.api_key_variable".to_owned(),
+            }
         )));
+    }
+    if !is_required && !response.status().is_success() {
+        return unchecked();
     }
     let models = json_of(response).await.map_err(StartError::WrongServer)?.unwrap_or_default();
     let ids: Vec<_> =
         models["data"].as_array().into_iter().flatten().filter_map(|entry| entry["id"].as_str()).collect();
     if let Some(name) = names.iter().find(|name| ids.contains(&name.as_str())) {
         return Ok(name.clone());
+    }
+    if let (false, [] | [_]) = (is_required, ids.as_slice()) {
+        return ids.first().map_or_else(unchecked, |id| Ok((*id).to_owned()));
     }
     Err(StartError::WrongServer(format!("the server serves {ids:?} and not {:?}", names.join(" or "))))
 }
@@ -229,14 +308,14 @@ async fn check_model(client: &reqwest::Client, base_url: &str, names: &[String])
 async fn first_token(
     client: &reqwest::Client,
     base_url: &str,
-    model: &str,
+    (first, model): (FirstRequest, &str),
     deadline: Instant,
 ) -> Result<(), StartError> {
-    let request = json!({"model": model, "prompt": PROMPT, "max_tokens": 1, "temperature": 0});
+    let request = first.body(model);
     let asked = Instant::now();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let post = client.post(format!("{base_url}/v1/completions")).json(&request).timeout(left + POLL);
+        let post = client.post(format!("{base_url}{}", first.path())).json(&request).timeout(left + POLL);
         let answer = async {
             let response = post.send().await.map_err(BodyError::Lost)?;
             Ok::<_, BodyError>((response.status(), text_of(response).await?))
@@ -354,7 +433,11 @@ mod tests {
 
     async fn token(answer: Option<(u16, &'static str)>, limit: Duration) -> Result<(), StartError> {
         let base_url = format!("http://{HOST}:{}", serve(answer).await);
-        first_token(&client(None).unwrap(), &base_url, "m", Instant::now() + limit).await
+        first_token(&client(None).unwrap(), &base_url, (FirstRequest::Tokens, "m"), Instant::now() + limit).await
+    }
+
+    fn check(names: &[String]) -> ReadyCheck<'_> {
+        ReadyCheck { names, first: FirstRequest::Tokens }
     }
 
     fn launch(directory: &Path, script: &str, port: u16) -> Server {
@@ -372,6 +455,7 @@ mod tests {
             forwarded: false,
             api_key: None,
             tls: false,
+            engine: crate::engine::assumed(),
         })
         .unwrap()
     }
@@ -402,7 +486,7 @@ mod tests {
     async fn a_healthy_stranger_on_the_port_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let mut server = launch(directory.path(), "exec sleep 600", serve(None).await);
-        let error = server.ready(&["m".to_owned()], Duration::from_secs(20), &mut |_, _| {}).await.unwrap_err();
+        let error = server.ready(&check(&["m".to_owned()]), Duration::from_secs(20), &mut |_, _| {}).await.unwrap_err();
         let StartError::WrongServer(told) = error else { panic!("{error:?}") };
         assert!(told.contains(&format!("its listener is process {} (", std::process::id())), "{told}");
         server.stop(Duration::ZERO).await.unwrap();
@@ -415,7 +499,7 @@ mod tests {
         let mut server = launch(directory.path(), script, crate::server::free_port().unwrap());
         let mut told: Vec<(String, Duration)> = Vec::new();
         let ready = server
-            .ready(&["m".to_owned()], Duration::from_secs(20), &mut |line, at| told.push((line.to_owned(), at)))
+            .ready(&check(&["m".to_owned()]), Duration::from_secs(20), &mut |line, at| told.push((line.to_owned(), at)))
             .await;
         assert!(matches!(ready, Err(StartError::Exited(status)) if status.code() == Some(3)), "{ready:?}");
         let lines: Vec<_> = told.iter().map(|(line, _)| line.as_str()).collect();

@@ -94,11 +94,15 @@ const SOURCES: &[Source] = &[
     sum("requests_finished", &["vllm:request_success_total", "sglang:num_requests_total", "tgi_request_success"]),
 ];
 
-/// The series that a page has; none where it is of an engine that is not known.
-pub(super) fn read(page: &str) -> Row {
+/// The series that a page has; none where it is of an engine that is not known. `own` are names of series that come before
+/// the known ones.
+pub(super) fn read(page: &str, own: &BTreeMap<String, String>) -> Row {
+    let names = |source: &Source| {
+        let own = own.get(source.series).map(String::as_str);
+        own.into_iter().chain(source.names.iter().copied()).collect::<Vec<_>>()
+    };
     // Sum and number of the samples of every name that is looked for.
-    let mut found: BTreeMap<&str, (f64, f64)> =
-        SOURCES.iter().flat_map(|source| source.names).map(|name| (*name, (0.0, 0.0))).collect();
+    let mut found: BTreeMap<&str, (f64, f64)> = SOURCES.iter().flat_map(names).map(|name| (name, (0.0, 0.0))).collect();
     for sample in exposition::samples(page) {
         // A rate of -1 says that there is no cache.
         if let Some((sum, count)) = found.get_mut(sample.name)
@@ -110,7 +114,8 @@ pub(super) fn read(page: &str) -> Row {
         }
     }
     let value = |source: &Source| {
-        let (sum, count) = source.names.iter().filter_map(|name| found.get(name)).find(|(_, count)| *count > 0.0)?;
+        let (sum, count) =
+            names(source).into_iter().filter_map(|name| found.get(name)).find(|(_, count)| *count > 0.0)?;
         let value = if source.fold == Fold::Mean { sum / count } else { *sum };
         Some((source.series, value))
     };
@@ -122,7 +127,7 @@ mod tests {
     use super::*;
 
     fn row(page: &str) -> BTreeMap<&'static str, f64> {
-        read(page).into_iter().collect()
+        read(page, &BTreeMap::new()).into_iter().collect()
     }
 
     #[test]
@@ -141,6 +146,14 @@ mod tests {
             ("requests_waiting", 0.0),
         ];
         assert_eq!(row, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn a_study_can_name_the_series_of_its_own_server() {
+        let series: Vec<_> = SOURCES.iter().map(|source| source.series).collect();
+        assert_eq!(series, crate::engine::QUANTITIES);
+        let own = BTreeMap::from([("requests_running".to_owned(), "my_active".to_owned())]);
+        assert_eq!(read("my_active 3\nmy_queue 4\n", &own), [("requests_running", 3.0)]);
     }
 
     #[test]
@@ -195,6 +208,6 @@ mod tests {
         assert_eq!((tgi["requests_running"], tgi["requests_waiting"], tgi["generation_tokens"]), (4.0, 7.0, 8123.0));
         let llama = row("llamacpp:requests_deferred 1\nllamacpp:tokens_predicted_total 39080\n");
         assert_eq!((llama["requests_waiting"], llama["generation_tokens"]), (1.0, 39080.0));
-        assert!(read("process_cpu_seconds_total 11.48\n<html>not here</html>").is_empty());
+        assert!(row("process_cpu_seconds_total 11.48\n<html>not here</html>").is_empty());
     }
 }

@@ -121,6 +121,7 @@ mod tests {
             forwarded: false,
             api_key: None,
             tls: false,
+            engine: crate::engine::assumed(),
         };
         Server::spawn(&spawn).unwrap()
     }

@@ -62,6 +62,7 @@ pub(crate) use activity::DeviceActivity;
 pub(crate) use series::Table;
 pub(crate) use summary::summarize;
 
+use crate::engine::MetricsPage;
 use crate::facts::GpuId;
 use crate::server::Processes;
 use crate::trial::ServerTelemetry;
@@ -77,8 +78,9 @@ const MOST_STORED: usize = 120;
 /// What to watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    /// Whose page `/metrics` is asked: as a load's target, a trailing `/v1` is accepted. `None`: no page.
+    /// Whose page of numbers is asked: as a load's target, a trailing `/v1` is accepted. `None`: no page.
     pub base_url: Option<String>,
+    pub page: MetricsPage,
     /// The server's processes, where they are known.
     pub processes: Option<Processes>,
     /// Whether the server runs on this machine, so that its processors and memory are of interest.
@@ -117,7 +119,14 @@ impl Scope {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
             Devices { visible, used: u64::MAX, is_given: false, known: Vec::new() }
         });
-        Self { base_url: Some(base_url), processes: None, host: local, gpus, interval: INTERVAL }
+        Self {
+            base_url: Some(base_url),
+            page: MetricsPage::usual(),
+            processes: None,
+            host: local,
+            gpus,
+            interval: INTERVAL,
+        }
     }
 }
 
@@ -286,8 +295,8 @@ impl Drop for Watch {
 }
 
 /// The series that a server's page has at this moment, by name; `None` when it does not answer in time or has none.
-pub(crate) async fn ask(base_url: &str) -> Option<Vec<(&'static str, f64)>> {
-    match Scraper::new(base_url).ok()?.ask().await {
+pub(crate) async fn ask(base_url: &str, page: &MetricsPage) -> Option<Vec<(&'static str, f64)>> {
+    match Scraper::new(base_url, page).ok()?.ask().await {
         Answer::Values(row) => Some(row),
         Answer::Missed | Answer::Nothing(_) => None,
     }
@@ -304,7 +313,7 @@ enum Why {
 async fn sample(scope: Scope, mark: Mark, mut stopped: oneshot::Receiver<()>) -> Telemetry {
     let mut telemetry = Telemetry::empty(Instant::now(), scope.interval);
     let mut scraper = None;
-    match scope.base_url.as_deref().map(Scraper::new).transpose() {
+    match scope.base_url.as_deref().map(|url| Scraper::new(url, &scope.page)).transpose() {
         Ok(built) => scraper = built,
         Err(error) => telemetry.notes.push(format!("no http client: {error}")),
     }

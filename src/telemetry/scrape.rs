@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::engine;
 use super::series::Row;
+use crate::engine::MetricsPage;
 
 /// A page of vLLM has 60 kB; each further engine adds as much. What is larger is no page of numbers.
 const MOST_BYTES: usize = 8 << 20;
@@ -25,14 +26,15 @@ pub(super) enum Answer {
 pub(super) struct Scraper {
     client: reqwest::Client,
     url: String,
+    page: MetricsPage,
 }
 
 impl Scraper {
     /// # Errors
     /// When the HTTP client cannot be built.
-    pub(super) fn new(base_url: &str) -> reqwest::Result<Self> {
+    pub(super) fn new(base_url: &str, page: &MetricsPage) -> reqwest::Result<Self> {
         let client = reqwest::Client::builder().no_proxy().timeout(LIMIT).build()?;
-        Ok(Self { client, url: page_url(base_url) })
+        Ok(Self { client, url: page_url(base_url, &page.path), page: page.clone() })
     }
 
     pub(super) async fn ask(&self) -> Answer {
@@ -53,7 +55,7 @@ impl Scraper {
                 _ => return Answer::Missed,
             }
         }
-        let row = engine::read(&String::from_utf8_lossy(&body));
+        let row = engine::read(&String::from_utf8_lossy(&body), &self.page.names);
         if row.is_empty() {
             return Answer::Nothing(format!("{} has no series of a known engine", self.url));
         }
@@ -62,9 +64,9 @@ impl Scraper {
 }
 
 /// The page lies beside the interface of `OpenAI`, not below it.
-fn page_url(base_url: &str) -> String {
+fn page_url(base_url: &str, path: &str) -> String {
     let root = base_url.trim_end_matches('/');
-    format!("{}/metrics", root.strip_suffix("/v1").unwrap_or(root))
+    format!("{}{path}", root.strip_suffix("/v1").unwrap_or(root))
 }
 
 #[cfg(test)]
@@ -86,15 +88,15 @@ mod tests {
     }
 
     async fn ask(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Answer {
-        Scraper::new(&answering(bytes).await).unwrap().ask().await
+        Scraper::new(&answering(bytes).await, &MetricsPage::usual()).unwrap().ask().await
     }
 
     #[test]
     fn the_page_lies_at_the_root() {
         for url in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"] {
-            assert_eq!(page_url(url), "http://h:1/metrics");
+            assert_eq!(page_url(url, "/metrics"), "http://h:1/metrics");
         }
-        assert_eq!(page_url("https://h/model/v1"), "https://h/model/metrics");
+        assert_eq!(page_url("https://h/model/v1", "/metrics"), "https://h/model/metrics");
     }
 
     #[tokio::test]
@@ -113,6 +115,6 @@ mod tests {
         let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", closed.local_addr().unwrap());
         drop(closed);
-        assert_eq!(Scraper::new(&url).unwrap().ask().await, Answer::Missed);
+        assert_eq!(Scraper::new(&url, &MetricsPage::usual()).unwrap().ask().await, Answer::Missed);
     }
 }

@@ -33,7 +33,14 @@ async fn server(well: u64) -> (String, Arc<AtomicU64>) {
 }
 
 fn scope(base_url: Option<String>, interval_ms: u64) -> Scope {
-    Scope { base_url, processes: None, host: true, gpus: None, interval: Duration::from_millis(interval_ms) }
+    Scope {
+        base_url,
+        page: MetricsPage::usual(),
+        processes: None,
+        host: true,
+        gpus: None,
+        interval: Duration::from_millis(interval_ms),
+    }
 }
 
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {

@@ -75,7 +75,7 @@ impl Tuner<'_> {
         let is_same_minor = stored.release.as_deref().and_then(readable_release);
         let is_same_minor = is_same_minor.is_some_and(|release| release.is_same_minor(self.installed.version));
         now.release = match self.installed.release_from {
-            ReleaseSource::Assumed | ReleaseSource::EarlierTrials => None,
+            ReleaseSource::Assumed | ReleaseSource::EarlierTrials | ReleaseSource::Unversioned => None,
             // A study states no patch release exactly.
             ReleaseSource::Stated if is_same_minor => None,
             _ => Some(self.installed.version.to_string()),
@@ -149,6 +149,9 @@ impl Tuner<'_> {
     /// # Errors
     /// When they differ by more than a patch: the trial is not measured.
     pub(super) fn check_reported_release(&self, number: u32, reported: Option<&str>) -> Result<(), TuneError> {
+        if self.installed.release_from == ReleaseSource::Unversioned {
+            return Ok(());
+        }
         let Some((reported, version)) = reported.and_then(|text| Some((text, readable_release(text)?))) else {
             return Ok(());
         };

@@ -190,7 +190,7 @@ const MOST_REQUESTS: u32 = 400;
 /// `None` of the simulated engine, whose options say more, of loads without a number of requests, and if the twin knows neither
 /// the device nor the model.
 fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str, Cost)> {
-    if !job.engine.engine.computes() {
+    if !job.engine.engine.computes() || !job.engine.engine.has_twin() {
         return None;
     }
     let version = job.engine.version.unwrap_or_else(FlagTable::newest_release);
@@ -242,12 +242,9 @@ fn guess(job: &Job, device: Device) -> Cost {
         Device::Cuda(_) => ROUGH_GPU,
     };
     // What the study asks of the simulated engine is known.
-    let given = |name: &str| {
-        let mut words = job.engine.args.iter().skip_while(|word| *word != name);
-        words.nth(1).and_then(|value| value.parse::<f64>().ok()).filter(|_| simulated)
-    };
-    let startup = given("--sim-startup-s").unwrap_or(startup);
-    let token = token / given("--sim-time-scale").unwrap_or(1.0).max(f64::MIN_POSITIVE);
+    let given = job.engine.engine.simulated(&job.engine.args);
+    let startup = given.and_then(|given| given.startup_s).unwrap_or(startup);
+    let token = token / given.map_or(1.0, |given| given.time_scale);
     let requests = requests_of(job);
     let rounds = requests.div_ceil(job.load.concurrency.unwrap_or(requests).max(1));
     let arrivals = match job.load.arrival {

@@ -11,7 +11,8 @@ use crate::execution::ExecutionEnvironment;
 use crate::facts::Processors;
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::server::{HOST, Marker, Ports};
+use crate::load::Api;
+use crate::server::{FirstRequest, HOST, Marker, Ports};
 use crate::store::{Begin, StoreError, Study, now};
 use crate::trial::{Launch, Proposal};
 
@@ -30,14 +31,15 @@ pub fn command_line(
     args.extend(engine.engine.version_args(installed.version));
     let (command, model) = (engine.command.as_slice(), job.model.argument.as_str());
     let launch = filling.map(|filling| (HOST, filling));
-    LaunchSpec { command, model, config, args: &args, version: installed.version, launch }.command_line()
+    let spec = LaunchSpec { command, model, config, args: &args, version: installed.version, launch };
+    engine.engine.command_line(&spec)
 }
 
 impl Tuner<'_> {
     /// Stores that a trial is about to be launched, so that numbers have no gaps whichever ends first.
     pub(super) async fn reserve(&self, study: &Study, proposal: &Proposal) -> Result<(), TuneError> {
         let command = command_line(self.job, &self.installed, &proposal.config, None)?;
-        let launch = Launch::redacted(&command, self.job.launch_env(self.installed.device));
+        let launch = Launch::redacted(&command, self.job.launch_env(self.installed.device, &proposal.config));
         Ok(self.begin(study, proposal, &launch, &now()).await?)
     }
 
@@ -59,8 +61,10 @@ impl Tuner<'_> {
 
     /// Returns the environment variables of a launch that follow from its devices and slots.
     pub(super) fn variables(&self, place: &Place, ports: &Ports, config: &Config) -> BTreeMap<String, String> {
-        let config = self.job.with_arguments(config, self.installed.version);
-        let mut variables = place.variables(ports, self.job.engine.engine.port_variable(&config));
+        let engine = &self.job.engine.engine;
+        let whole = self.job.with_arguments(config, self.installed.version);
+        let mut variables = place.variables(ports, engine.port_variable(&whole));
+        variables.extend(engine.variables(config));
         variables.extend(self.job.device_order(self.installed.device));
         variables
     }
@@ -77,6 +81,18 @@ impl Tuner<'_> {
         let devices = devices.unwrap_or_else(|| "all".to_owned());
         let processors = place.processors.clone().unwrap_or_else(Processors::allowed).to_string();
         Filling { port: ports.serving(), name, log: log.to_owned(), trial, devices, processors, variables }
+    }
+
+    /// The request by which a server proves that it generates tokens.
+    pub(super) fn first_request(&self) -> FirstRequest {
+        let (engine, api) = (&self.job.engine, self.job.load.api);
+        match api {
+            // Engines whose interface is known answer both.
+            _ if engine.engine.has_rules() => FirstRequest::Tokens,
+            Api::Chat => FirstRequest::Chat,
+            Api::Completions if engine.dialect.takes_tokens(api) => FirstRequest::Tokens,
+            Api::Completions => FirstRequest::Text,
+        }
     }
 
     /// The names under which the server serves the model; requests use the first.

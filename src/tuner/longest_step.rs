@@ -46,6 +46,10 @@ impl Tuner<'_> {
     /// Learns from a measured launch how slow a prefill may be. If more requests were under way than the engine runs at once, they
     /// waited for the replies of others, and the launch is no evidence on prefill.
     pub(super) fn learn_prefill(&self, config: &Config, replies: &Replies) {
+        // How many requests another engine runs at once is not known, so that waiting would count as slowness.
+        if !self.job.engine.engine.has_rules() {
+            return;
+        }
         let installed = &self.installed;
         let asked = self.job.with_arguments(config, installed.version);
         let facts = self.job.facts(installed.version, installed.device, installed.host);

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::Tuner;
 use crate::config::Config;
-use crate::engine::observe;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::Device;
 use crate::job::Job;
@@ -15,9 +14,6 @@ use crate::store::{Start, StartKey, Store, StoreError};
 
 /// So many starts tell all that there is to know.
 const MOST_STARTS: u32 = 64;
-
-/// Variables of the environment that decide the memory.
-const VARIABLES: [&str; 3] = ["VLLM_CPU_KVCACHE_SPACE", "VLLM_USE_V1", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"];
 
 /// What the starts in a database tell of this model on this device with this release.
 ///
@@ -46,8 +42,10 @@ pub(super) fn start_key(job: &Job, installed: &ExecutionEnvironment) -> StartKey
 impl Tuner<'_> {
     /// Returns the memory figures in the log of a launch, also of a failed one; `None` if there are none.
     pub(super) fn observed_start(&self, config: &Config, log: &Path) -> Option<Start> {
-        let observed = observe(&read_log(log));
-        let env = self.job.engine.environment.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
+        let engine = &self.job.engine.engine;
+        let observed = engine.log_reader()?.observe(&read_log(log));
+        let decide = |name: &String| engine.memory_variables().contains(&name.as_str());
+        let env = self.job.engine.environment.iter().filter(|(name, _)| decide(name));
         let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
         observed.is_useful().then(|| Start { config: config.clone(), env, observed })
     }

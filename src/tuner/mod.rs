@@ -254,8 +254,8 @@ impl Tuner<'_> {
         let command = command_line(self.job, &self.installed, &proposal.config, None)
             .unwrap_or_else(|_| self.job.engine.command.clone());
         Trial {
+            launch: Launch::redacted(&command, self.job.launch_env(self.installed.device, &proposal.config)),
             proposal,
-            launch: Launch::redacted(&command, self.job.launch_env(self.installed.device)),
             started_at: now(),
             startup_s: None,
             elapsed_s: 0.0,

@@ -10,6 +10,7 @@ use super::trial::{LaunchReport, crash, failed};
 use super::vitals::{Pulse, Vitals, conclude};
 use super::{Event, Phase, TuneError, Tuner};
 use crate::config::Config;
+use crate::engine::MetricsPage;
 use crate::job::{follow, repeated};
 use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
@@ -177,7 +178,7 @@ impl Tuner<'_> {
         };
         let api_key = self.job.engine.api_key().map(|key| load::ApiKey(key.to_owned()));
         let own_server = true;
-        let target = Target { api: self.job.load.api, api_key, own_server, ..target };
+        let target = Target { api: self.job.load.api, dialect: self.job.engine.dialect, api_key, own_server, ..target };
         load::drive(target, Arc::clone(&self.job.workload.built), plan.clone(), follow, halted).await
     }
 
@@ -211,8 +212,10 @@ impl Tuner<'_> {
     /// What to watch while the load is driven.
     fn watched(&self, server: &Server, config: &Config, (place, known): (&Place, &[DeviceProcesses])) -> Scope {
         let devices = self.devices(place, config);
+        let page = self.job.engine.engine.metrics();
         Scope {
-            base_url: Some(server.plain_url()),
+            base_url: page.as_ref().map(|_| server.plain_url()),
+            page: page.unwrap_or_else(MetricsPage::usual),
             processes: Some(server.processes()),
             host: true,
             gpus: devices.map(|devices| Devices { known: known.to_vec(), ..devices }),

@@ -14,9 +14,9 @@ use super::slots::Place;
 use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
 use super::{Ending, Event, Phase, Stop, TuneError, Tuner, command_line};
 use crate::config::Config;
-use crate::engine::{Evidence, Filling, Timeline, diagnose, differences, own_models, resolved};
+use crate::engine::{Filling, LogReader, Timeline, differences, own_models};
 use crate::facts::MeasurementCondition;
-use crate::server::{self, LeftBehind, Marker, Owed, Ready, Server, Spawn, SpawnError, StartError, finish};
+use crate::server::{self, LeftBehind, Marker, Owed, Ready, ReadyCheck, Server, Spawn, SpawnError, StartError, finish};
 use crate::store::{Study, now};
 use crate::trial::{Failure, FailureKind, Launch, LaunchRecords, Outcome, PhaseTime, Startup, Trial};
 
@@ -118,7 +118,7 @@ impl Tuner<'_> {
             let variables = self.variables(place, &ports, config);
             let filling = self.filling(place, &ports, &log, &variables);
             let command = command_line(self.job, &self.installed, config, Some(&filling))?;
-            let launch = Launch::redacted(&command, filling.values(self.job.launch_env(self.installed.device)));
+            let launch = Launch::redacted(&command, filling.values(self.job.launch_env(self.installed.device, config)));
             self.begin(study, proposal, &launch, &started_at).await?;
             if let Some(placement) = place.placement(&ports) {
                 self.store.place(study.id, number, &placement).await?;
@@ -179,6 +179,7 @@ impl Tuner<'_> {
             forwarded: engine.forwarded,
             api_key: engine.api_key().map(|key| server::ApiKey(key.to_owned())),
             tls: self.job.speaks_tls(self.installed.version),
+            engine: Arc::clone(&engine.engine),
         };
         let mut server = match Server::spawn(&spawn) {
             Ok(server) => server,
@@ -189,7 +190,9 @@ impl Tuner<'_> {
                 return Ok(Some(LaunchReport::new(outcome, LaunchRecords::default())));
             }
         };
-        server.own_models = own_models(config, &self.job.parameters().fixed);
+        if engine.engine.log_reader().is_some() {
+            server.own_models = own_models(config, &self.job.parameters().fixed);
+        }
         // A tokenizer, for instance, may be that of the served model.
         server.own_models.retain(|name| *name != self.job.model.argument);
         let vitals = Vitals::start(self.vital_scope(&server, config, place), server.plain_url());
@@ -242,14 +245,21 @@ impl Tuner<'_> {
         (place, vitals): (&Place, &Vitals),
     ) -> Result<LaunchReport, TuneError> {
         let (names, limit) = (self.served_names(), self.job.engine.startup_timeout);
-        let (spawned, mut timeline) = (Instant::now(), Timeline::default());
-        let see = &mut |line: &str, at| timeline.see(line, at);
+        let reader = self.job.engine.engine.log_reader();
+        let (spawned, mut timeline) = (Instant::now(), reader.map(LogReader::timeline));
+        let see = &mut |line: &str, at| {
+            if let Some(timeline) = &mut timeline {
+                timeline.see(line, at);
+            }
+        };
+        let check = ReadyCheck { names: &names, first: self.first_request() };
         let ready = tokio::select! {
             biased;
-            ready = server.ready(&names, limit, see) => ready.map_err(Ended::Start),
+            ready = server.ready(&check, limit, see) => ready.map_err(Ended::Start),
             alarm = vitals.alarm() => Err(Ended::Alarm(alarm)),
         };
-        let phases = timeline.end(ready.as_ref().map_or_else(|_| spawned.elapsed(), |ready| ready.startup));
+        let end = ready.as_ref().map_or_else(|_| spawned.elapsed(), |ready| ready.startup);
+        let phases = timeline.map_or_else(Vec::new, |timeline: Timeline| timeline.end(end));
         let failure = match ready {
             Ok(ready) => {
                 self.check_reported_release(place.trial, ready.version.as_deref())?;
@@ -302,16 +312,21 @@ impl Tuner<'_> {
 
     /// How a server that is ready has started, and whether it runs with what was asked for.
     async fn started(&self, server: &Server, config: &Config, phases: Vec<PhaseTime>, place: &Place) -> Startup {
+        let mut conditions = tokio::task::spawn_blocking(MeasurementCondition::of_launch).await.unwrap_or_default();
+        conditions.extend(self.gpu_conditions(place).await);
+        let engine = &self.job.engine.engine;
+        let Some(reader) = engine.log_reader() else { return Startup { phases, conditions, ..Startup::default() } };
         // Without its page the log tells most of it.
-        let page = server.page("/metrics").await.unwrap_or_default();
-        let seen = resolved(&server.log_text(), &page);
+        let page = match engine.metrics() {
+            Some(page) => server.page(&page.path).await.unwrap_or_default(),
+            None => String::new(),
+        };
+        let seen = reader.resolved(&server.log_text(), &page);
         let asked = self.job.with_arguments(config, self.installed.version);
         let differences = differences(&asked, &seen);
         if !differences.is_empty() {
             (self.observer)(Event::Differs { number: place.trial, differences: differences.clone() });
         }
-        let mut conditions = tokio::task::spawn_blocking(MeasurementCondition::of_launch).await.unwrap_or_default();
-        conditions.extend(self.gpu_conditions(place).await);
         Startup { phases, resolved: seen.shown(&asked), differences, conditions }
     }
 
@@ -329,6 +344,8 @@ impl Tuner<'_> {
             longest_step: self.longest_step(config),
             devices: self.devices(place, config).filter(|_| !vitals::computes_on_another_host(&engine.command)),
             elsewhere: vitals::computes_elsewhere(&engine.command),
+            page: engine.engine.metrics(),
+            title: engine.engine.process_title(),
         }
     }
 }
@@ -373,7 +390,5 @@ pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
 }
 
 fn ended(server: &Server, status: ExitStatus, under_load: bool) -> Failure {
-    let (exit, oom_kills) = (Some(status.into()), server.oom_kills());
-    let (log, own_models) = (&server.log_text(), server.own_models.as_slice());
-    diagnose(&Evidence { log, exit, under_load, oom_kills, ended_by_tuner: false, own_models })
+    server.diagnose(Some(status), under_load)
 }

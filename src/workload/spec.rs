@@ -58,6 +58,8 @@ pub struct Surroundings {
     /// Whether `/v1/chat/completions` is asked. Lengths are then those of the messages' texts, to which the model's chat
     /// template adds some tokens.
     pub chat: bool,
+    /// Whether texts may be of usual words, of about one token each, because the model's tokenizer is not known.
+    pub approximate: bool,
 }
 
 impl Surroundings {

@@ -18,6 +18,75 @@ const LEFT_OUT: u32 = 16;
 /// Times that a text is made longer or shorter until its length is right.
 const TRIES: u32 = 16;
 
+/// Frequent English words: one token each in most vocabularies, with the space before.
+const USUAL: u32 = 64;
+const USUAL_WORDS: [&str; USUAL as usize] = [
+    " about",
+    " after",
+    " again",
+    " also",
+    " always",
+    " another",
+    " around",
+    " because",
+    " before",
+    " between",
+    " book",
+    " change",
+    " city",
+    " country",
+    " day",
+    " different",
+    " down",
+    " each",
+    " earth",
+    " even",
+    " every",
+    " family",
+    " find",
+    " first",
+    " food",
+    " give",
+    " good",
+    " great",
+    " group",
+    " hand",
+    " help",
+    " high",
+    " home",
+    " house",
+    " important",
+    " large",
+    " life",
+    " light",
+    " line",
+    " little",
+    " long",
+    " make",
+    " many",
+    " money",
+    " move",
+    " night",
+    " number",
+    " open",
+    " paper",
+    " people",
+    " place",
+    " point",
+    " right",
+    " school",
+    " show",
+    " small",
+    " state",
+    " story",
+    " system",
+    " time",
+    " turn",
+    " water",
+    " work",
+    " year",
+];
+
 /// Writes the prompts of one workload.
 #[derive(Clone, Debug)]
 pub(super) struct Writer {
@@ -27,8 +96,13 @@ pub(super) struct Writer {
 
 #[derive(Clone, Debug)]
 enum Form {
-    Ids { first: u32, end: u32 },
+    Ids {
+        first: u32,
+        end: u32,
+    },
     Words(Arc<Words>),
+    /// Words of about one token each.
+    Usual,
 }
 
 #[derive(Debug)]
@@ -64,6 +138,9 @@ impl Writer {
             let size = surroundings.vocab_size.filter(|size| *size >= 2).ok_or(WorkloadError::NoVocabulary)?;
             return Ok(Self::of_ids(seed, size));
         }
+        if surroundings.approximate {
+            return Ok(Self { seed, form: Form::Usual });
+        }
         let tokenizer = surroundings.read_tokenizer()?;
         let list = tokenizer.words();
         if list.is_empty() {
@@ -91,6 +168,7 @@ impl Writer {
         let (text, added) = match &self.form {
             Form::Ids { .. } => (Prompt::Tokens(Vec::new()), 0),
             Form::Words(words) => (Prompt::Text(String::new()), words.added),
+            Form::Usual => (Prompt::Text(String::new()), 0),
         };
         Draft { writer: self, text, len: 0, added }
     }
@@ -190,6 +268,11 @@ impl Draft<'_> {
                     text.push_str(words.word(&mut rng));
                 }
             }
+            (Form::Usual, Prompt::Text(text)) => {
+                for _ in 0..piece.len {
+                    text.push_str(USUAL_WORDS[below(&mut rng, USUAL) as usize]);
+                }
+            }
             _ => unreachable!("a draft has its writer's form"),
         }
     }
@@ -246,6 +329,14 @@ mod tests {
         let begin: Vec<_> = shared.split(' ').take(20).collect();
         assert!(one.starts_with(&begin.join(" ")) && two.starts_with(&begin.join(" ")));
         assert_ne!(one, two);
+    }
+
+    #[test]
+    fn texts_without_a_tokenizer_have_as_many_usual_words_as_tokens_are_asked_for() {
+        let writer = Writer::new(&Surroundings { approximate: true, ..Surroundings::default() }).unwrap();
+        let of = |index| text(writer.prompt([Piece::new(Purpose::Prompt, index, 20)]));
+        assert_eq!(of(1).split_whitespace().count(), 20);
+        assert!(of(1) == of(1) && of(1) != of(2) && writer.check(1).is_ok());
     }
 
     #[test]

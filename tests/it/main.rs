@@ -8,6 +8,7 @@ mod answers;
 mod bad_input;
 mod bench;
 mod check;
+mod command;
 mod context;
 mod counters;
 mod doctor;

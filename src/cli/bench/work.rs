@@ -156,6 +156,7 @@ impl WorkArgs {
             tokenizer: self.tokenizer(served),
             takes_tokens: target.dialect.takes_tokens(target.api),
             chat: target.api == Api::Chat,
+            approximate: false,
         }
     }
 }

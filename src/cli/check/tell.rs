@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use super::study::Checked;
 use crate::cli::progress::coarse;
 use crate::config::Config;
-use crate::execution::ExecutionEnvironment;
+use crate::execution::{ExecutionEnvironment, ReleaseSource};
 use crate::facts::Device;
 use crate::memory::Prediction;
 use crate::rule::{Finding, Narrowing, RISK, Removal};
@@ -47,7 +47,8 @@ pub(super) fn as_text(checked: &Checked<'_>, explain: bool) -> String {
     page.add("engine", &format!("{} {}", job.engine.engine.kind(), describe(&checked.installed)));
     let length = job.model.shape.max_model_len(checked.installed.version);
     let assumed = if job.model.shape.lengths.stated.is_none() { ", assumed" } else { "" };
-    page.add("model", &format!("{} (length {length}{assumed})", job.model.argument));
+    let known = if job.model.has_shape { format!(" (length {length}{assumed})") } else { String::new() };
+    page.add("model", &format!("{}{known}", job.model.argument));
     page.add("fixed", &if fixed.is_empty() { "nothing".to_owned() } else { fixed.to_string() });
     for parameter in &search.space.parameters {
         page.add("parameter", &format!("{}: {}{}", parameter.name, parameter.domain, when(parameter)));
@@ -219,6 +220,9 @@ fn describe(installed: &ExecutionEnvironment) -> String {
         }
     };
     let assumed = if installed.assumed { " (assumed: neither the study nor the engine says it)" } else { "" };
+    if installed.release_from == ReleaseSource::Unversioned {
+        return device;
+    }
     format!("{}{assumed} {device}", installed.version)
 }
 
@@ -226,6 +230,7 @@ fn describe(installed: &ExecutionEnvironment) -> String {
 pub(super) fn as_json(checked: &Checked<'_>) -> Json {
     let (job, search, removal) = (checked.job, &checked.search, &checked.removal);
     let narrowings = &search.narrowings;
+    let has_release = checked.installed.release_from != ReleaseSource::Unversioned;
     let parameter = |parameter: &Parameter| {
         let narrowing = narrowings.iter().find(|narrowing| narrowing.parameter == parameter.name);
         let when = parameter.when.iter().map(|c| (c.parameter.clone(), json!(c.values)));
@@ -258,14 +263,15 @@ pub(super) fn as_json(checked: &Checked<'_>) -> Json {
         "study": job.name,
         "engine": {
             "kind": job.engine.engine.kind(),
-            "version": checked.installed.version.to_string(),
+            "version": has_release.then(|| checked.installed.version.to_string()),
             "version_assumed": checked.installed.assumed,
             "device": if gpu.is_some() { "cuda" } else { "cpu" },
             "gpu_memory_bytes": gpu.and_then(|gpu| gpu.memory),
         },
         "model": {
             "name": job.model.argument,
-            "max_model_len": job.model.shape.max_model_len(checked.installed.version),
+            "max_model_len":
+                job.model.has_shape.then(|| job.model.shape.max_model_len(checked.installed.version)),
         },
         "fixed": search.space.fixed,
         "parameters": search.space.parameters.iter().map(parameter).collect::<Vec<_>>(),

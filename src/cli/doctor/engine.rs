@@ -8,7 +8,7 @@ use super::Finding;
 use crate::cli::Global;
 use crate::cli::output::note;
 use crate::engine::{self, resolve_program};
-use crate::execution::ExecutionEnvironment;
+use crate::execution::{ExecutionEnvironment, ReleaseSource};
 use crate::job::Job;
 use crate::preflight::{Limits, Preflight, Setup};
 use crate::server::{Marker, output_of};
@@ -36,7 +36,13 @@ fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Optio
         return (vec![Finding::fail("engine", format!("{}: {}", error.key, error.problem), hint)], None);
     }
     let (kind, command) = (engine.engine.kind(), crate::trial::redact(&engine.command.join(" ")).into_owned());
-    let version = if installed.assumed { "of an unknown release".to_owned() } else { installed.version.to_string() };
+    let version = if installed.release_from == ReleaseSource::Unversioned {
+        "without known releases".to_owned()
+    } else if installed.assumed {
+        "of an unknown release".to_owned()
+    } else {
+        installed.version.to_string()
+    };
     let mut findings = vec![Finding::expect(
         !installed.assumed,
         "engine",
@@ -53,27 +59,27 @@ fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Optio
     (findings, setup)
 }
 
-/// The `vllm` that a shell would start.
+/// The engine that a shell would start.
 async fn of_path() -> (Vec<Finding>, Option<Setup>) {
-    let command = ["vllm", "serve"].map(str::to_owned);
-    let Some(program) = resolve_program("vllm") else {
+    let engine = engine::assumed();
+    let (name, command) = (engine.kind(), engine.default_command().unwrap_or_default());
+    let Some(program) = command.first().and_then(|program| resolve_program(program)) else {
         let hint = "activate its environment, or name a study: `setpoint doctor STUDY.toml`";
-        return (vec![Finding::warn("engine", "there is no `vllm` on the PATH", hint)], None);
+        return (vec![Finding::warn("engine", format!("there is no `{name}` on the PATH"), hint)], None);
     };
-    let vllm = engine::find("vllm");
-    let version = match vllm.and_then(|vllm| vllm.version_probe(&command)) {
+    let version = match engine.version_probe(&command) {
         Some(probe) => output_of(&probe, PROBE_LIMIT).await,
         None => None,
     };
     let finding = match version {
-        Some(version) => Finding::ok("engine", format!("vllm {version}: {}", program.display())),
+        Some(version) => Finding::ok("engine", format!("{name} {version}: {}", program.display())),
         None => Finding::warn(
             "engine",
             format!("{} does not say which release it is", program.display()),
-            "its Python has no package `vllm`, or is no Python of this machine",
+            format!("its Python has no package `{name}`, or is no Python of this machine"),
         ),
     };
-    let python = vllm.and_then(|vllm| vllm.preflight_python(&command));
+    let python = engine.preflight_python(&command);
     // A model that does not exist is refused without a look at the network, which is an answer too.
     let setup = |python| Setup {
         python,

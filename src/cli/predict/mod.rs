@@ -66,6 +66,12 @@ pub(super) struct Predict {
 impl Predict {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         let job = Job::read(&self.study)?;
+        let kind = job.engine.engine.kind();
+        if !job.engine.engine.has_twin() {
+            let message = format!("nothing simulates an engine of kind {kind:?}, so nothing can be predicted");
+            let hint = format!("measure it instead: `setpoint tune {}`", self.study.display());
+            return Err(Failure::new(INVALID, message).with_hint(hint));
+        }
         let simulated = job.engine.engine.simulated(&job.engine.args);
         let release = Release::find(self.engine_version, &job, simulated, (self.calibrate.as_deref(), global)).await?;
         let version = release.version;

@@ -70,6 +70,16 @@ impl Evidence<'_> {
         }
     }
 
+    /// The failure of an engine of whose log nothing is known but its last line.
+    pub(super) fn by_exit(&self, last: Option<&str>) -> Failure {
+        let outside = self.signal().filter(|signal| FROM_OUTSIDE.contains(signal) && !self.ended_by_tuner);
+        if let Some(signal) = outside {
+            return self.killed(Some(signal), &format!("signal {signal}"));
+        }
+        let last = last.map_or("its log is empty", str::trim);
+        Failure { kind: self.otherwise(), message: format!("{}; {last}", self.exit()) }
+    }
+
     /// The failure of an engine that a signal of somebody else has ended. `how` says which process and which signal.
     fn killed(&self, signal: Option<i32>, how: &str) -> Failure {
         // The kernel sends KILL and nothing else.
@@ -93,7 +103,7 @@ impl Evidence<'_> {
 ///
 /// The message is one line without control characters and without values that look like secrets.
 #[must_use]
-pub fn diagnose(evidence: &Evidence<'_>) -> Failure {
+pub(super) fn diagnose(evidence: &Evidence<'_>) -> Failure {
     let Failure { kind, message } = failure(evidence);
     Failure { kind, message: redact(&without_controls(&message)).into_owned() }
 }

@@ -82,7 +82,7 @@ pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) ->
 /// little is known of the model or of the device. Its failure probability is the risk of a launch that no rule rejects.
 #[must_use]
 pub fn predict_memory(config: &Config, facts: &Facts<'_>) -> Option<Prediction> {
-    predict(config, facts, &crate::rule::resolve_config(config, facts))
+    facts.has_rules.then(|| predict(config, facts, &crate::rule::resolve_config(config, facts)))?
 }
 
 fn predict(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Option<Prediction> {

@@ -4,6 +4,7 @@
 mod interference;
 mod pool;
 
+use crate::config::Config;
 use crate::document::DocumentError;
 use crate::facts::{Core, Device, GpuError, GpuPlace, Processors, divide};
 use crate::job::{Job, SlotsJob};
@@ -55,8 +56,10 @@ impl Slots {
             hint: Some(hint.to_owned()),
         };
         let visible = job.engine.environment.get(DEVICES).map(String::as_str);
-        if let Some(name) = ["VLLM_PORT", DEVICES]
+        let port = job.engine.engine.port_variable(&Config::new());
+        if let Some(name) = port
             .into_iter()
+            .chain([DEVICES])
             .find(|name| job.engine.env.contains_key(*name) && (*name != DEVICES || asked.devices.is_some()))
         {
             let problem = "would be the same for launches that run at the same time".to_owned();

@@ -10,9 +10,6 @@ use procfs::process::{Io, Process, Stat};
 
 use super::still::Work;
 
-/// What vLLM's processes are called: `vllm/utils/system_utils.py`, `set_process_title`, since 0.10.
-const TITLE: &str = "VLLM::";
-
 /// A process, by number and start, since a number may be used again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Who {
@@ -76,20 +73,25 @@ pub(super) struct Member {
     pub(super) waits: bool,
     /// Resident bytes.
     pub(super) resident: u64,
+    /// Whether it has a title of the engine's own processes.
+    pub(super) is_titled: bool,
 }
 
 impl Member {
-    /// `None` where it is no longer there.
-    pub(super) fn read(pid: i32) -> Option<Self> {
+    /// `title` is what the titles of the engine's own processes begin with. `None` where it is no longer there.
+    pub(super) fn read(pid: i32, title: Option<&str>) -> Option<Self> {
         let process = Process::new(pid).ok()?;
-        Some(Self::of(&process.stat().ok()?, process.io().ok().as_ref(), process.cmdline().unwrap_or_default()))
+        let command = process.cmdline().unwrap_or_default();
+        Some(Self::of(&process.stat().ok()?, process.io().ok().as_ref(), command, title))
     }
 
     /// `io` is `None` if the kernel does not show it to this user.
-    fn of(stat: &Stat, io: Option<&Io>, command: Vec<String>) -> Self {
+    fn of(stat: &Stat, io: Option<&Io>, command: Vec<String>, title: Option<&str>) -> Self {
         let ticks = procfs::ticks_per_second().max(1);
+        let titled = titled_name(&command, &stat.comm, title);
         Self {
-            who: Who { pid: stat.pid, start: stat.starttime, name: name(&command, &stat.comm) },
+            is_titled: titled.is_some(),
+            who: Who { pid: stat.pid, start: stat.starttime, name: titled.unwrap_or_else(|| stat.comm.clone()) },
             parent: stat.ppid,
             command,
             cpu: Duration::from_millis((stat.utime + stat.stime).saturating_mul(1000) / ticks),
@@ -108,22 +110,17 @@ impl Member {
     }
 
     /// Whether it still is the same program, or has got a title since.
-    pub(super) fn stays_what_it_is(&self) -> bool {
-        let now = Self::read(self.who.pid).filter(|now| now.who.start == self.who.start);
-        now.is_some_and(|now| now.command == self.command || now.is_titled())
-    }
-
-    fn is_titled(&self) -> bool {
-        self.who.name.starts_with(TITLE)
+    pub(super) fn stays_what_it_is(&self, title: Option<&str>) -> bool {
+        let now = Self::read(self.who.pid, title).filter(|now| now.who.start == self.who.start);
+        now.is_some_and(|now| now.command == self.command || now.is_titled)
     }
 }
 
 /// A title is in the command line, or in the name where only that could be set; Python sets it at the end of a start.
-fn name(command: &[String], comm: &str) -> String {
+fn titled_name(command: &[String], comm: &str, title: Option<&str>) -> Option<String> {
     let first = command.first().map(String::as_str).unwrap_or_default();
-    let title = [first, comm].into_iter().find(|text| text.starts_with(TITLE));
-    let words = title.map(|title| title.split(' ').next().unwrap_or(title));
-    words.unwrap_or(comm).to_owned()
+    let found = [first, comm].into_iter().find(|text| title.is_some_and(|title| text.starts_with(title)))?;
+    Some(found.split(' ').next().unwrap_or(found).to_owned())
 }
 
 /// What `multiprocessing` calls a process that it spawns: engines and workers before they had titles.
@@ -131,7 +128,7 @@ const SPAWNED: &str = "multiprocessing.spawn";
 
 /// Those that the engine cannot do without at any time: whatever has a title.
 pub(super) fn titled(members: &[Member]) -> Vec<Who> {
-    members.iter().filter(|member| member.is_titled()).map(|member| member.who.clone()).collect()
+    members.iter().filter(|member| member.is_titled).map(|member| member.who.clone()).collect()
 }
 
 /// The same when its server has become ready: also those that listen, what they have forked (the same command line) or spawned
@@ -148,7 +145,7 @@ pub(super) fn vital(members: &[Member], listening: &[i32]) -> Vec<Who> {
     let forked = |member: &Member| serving.iter().any(|server| server.command == member.command);
     let mut vital = BTreeSet::new();
     for member in members {
-        let needed = listening.contains(&member.who.pid) || member.is_titled() || spawned(member) || forked(member);
+        let needed = listening.contains(&member.who.pid) || member.is_titled || spawned(member) || forked(member);
         let mut next = needed.then_some(member);
         // Up to the leader; what is already in there has its ancestors there.
         while let Some(found) = next
@@ -186,10 +183,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const TITLE: Option<&str> = Some("VLLM::");
+
+    fn name(command: &[String], comm: &str) -> String {
+        titled_name(command, comm, TITLE).unwrap_or_else(|| comm.to_owned())
+    }
+
     fn member(pid: i32, parent: i32, command: &str) -> Member {
         let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        let is_titled = titled_name(&command, &command[0], TITLE).is_some();
         let who = Who { pid, start: 1, name: name(&command, &command[0]) };
-        Member { who, parent, command, cpu: Duration::ZERO, bytes: 0, read: 0, waits: false, resident: 0 }
+        Member { is_titled, who, parent, command, cpu: Duration::ZERO, bytes: 0, read: 0, waits: false, resident: 0 }
     }
 
     fn pids(who: &[Who]) -> Vec<i32> {
@@ -242,7 +246,7 @@ mod tests {
     #[test]
     fn this_process_lives_and_one_with_another_start_does_not() {
         let own = i32::try_from(std::process::id()).unwrap();
-        let read = Member::read(own).unwrap();
+        let read = Member::read(own, TITLE).unwrap();
         assert!(read.resident > 0 && read.who.end().is_none(), "{read:?}");
         let unseen = Some(End { status: None });
         assert_eq!(Who { start: read.who.start + 1, ..read.who.clone() }.end(), unseen);
@@ -271,7 +275,7 @@ mod tests {
 
     fn recorded((stat, io): (&str, &str)) -> Member {
         let io = Io::from_read(io.as_bytes()).unwrap();
-        Member::of(&Stat::from_read(stat.as_bytes()).unwrap(), Some(&io), vec!["VLLM::Worker_TP0".to_owned()])
+        Member::of(&Stat::from_read(stat.as_bytes()).unwrap(), Some(&io), vec!["VLLM::Worker_TP0".to_owned()], TITLE)
     }
 
     #[test]
@@ -281,13 +285,13 @@ mod tests {
         assert_eq!((member.who.pid, member.parent, member.who.start), (4711, 4702, 8_870_123));
         let interruptible = ON_NFS.0.replace(") D ", ") S ");
         assert!(!recorded((&interruptible, ON_NFS.1)).waits);
-        let unreadable = Member::of(&Stat::from_read(ON_NFS.0.as_bytes()).unwrap(), None, Vec::new());
+        let unreadable = Member::of(&Stat::from_read(ON_NFS.0.as_bytes()).unwrap(), None, Vec::new(), TITLE);
         assert_eq!((unreadable.bytes, unreadable.read, unreadable.waits), (0, 0, true));
     }
 
     #[test]
     fn this_process_does_not_wait_for_storage_for_long() {
-        let own = Member::read(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = Member::read(i32::try_from(std::process::id()).unwrap(), TITLE).unwrap();
         // Other tests may write at this moment.
         let idle = (0..200).any(|_| {
             std::thread::sleep(Duration::from_millis(5));

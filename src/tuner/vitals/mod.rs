@@ -34,7 +34,7 @@ use self::pulse::{Beat, Doubt, Step};
 use self::room::{Memory, Room, full_disk, size};
 use self::still::{IDLE_SHARE, Log, Start, Work};
 use super::trial::{DEATH_LIMIT, crash, start_failure};
-use crate::engine::{Evidence, diagnose};
+use crate::engine::MetricsPage;
 use crate::server::{Processes, Server, StartError};
 use crate::telemetry;
 use crate::trial::{Failure, FailureKind};
@@ -74,6 +74,10 @@ pub(super) struct Scope {
     pub(super) devices: Option<telemetry::Devices>,
     /// Whether the engine computes elsewhere: then a start may be silent here for as long as it takes.
     pub(super) elsewhere: bool,
+    /// The server's page of numbers, if it has one.
+    pub(super) page: Option<MetricsPage>,
+    /// What the titles of the engine's own processes begin with.
+    pub(super) title: Option<&'static str>,
 }
 
 /// A process that forks to run another program has a copy with its title and its command line for so long at most: under
@@ -138,6 +142,7 @@ pub(super) struct Vitals {
     limit: SilenceLimit,
     activity: Arc<Activity>,
     base_url: String,
+    page: Option<MetricsPage>,
     /// Tells one thread that the server is ready. Both threads end when the other halves of these are gone.
     ready: Sender<()>,
     _living: [Sender<()>; 2],
@@ -162,9 +167,10 @@ impl Vitals {
             let witness = DeviceWitness::new(devices, scope.processes.clone(), written);
             let _ = named("vitals-device").spawn(move || witness.run(&lives_too));
         }
+        let page = scope.page.clone();
         let (looks, seen) = (raised.clone(), Arc::clone(&activity));
         let _ = named("vitals-look").spawn(move || Look::new(scope, vital, seen).run(&looks, &is_ready));
-        Self { pulse, raised, told, limit, activity, base_url, ready, _living: [living, living_too] }
+        Self { pulse, raised, told, limit, activity, base_url, page, ready, _living: [living, living_too] }
     }
 
     /// Tells that the server is ready: whatever serves must not end from now on.
@@ -224,6 +230,10 @@ impl Vitals {
         }
     }
 
+    async fn counters(&self) -> Option<Vec<(&'static str, f64)>> {
+        telemetry::ask(&self.base_url, self.page.as_ref()?).await
+    }
+
     async fn silence(&self) -> Alarm {
         if self.limit.stall.is_zero() {
             std::future::pending::<()>().await;
@@ -232,7 +242,7 @@ impl Vitals {
         loop {
             let beat = self.pulse.beat();
             // While the page is asked for, the load may hear something.
-            if doubt.step(beat.silent) == Step::Ask && doubt.answer(beat.silent, telemetry::ask(&self.base_url).await) {
+            if doubt.step(beat.silent) == Step::Ask && doubt.answer(beat.silent, self.counters().await) {
                 let now = self.pulse.beat();
                 if now.silent >= beat.silent {
                     let Beat { silent, in_flight } = now;
@@ -257,14 +267,7 @@ pub(super) async fn conclude(server: &mut Server, alarm: Alarm, ready: bool) -> 
             let failure = match status.filter(|status| status.signal().is_some()).or(leader.ok()) {
                 Some(status) if ready => crash(server, status),
                 Some(status) => start_failure(server, StartError::Exited(status)),
-                None => diagnose(&Evidence {
-                    log: &server.log_text(),
-                    exit: None,
-                    under_load: ready,
-                    oom_kills: server.oom_kills(),
-                    ended_by_tuner: false,
-                    own_models: &server.own_models,
-                }),
+                None => server.diagnose(None, ready),
             };
             Failure { message: format!("{who} ended; {}", failure.message), ..failure }
         }
@@ -367,7 +370,7 @@ impl Look {
             self.pids = self.scope.processes.pids();
             self.searched = Some(now);
         }
-        let members: Vec<_> = self.pids.iter().filter_map(|pid| Member::read(*pid)).collect();
+        let members: Vec<_> = self.pids.iter().filter_map(|pid| Member::read(*pid, self.scope.title)).collect();
         if search {
             self.find_vital(&members);
         }
@@ -423,7 +426,8 @@ impl Look {
         }
         std::thread::sleep(RUN_ANOTHER);
         let before = |who: &Who| members.iter().find(|member| member.who == *who);
-        let stays = new.into_iter().filter(|who| before(who).is_some_and(Member::stays_what_it_is));
+        let stays =
+            new.into_iter().filter(|who| before(who).is_some_and(|member| member.stays_what_it_is(self.scope.title)));
         self.vital.lock().unwrap_or_else(PoisonError::into_inner).extend(stays);
     }
 }

@@ -28,6 +28,7 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
         forwarded: false,
         api_key: None,
         tls: false,
+        engine: crate::engine::assumed(),
     };
     let server = Server::spawn(&spawn).unwrap();
     let (processes, log) = (server.processes(), server.log_path().to_owned());
@@ -39,6 +40,8 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
         longest_step: StepEstimate::new(0, None, None),
         devices: None,
         elsewhere: false,
+        page: Some(MetricsPage::usual()),
+        title: crate::engine::assumed().process_title(),
     };
     (server, scope)
 }

@@ -1,0 +1,176 @@
+//! How a described server wants its parameters: as words of the command line or as variables.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+use toml::de::DeValue;
+
+use crate::config::{Config, Value};
+use crate::document::FromToml;
+use crate::engine::is_variable;
+
+/// What a spelling begins with that names a variable of the environment.
+const ENVIRONMENT: &str = "env:";
+
+/// How parameters without a spelling of their own are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FlagStyle {
+    /// `--name value`.
+    Separate,
+    /// `--name=value`.
+    Equals,
+    /// `-name value`.
+    Short,
+    /// `NAME=value` in the environment.
+    Environment,
+}
+
+impl FlagStyle {
+    pub(super) const ALL: [Self; 4] = [Self::Separate, Self::Equals, Self::Short, Self::Environment];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Separate => "separate",
+            Self::Equals => "equals",
+            Self::Short => "short",
+            Self::Environment => "environment",
+        }
+    }
+
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|style| style.name() == name)
+    }
+
+    /// The spelling of a parameter that has none of its own.
+    fn spelling(self, name: &str) -> Spelling {
+        Spelling::Name(match self {
+            Self::Separate | Self::Equals => format!("--{name}"),
+            Self::Short => format!("-{name}"),
+            Self::Environment => format!("{ENVIRONMENT}{}", name.to_uppercase().replace(['-', '.'], "_")),
+        })
+    }
+}
+
+/// How the study spells one parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// A flag, which takes the value behind a `=` if it ends with one; or `env:NAME`.
+    Name(String),
+    /// The words of a switch that is on and of one that is off; an empty text is no word.
+    Switch { on: String, off: String },
+}
+
+impl FromToml for Spelling {
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        if let Some(name) = value.as_str() {
+            let is_usable = name.strip_prefix(ENVIRONMENT).map_or(!name.trim().is_empty(), is_variable);
+            return if is_usable {
+                Ok(Self::Name(name.to_owned()))
+            } else {
+                Err(format!("{name:?} is neither a flag nor env: and the name of a variable"))
+            };
+        }
+        let expected = "expected a flag such as \"-t\", or { on = \"--flag\", off = \"--no-flag\" }";
+        let mut table = BTreeMap::<String, String>::from_toml(value).map_err(|_| expected.to_owned())?;
+        match (table.remove("on"), table.remove("off"), table.is_empty()) {
+            (Some(on), Some(off), true) => Ok(Self::Switch { on, off }),
+            _ => Err(expected.to_owned()),
+        }
+    }
+}
+
+impl Spelling {
+    pub(super) fn definition(&self) -> Json {
+        match self {
+            Self::Name(name) => json!(name),
+            Self::Switch { on, off } => json!({"on": on, "off": off}),
+        }
+    }
+}
+
+/// A configuration as a server gets it.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Rendered {
+    pub(super) words: Vec<String>,
+    pub(super) variables: BTreeMap<String, String>,
+}
+
+impl Rendered {
+    /// Renders every parameter in the order of its name.
+    pub(super) fn of(config: &Config, style: FlagStyle, spellings: &BTreeMap<String, Spelling>) -> Self {
+        let mut rendered = Self::default();
+        for (name, value) in config.iter() {
+            let spelling = spellings.get(name).cloned().unwrap_or_else(|| style.spelling(name));
+            rendered.add(&spelling, style, value);
+        }
+        rendered
+    }
+
+    fn add(&mut self, spelling: &Spelling, style: FlagStyle, value: &Value) {
+        let name = match spelling {
+            Spelling::Switch { on, off } => {
+                let is_on = value.as_bool().unwrap_or_else(|| value.to_string() == "on");
+                let word = if is_on { on } else { off };
+                self.words.extend(word.split_whitespace().map(str::to_owned));
+                return;
+            }
+            Spelling::Name(name) => name,
+        };
+        if let Some(variable) = name.strip_prefix(ENVIRONMENT) {
+            self.variables.insert(variable.to_owned(), value.to_string());
+            return;
+        }
+        if let Some(flag) = name.strip_suffix('=') {
+            self.words.push(format!("{flag}={value}"));
+            return;
+        }
+        match (value.as_bool(), style) {
+            (Some(true), _) => self.words.push(name.clone()),
+            // A flag of one dash has no opposite: it is left out.
+            (Some(false), _) => {
+                self.words.extend(name.strip_prefix("--").map(|long| format!("--no-{long}")));
+            }
+            (None, FlagStyle::Equals) => self.words.push(format!("{name}={value}")),
+            (None, _) => self.words.extend([name.clone(), value.to_string()]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(style: FlagStyle, spellings: &[(&str, Spelling)]) -> Rendered {
+        let config = Config::new().with("threads", 2_i64).with("fast", true).with("cache-reuse", false).with("p", 0.5);
+        let spellings = spellings.iter().map(|(name, spelling)| ((*name).to_owned(), spelling.clone())).collect();
+        Rendered::of(&config, style, &spellings)
+    }
+
+    #[test]
+    fn each_style_has_its_words_or_variables() {
+        let words = |style| rendered(style, &[]).words.join(" ");
+        assert_eq!(words(FlagStyle::Separate), "--no-cache-reuse --fast --p 0.5 --threads 2");
+        assert_eq!(words(FlagStyle::Equals), "--no-cache-reuse --fast --p=0.5 --threads=2");
+        assert_eq!(words(FlagStyle::Short), "-fast -p 0.5 -threads 2", "what is off is left out");
+        let Rendered { words, variables } = rendered(FlagStyle::Environment, &[]);
+        let expected = [("CACHE_REUSE", "false"), ("FAST", "true"), ("P", "0.5"), ("THREADS", "2")];
+        assert_eq!(variables, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        assert!(words.is_empty());
+    }
+
+    #[test]
+    fn single_parameters_can_be_spelt_in_their_own_way() {
+        let switch = |on: &str, off: &str| Spelling::Switch { on: on.to_owned(), off: off.to_owned() };
+        let name = |text: &str| Spelling::Name(text.to_owned());
+        let spellings = [
+            ("threads", name("-t")),
+            ("fast", switch("--mode fast", "")),
+            ("cache-reuse", switch("", "--cache off")),
+            ("p", name("env:OMP_P")),
+        ];
+        let Rendered { words, variables } = rendered(FlagStyle::Separate, &spellings);
+        assert_eq!(words.join(" "), "--cache off --mode fast -t 2");
+        assert_eq!(variables, BTreeMap::from([("OMP_P".to_owned(), "0.5".to_owned())]));
+        assert_eq!(rendered(FlagStyle::Short, &[("p", name("--p="))]).words.join(" "), "-fast --p=0.5 -threads 2");
+    }
+}
