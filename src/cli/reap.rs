@@ -8,7 +8,7 @@ use super::failure::{Failure, UNEXPECTED};
 use super::output::{note, print, print_json};
 use super::{Format, Global, parse_duration};
 use crate::report::{leftovers_json, leftovers_table};
-use crate::server::Origin;
+use crate::server::ProcessOrigin;
 use crate::store::database_path;
 use crate::tuner::{Fate, Reaped, find, reap, study_folders};
 
@@ -59,7 +59,7 @@ impl Reap {
 }
 
 /// The launches that are asked about.
-pub(super) fn of(global: &Global, all: bool) -> impl Fn(&Origin) -> bool {
+pub(super) fn of(global: &Global, all: bool) -> impl Fn(&ProcessOrigin) -> bool {
     let database = database_path(&global.db);
     let all = all || !database.exists();
     move |origin| all || origin.is_of(&database)

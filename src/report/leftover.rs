@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use super::table::table;
-use crate::server::Origin;
+use crate::server::ProcessOrigin;
 use crate::tuner::{Fate, Found, Reaped};
 
 /// Characters of a name: engines take their whole command line for one.
@@ -45,7 +45,7 @@ pub(crate) fn leftovers_json(reaped: &Reaped) -> Json {
 }
 
 fn process(Found { leftover, fate }: &Found) -> Json {
-    let Origin { database, study, purpose } = &leftover.origin;
+    let ProcessOrigin { database, study, purpose } = &leftover.origin;
     let holder = if let Fate::Running(holder) = fate { holder.parse::<u32>().ok() } else { None };
     json!({
         "pid": leftover.pid, "name": leftover.name, "study": study, "trial": purpose.parse::<u32>().ok(),

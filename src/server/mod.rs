@@ -50,7 +50,7 @@ pub use port::{Ports, RANGE as PORTS, free_port};
 use process::Entry;
 pub use processes::Processes;
 pub use ready::{FirstRequest, OnLine, Ready, ReadyCheck, StartError};
-pub use reap::{Leftover, Origin, Proof, end, leftovers, log_directory};
+pub use reap::{Leftover, ProcessOrigin, Proof, end, leftovers, log_directory};
 pub use short::{finish, output_of};
 pub use stop::LeftBehind;
 pub use tail::LogTail;

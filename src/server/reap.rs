@@ -42,14 +42,14 @@ const KILL_LIMIT: Duration = Duration::from_secs(20);
 
 /// What a process was started for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Origin {
+pub struct ProcessOrigin {
     pub database: PathBuf,
     pub study: String,
     /// A trial's number, or what else it does for the study, for instance `preflight`.
     pub purpose: String,
 }
 
-impl Origin {
+impl ProcessOrigin {
     /// Reads the value of a marker.
     #[must_use]
     pub fn from_marker(value: &str) -> Option<Self> {
@@ -134,7 +134,7 @@ pub struct Leftover {
     pub pid: i32,
     /// The process's title, or the name of its program.
     pub name: String,
-    pub origin: Origin,
+    pub origin: ProcessOrigin,
     pub proof: Proof,
     /// Since its start; zero where the clock cannot be read.
     pub age: Duration,
@@ -145,20 +145,20 @@ pub struct Leftover {
 /// Living processes of this user that belong to launches which `of` accepts, whether their tuner lives or not, by id.
 /// Reads the whole of `/proc`. This process and those that it descends from are never among them.
 #[must_use]
-pub fn leftovers(of: impl Fn(&Origin) -> bool) -> Vec<Leftover> {
+pub fn leftovers(of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Leftover> {
     look(&BTreeMap::new(), of)
 }
 
 /// Processes that were proven before, by id and start time.
-type Known = BTreeMap<(i32, u64), Origin>;
+type Known = BTreeMap<(i32, u64), ProcessOrigin>;
 
-fn look(known: &Known, of: impl Fn(&Origin) -> bool) -> Vec<Leftover> {
+fn look(known: &Known, of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Leftover> {
     let all = snapshot();
     let uptime = Uptime::current().map_or(0.0, |uptime| uptime.uptime);
     let ticks = procfs::ticks_per_second().max(1);
     let own = i32::try_from(std::process::id()).unwrap_or(-1);
     let proven = proven(&all, known, own).into_iter().filter(|(_, (origin, _))| of(origin));
-    let leftover = |(index, (origin, proof)): (usize, (Origin, Proof))| {
+    let leftover = |(index, (origin, proof)): (usize, (ProcessOrigin, Proof))| {
         let seen = &all[index];
         let age = uptime - to_f64(seen.started) / to_f64(ticks);
         let age = Duration::try_from_secs_f64(age).unwrap_or_default();
@@ -172,7 +172,7 @@ fn look(known: &Known, of: impl Fn(&Origin) -> bool) -> Vec<Leftover> {
 ///
 /// # Errors
 /// When a process survives SIGKILL.
-pub async fn end(of: impl Fn(&Origin) -> bool, grace: Duration) -> Result<Vec<Leftover>, LeftBehind> {
+pub async fn end(of: impl Fn(&ProcessOrigin) -> bool, grace: Duration) -> Result<Vec<Leftover>, LeftBehind> {
     let (mut ended, mut known) = (Vec::new(), Known::new());
     let (begin, mut termed) = (Instant::now(), None::<Instant>);
     loop {
@@ -220,7 +220,7 @@ struct Seen {
     has_terminal: bool,
     name: String,
     /// What its environment or its output proves.
-    own_proof: Option<(Origin, Proof)>,
+    own_proof: Option<(ProcessOrigin, Proof)>,
 }
 
 fn snapshot() -> Vec<Seen> {
@@ -247,21 +247,21 @@ fn snapshot() -> Vec<Seen> {
     all_processes().into_iter().flatten().flatten().filter_map(read).collect()
 }
 
-fn marked(process: &Process) -> Option<Origin> {
+fn marked(process: &Process) -> Option<ProcessOrigin> {
     let environment = process.environ().ok()?;
-    let origin = Origin::from_marker(environment.get(OsStr::new(Marker::VARIABLE))?.to_str()?)?;
-    Some(Origin { database: resolved(&origin.database), ..origin })
+    let origin = ProcessOrigin::from_marker(environment.get(OsStr::new(Marker::VARIABLE))?.to_str()?)?;
+    Some(ProcessOrigin { database: resolved(&origin.database), ..origin })
 }
 
 /// The launch whose log this process writes its output to.
-fn logging(process: &Process) -> Option<Origin> {
+fn logging(process: &Process) -> Option<ProcessOrigin> {
     let of = |descriptor| {
         let info = process.fd_from_fd(descriptor).ok()?;
         let FDTarget::Path(path) = &info.target else { return None };
         let path = path.to_str()?;
         // Whoever follows a log only reads it.
         let is_written = info.mode().contains(FDPermissions::WRITE);
-        let origin = Origin::from_log(Path::new(path.strip_suffix(" (deleted)").unwrap_or(path)));
+        let origin = ProcessOrigin::from_log(Path::new(path.strip_suffix(" (deleted)").unwrap_or(path)));
         // The tuner puts its lock there before it starts anything; anybody may call a folder so.
         origin.filter(|origin| is_written && origin.directory().join("lock").exists())
     };
@@ -269,7 +269,7 @@ fn logging(process: &Process) -> Option<Origin> {
 }
 
 /// Which of the processes belong to a launch, by their place.
-fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (Origin, Proof)> {
+fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (ProcessOrigin, Proof)> {
     let place: BTreeMap<i32, usize> = all.iter().enumerate().map(|(index, seen)| (seen.pid, index)).collect();
     let mut excluded = BTreeSet::new();
     let mut ancestor = Some(own);
@@ -277,7 +277,7 @@ fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (Origin, Pro
         ancestor = place.get(&pid).map(|index| all[*index].parent);
     }
     let own_session = place.get(&own).map(|index| all[*index].session);
-    let mut found: BTreeMap<usize, (Origin, Proof)> = BTreeMap::new();
+    let mut found: BTreeMap<usize, (ProcessOrigin, Proof)> = BTreeMap::new();
     for (index, seen) in all.iter().enumerate().filter(|(_, seen)| !excluded.contains(&seen.pid)) {
         let before = || known.get(&(seen.pid, seen.started)).map(|launch| (launch.clone(), Proof::Seen));
         found.extend(seen.own_proof.clone().or_else(before).map(|proof| (index, proof)));
@@ -288,7 +288,7 @@ fn proven(all: &[Seen], known: &Known, own: i32) -> BTreeMap<usize, (Origin, Pro
             Some(leader) => found.contains_key(leader),
             None => Process::new(session).is_err(),
         };
-        let sessions: BTreeMap<i32, &Origin> = found
+        let sessions: BTreeMap<i32, &ProcessOrigin> = found
             .iter()
             .filter(|(index, _)| !all[**index].has_terminal && Some(all[**index].session) != own_session)
             .filter(|(index, _)| is_own(all[**index].session))

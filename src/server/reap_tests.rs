@@ -10,8 +10,8 @@ use tokio::process::{Child, Command};
 use super::*;
 use crate::server::{Family, Marker, orphan, start};
 
-fn launch(trial: &str) -> Origin {
-    Origin { database: PathBuf::from("/data/a.db"), study: "chat".to_owned(), purpose: trial.to_owned() }
+fn launch(trial: &str) -> ProcessOrigin {
+    ProcessOrigin { database: PathBuf::from("/data/a.db"), study: "chat".to_owned(), purpose: trial.to_owned() }
 }
 
 fn seen(pid: i32, parent: i32, session: i32, own_proof: Option<Proof>) -> Seen {
@@ -32,16 +32,16 @@ fn process(pid: i32, parent: i32, session: i32, proof: Option<Proof>) -> Seen {
 
 #[test]
 fn markers_and_logs_name_the_launch() {
-    assert_eq!(Origin::from_marker("/data/a|b.db|chat|12"), {
-        Some(Origin { database: "/data/a|b.db".into(), ..launch("12") })
+    assert_eq!(ProcessOrigin::from_marker("/data/a|b.db|chat|12"), {
+        Some(ProcessOrigin { database: "/data/a|b.db".into(), ..launch("12") })
     });
-    assert_eq!(Origin::from_marker("/data/a.db|chat|preflight"), Some(launch("preflight")));
+    assert_eq!(ProcessOrigin::from_marker("/data/a.db|chat|preflight"), Some(launch("preflight")));
     for wrong in ["", "|", "||", "chat|1", "|chat|1", "/data/a.db||1", "/data/a.db|chat|"] {
-        assert_eq!(Origin::from_marker(wrong), None, "{wrong}");
+        assert_eq!(ProcessOrigin::from_marker(wrong), None, "{wrong}");
     }
-    assert_eq!(Origin::from_log(Path::new("/data/a.db.logs/chat/trial-0012.log")), Some(launch("12")));
+    assert_eq!(ProcessOrigin::from_log(Path::new("/data/a.db.logs/chat/trial-0012.log")), Some(launch("12")));
     for wrong in ["/data/a.db.logs/chat/notes.log", "/data/logs/chat/trial-0012.log", "/trial-1.log", "trial-1.log"] {
-        assert_eq!(Origin::from_log(Path::new(wrong)), None, "{wrong}");
+        assert_eq!(ProcessOrigin::from_log(Path::new(wrong)), None, "{wrong}");
     }
     assert_eq!(launch("1").directory(), Path::new("/data/a.db.logs/chat"));
 }
@@ -155,7 +155,7 @@ async fn a_process_without_marker_is_known_by_its_log_and_ended_with_a_child_tha
     let mut running = script(text, File::create(&log).unwrap());
     let other = script("echo up; exec sleep 600", File::create(directory.path().join("trial-0002.log")).unwrap());
     wait_for(&log, "up");
-    let ours = |of: &Origin| of.is_of(&database);
+    let ours = |of: &ProcessOrigin| of.is_of(&database);
     assert_eq!(leftovers(ours), [], "without the lock of a tuner the folder is nobody's");
 
     std::fs::write(logs.join("lock"), "1\n").unwrap();

@@ -92,7 +92,8 @@ pub fn preflight_setup(job: &Job, installed: &ExecutionEnvironment, database: &P
 pub fn question(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> Result<Vec<String>, FlagError> {
     let command = &job.engine.command;
     let begin = command.iter().position(|word| word == "serve").map_or(command.len(), |index| index + 1);
-    let words = command_line(job, installed, config, None)?.split_off(begin);
+    let mut words = command_line(job, installed, config, None)?;
+    words.drain(..begin.min(words.len()));
     // A port and a log such as a launch would have: the parser wants a number where `{port}` stands.
     let (name, log) = ("setpoint".to_owned(), "/dev/null".into());
     let (devices, processors) = ("all".to_owned(), "0".to_owned());
@@ -134,6 +135,9 @@ impl Tuner<'_> {
 
     /// The engine's verdict and release; `None` where it does not answer.
     async fn ask(&self, study: &Study, config: &Config) -> Result<Option<(Verdict, String)>, TuneError> {
+        if !self.job.engine.engine.has_preflight() {
+            return Ok(None);
+        }
         let Ok(args) = question(self.job, &self.installed, config) else { return Ok(None) };
         let mut inquiry = self.inquiry.write().await;
         let Some(version) = self.compared(&mut inquiry, study).await? else { return Ok(None) };

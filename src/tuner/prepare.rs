@@ -7,7 +7,7 @@ use super::{Event, Lock, LockError, TuneError, Tuner, reap};
 use crate::facts::Host;
 use crate::job::differences;
 use crate::private_files::{create_private_directory, restrict_files};
-use crate::server::{self, Origin, Owed};
+use crate::server::{self, Owed, ProcessOrigin};
 use crate::store::Study;
 
 impl Tuner<'_> {
@@ -36,7 +36,7 @@ impl Tuner<'_> {
                 (self.observer)(Event::StopCommand { error });
             }
         }
-        let of_study = |origin: &Origin| origin.study == self.job.name && origin.is_of(self.store.path());
+        let of_study = |origin: &ProcessOrigin| origin.study == self.job.name && origin.is_of(self.store.path());
         let processes = server::end(of_study, Duration::ZERO).await?.len();
         if processes > 0 {
             (self.observer)(Event::Swept { processes });

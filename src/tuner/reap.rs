@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Lock, LockError, holder};
-use crate::server::{self, Leftover, Origin, Owed};
+use crate::server::{self, Leftover, Owed, ProcessOrigin};
 
 /// How long a stop command may take: a container gets ten seconds of grace from `docker stop`.
 pub(super) const STOP_COMMAND_LIMIT: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub struct Reaped {
 
 /// The processes of launches that `of` accepts, and whether a tuner works with them. Touches nothing.
 #[must_use]
-pub fn find(of: impl Fn(&Origin) -> bool) -> Vec<Found> {
+pub fn find(of: impl Fn(&ProcessOrigin) -> bool) -> Vec<Found> {
     let mut holders: BTreeMap<PathBuf, Option<String>> = BTreeMap::new();
     let fate = |leftover: Leftover| {
         let directory = leftover.origin.directory();
@@ -55,7 +55,11 @@ pub fn find(of: impl Fn(&Origin) -> bool) -> Vec<Found> {
 ///
 /// # Errors
 /// When a lock can neither be taken nor is held.
-pub async fn reap(of: impl Fn(&Origin) -> bool, folders: &[PathBuf], grace: Duration) -> Result<Reaped, LockError> {
+pub async fn reap(
+    of: impl Fn(&ProcessOrigin) -> bool,
+    folders: &[PathBuf],
+    grace: Duration,
+) -> Result<Reaped, LockError> {
     let mut reaped = Reaped::default();
     let found = server::leftovers(&of);
     let mut studies: BTreeMap<PathBuf, Vec<Leftover>> =
@@ -79,7 +83,7 @@ pub async fn reap(of: impl Fn(&Origin) -> bool, folders: &[PathBuf], grace: Dura
             let command = owed.command.clone();
             reaped.stop_commands.push((command, owed.pay(STOP_COMMAND_LIMIT).await));
         }
-        let of_study = |origin: &Origin| origin.directory() == directory && of(origin);
+        let of_study = |origin: &ProcessOrigin| origin.directory() == directory && of(origin);
         let ended = if let Ok(ended) = server::end(of_study, grace).await {
             // What a stop command had already ended was found at first all the same.
             merged(all(&Fate::Ended), ended, |_| Fate::Ended)

@@ -10,7 +10,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use self::calibrate::Learned;
-use self::release::{Origin, Release};
+use self::release::{Release, ReleaseOrigin};
 use super::failure::{Failure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
 use super::{Format, Global};
@@ -148,7 +148,7 @@ impl Predict {
             objective: &job.objective,
             engine,
             version,
-            version_assumed: release.origin == Origin::Assumed,
+            version_assumed: release.origin == ReleaseOrigin::Assumed,
             load: &load,
             all,
         };

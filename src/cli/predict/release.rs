@@ -18,12 +18,12 @@ const PROBE_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Release {
     pub(super) version: EngineVersion,
-    pub(super) origin: Origin,
+    pub(super) origin: ReleaseOrigin,
 }
 
 /// Where a release is known from.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Origin {
+pub(super) enum ReleaseOrigin {
     /// The command line, the study file, or the simulated engine, which simulates the newest release unless told otherwise.
     Stated,
     /// The trials of this study ran it.
@@ -45,18 +45,18 @@ impl Release {
     ) -> Result<Self, Failure> {
         let simulated = simulated.map(|simulated| simulated.version.unwrap_or_else(FlagTable::newest_release));
         if let Some(version) = stated.or(job.engine.version).or(simulated) {
-            return Ok(Self { version, origin: Origin::Stated });
+            return Ok(Self { version, origin: ReleaseOrigin::Stated });
         }
         if let Some((version, study)) = of_trials(job, calibrate, global).await? {
-            return Ok(Self { version, origin: Origin::Trials(study) });
+            return Ok(Self { version, origin: ReleaseOrigin::Trials(study) });
         }
         let reported = match job.engine.engine.version_probe(&job.engine.command) {
             Some(probe) => server::output_of(&probe, PROBE_LIMIT).await,
             None => None,
         };
         Ok(match reported.and_then(|text| text.parse().ok()) {
-            Some(version) => Self { version, origin: Origin::Installed },
-            None => Self { version: FlagTable::newest_release(), origin: Origin::Assumed },
+            Some(version) => Self { version, origin: ReleaseOrigin::Installed },
+            None => Self { version: FlagTable::newest_release(), origin: ReleaseOrigin::Assumed },
         })
     }
 }
@@ -65,10 +65,12 @@ impl std::fmt::Display for Release {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let version = self.version;
         match &self.origin {
-            Origin::Stated => write!(f, "{version}"),
-            Origin::Trials(study) => write!(f, "{version} (of the trials of {study})"),
-            Origin::Installed => write!(f, "{version} (installed)"),
-            Origin::Assumed => write!(f, "{version} (assumed: neither the study nor an installed engine states it)"),
+            ReleaseOrigin::Stated => write!(f, "{version}"),
+            ReleaseOrigin::Trials(study) => write!(f, "{version} (of the trials of {study})"),
+            ReleaseOrigin::Installed => write!(f, "{version} (installed)"),
+            ReleaseOrigin::Assumed => {
+                write!(f, "{version} (assumed: neither the study nor an installed engine states it)")
+            }
         }
     }
 }
