@@ -23,5 +23,9 @@ SELECT study_id, number, 0, 'trial', metrics FROM trials WHERE state = 'measured
 DROP INDEX trials_by_score;
 ALTER TABLE trials DROP COLUMN metrics;
 
+-- Everything that the ranking reads, so that it reads nothing else; and the trials of one configuration.
+CREATE INDEX trials_of_context ON trials
+    (study_id, accepted_changes, state, config, number, proposed_by, value, violation, reason_code, probe);
+
 -- The table holds what starts show of the memory, and not starts.
 ALTER TABLE starts RENAME TO memory_observations;
