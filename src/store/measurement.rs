@@ -3,7 +3,6 @@
 use sqlx::SqliteConnection;
 
 use super::{TrialRecord, json};
-use crate::trial::Measurement;
 
 /// The kind of the measurement that a trial's value and violation are computed from.
 const OWN: &str = "trial";
@@ -18,26 +17,10 @@ pub(super) async fn write_measurements(
     let set_aside = record.records.set_aside.iter().map(|sample| (sample.flaw.name(), &sample.measurement));
     let own = record.trial.outcome.measurement().map(|measurement| (OWN, measurement));
     for (sequence, (kind, measurement)) in (0_i64..).zip(set_aside.chain(own)) {
-        write(connection, study, number, Row { sequence, kind, measurement }).await?;
+        let query = "INSERT INTO measurements (study_id, number, sequence, kind, metrics) VALUES (?, ?, ?, ?, ?)";
+        let query = sqlx::query(query).bind(study).bind(number).bind(sequence).bind(kind).bind(json(measurement));
+        query.execute(&mut *connection).await?;
     }
-    Ok(())
-}
-
-struct Row<'m> {
-    sequence: i64,
-    kind: &'static str,
-    measurement: &'m Measurement,
-}
-
-async fn write(connection: &mut SqliteConnection, study: i64, number: u32, row: Row<'_>) -> sqlx::Result<()> {
-    sqlx::query("INSERT INTO measurements (study_id, number, sequence, kind, metrics) VALUES (?, ?, ?, ?, ?)")
-        .bind(study)
-        .bind(number)
-        .bind(row.sequence)
-        .bind(row.kind)
-        .bind(json(row.measurement))
-        .execute(connection)
-        .await?;
     Ok(())
 }
 
@@ -47,7 +30,7 @@ mod tests {
     use crate::facts::Host;
     use crate::objective::Score;
     use crate::store::Store;
-    use crate::trial::{LaunchRecords, Outcome, SampleFlaw, SetAsideMeasurement, Trial};
+    use crate::trial::{LaunchRecords, Measurement, Outcome, SampleFlaw, SetAsideMeasurement, Trial};
 
     #[tokio::test]
     async fn every_measurement_of_a_trial_has_a_row_and_one_is_the_trials_own() {

@@ -35,13 +35,14 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(|error| self.error(error))?;
-            // A start that the environment has broken is no evidence on memory either.
-            sqlx::query("DELETE FROM memory_observations WHERE study_id = ? AND number = ?")
-                .bind(study)
-                .bind(incident.number)
-                .execute(&mut *transaction)
-                .await
-                .map_err(|error| self.error(error))?;
+            // A start that the environment has broken is no evidence on memory either, and the next launch measures anew.
+            for query in [
+                "DELETE FROM memory_observations WHERE study_id = ? AND number = ?",
+                "DELETE FROM measurements WHERE study_id = ? AND number = ?",
+            ] {
+                let query = sqlx::query(query).bind(study).bind(incident.number);
+                query.execute(&mut *transaction).await.map_err(|error| self.error(error))?;
+            }
         }
         transaction.commit().await.map_err(|error| self.error(error))
     }
@@ -70,8 +71,10 @@ impl Store {
 mod tests {
     use crate::facts::Host;
     use crate::objective::{Goal, Score};
-    use crate::store::{Incident, Store};
-    use crate::trial::{Failure, FailureKind, Measurement, Outcome, Trial};
+    use crate::store::{Incident, Store, TrialRecord};
+    use crate::trial::{
+        Failure, FailureKind, LaunchRecords, Measurement, Outcome, SampleFlaw, SetAsideMeasurement, Trial,
+    };
 
     #[tokio::test]
     async fn a_withdrawn_failure_is_an_incident_and_no_longer_an_outcome() {
@@ -94,6 +97,26 @@ mod tests {
         let again = Trial::example(1, "confirmation", Outcome::Measured(Measurement::default()));
         store.append(study.id, &again, Score::Feasible { value: 3.0 }).await.unwrap();
         assert_eq!(store.best(&study, Goal::Maximize, 1).await.unwrap()[0].measurements, 2);
+    }
+
+    #[tokio::test]
+    async fn a_withdrawn_trial_leaves_no_measurement_and_can_be_measured_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("a.db").to_string_lossy(), true).await.unwrap();
+        let study = store.create_study("s", &serde_json::json!({}), &Host::detect()).await.unwrap();
+        let failure = Failure { kind: FailureKind::ClientBound, message: "late".to_owned() };
+        let failed = Trial::example(0, "auto", Outcome::Failed(failure.clone()));
+        let flawed = SetAsideMeasurement { flaw: SampleFlaw::ClientBound, measurement: Measurement::default() };
+        let records = LaunchRecords { set_aside: vec![flawed], ..LaunchRecords::default() };
+        let record = TrialRecord { records: &records, ..TrialRecord::new(&failed, Score::Failed) };
+        store.append_record(study.id, record).await.unwrap();
+        let incident = Incident { number: 0, attempt: 1, at: crate::store::now(), failure, log: None, paused: true };
+        store.withdraw(study.id, &[incident]).await.unwrap();
+        let again = Trial::example(0, "auto", Outcome::Measured(Measurement::default()));
+        store.append(study.id, &again, Score::Feasible { value: 1.0 }).await.unwrap();
+        let kinds: Vec<String> =
+            sqlx::query_scalar("SELECT kind FROM measurements").fetch_all(&store.pool).await.unwrap();
+        assert_eq!(kinds, ["trial"]);
     }
 
     #[tokio::test]

@@ -120,7 +120,7 @@ impl Store {
         Ok(trials)
     }
 
-    /// What was proposed so far, in order.
+    /// The proposals so far, in order.
     pub async fn proposals(&self, study: &Study) -> Result<Vec<StoredProposal>, StoreError> {
         type Row = (u32, String, Option<String>, Option<f64>, String, String, bool);
         let query = "SELECT number, proposed_by, why, expected_gain, config, state, \

@@ -46,29 +46,22 @@ impl<'a> TrialRecord<'a> {
 impl Store {
     /// Stores that a trial is about to be launched. An interrupted trial of the same number is replaced.
     pub async fn begin(&self, study: i64, begin: &Begin<'_>) -> Result<(), StoreError> {
-        sqlx::query(
+        let query = sqlx::query(
             "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
              started_at, log, context, accepted_changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, \
              (SELECT context FROM studies WHERE id = ?), (SELECT accepted_changes FROM studies WHERE id = ?)) \
              ON CONFLICT (study_id, number) DO UPDATE SET proposed_by = excluded.proposed_by, why = excluded.why, \
              expected_gain = excluded.expected_gain, config = excluded.config, command = excluded.command, \
              env = excluded.env, started_at = excluded.started_at, log = excluded.log WHERE state = 'running'",
-        )
-        .bind(study)
-        .bind(begin.proposal.number)
-        .bind(begin.proposal.origin.name())
-        .bind(&begin.proposal.why)
-        .bind(begin.proposal.expected_gain)
-        .bind(begin.proposal.config.key())
-        .bind(json(&begin.launch.command))
-        .bind(json(&begin.launch.env))
-        .bind(begin.started_at)
-        .bind(begin.log.to_string_lossy().into_owned())
-        .bind(study)
-        .bind(study)
-        .execute(&self.pool)
-        .await
-        .map_err(|error| self.error(error))?;
+        );
+        bind_launch(query, study, begin.proposal, begin.launch)
+            .bind(begin.started_at)
+            .bind(begin.log.to_string_lossy().into_owned())
+            .bind(study)
+            .bind(study)
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
         Ok(())
     }
 
@@ -114,6 +107,21 @@ async fn write_record(connection: &mut SqliteConnection, study: i64, record: Tri
     Ok(())
 }
 
+type Insert<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
+
+/// Binds the columns from `study_id` to `env`, which both statements begin with.
+fn bind_launch<'q>(query: Insert<'q>, study: i64, proposal: &'q Proposal, launch: &Launch) -> Insert<'q> {
+    query
+        .bind(study)
+        .bind(proposal.number)
+        .bind(proposal.origin.name())
+        .bind(&proposal.why)
+        .bind(proposal.expected_gain)
+        .bind(proposal.config.key())
+        .bind(json(&launch.command))
+        .bind(json(&launch.env))
+}
+
 async fn write_outcome(
     connection: &mut SqliteConnection,
     study: i64,
@@ -130,7 +138,7 @@ async fn write_outcome(
         Score::Infeasible { violation, .. } => Some(violation.min(f64::MAX)),
         Score::Feasible { .. } => Some(0.0),
     };
-    let written = sqlx::query(
+    let query = sqlx::query(
         "INSERT INTO trials (study_id, number, proposed_by, why, expected_gain, config, command, env, state, \
          reason_code, reason, started_at, startup_s, elapsed_s, engine_version, log, value, violation, probe, \
          context, accepted_changes) \
@@ -144,29 +152,22 @@ async fn write_outcome(
          engine_version = excluded.engine_version, log = excluded.log, \
          value = excluded.value, violation = excluded.violation, probe = excluded.probe \
          WHERE state = 'running'",
-    )
-    .bind(study)
-    .bind(trial.proposal.number)
-    .bind(trial.proposal.origin.name())
-    .bind(&trial.proposal.why)
-    .bind(trial.proposal.expected_gain)
-    .bind(trial.proposal.config.key())
-    .bind(json(&trial.launch.command))
-    .bind(json(&trial.launch.env))
-    .bind(trial.outcome.name())
-    .bind(reason_code)
-    .bind(reason)
-    .bind(&trial.started_at)
-    .bind(trial.startup_s)
-    .bind(trial.elapsed_s)
-    .bind(&trial.engine_version)
-    .bind(trial.log.as_ref().map(|path| path.to_string_lossy().into_owned()))
-    .bind(score.value())
-    .bind(violation)
-    .bind(trial.probe)
-    .bind(study)
-    .bind(study)
-    .execute(connection)
-    .await?;
+    );
+    let written = bind_launch(query, study, &trial.proposal, &trial.launch)
+        .bind(trial.outcome.name())
+        .bind(reason_code)
+        .bind(reason)
+        .bind(&trial.started_at)
+        .bind(trial.startup_s)
+        .bind(trial.elapsed_s)
+        .bind(&trial.engine_version)
+        .bind(trial.log.as_ref().map(|path| path.to_string_lossy().into_owned()))
+        .bind(score.value())
+        .bind(violation)
+        .bind(trial.probe)
+        .bind(study)
+        .bind(study)
+        .execute(connection)
+        .await?;
     Ok(written.rows_affected() > 0)
 }
