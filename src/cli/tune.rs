@@ -220,7 +220,7 @@ async fn conclude(global: &Global, store: &Store, study: &Study) -> Result<(), F
     print(&lines.join("\n"))
 }
 
-/// The failure of a study of which every launch failed.
+/// The failure of a study without a successful launch.
 fn nothing_measured(study: &Study, failed: usize, furthest: Furthest) -> Failure {
     let code = match furthest {
         Furthest::Starting => ENGINE_NEVER_HEALTHY,

@@ -1,6 +1,6 @@
 //! The expected cost of a launch: its start, by a model of the phases of earlier starts, and its load.
 //!
-//! Samplers divide by it what a trial promises, and predictions and estimates report its start. What trials have cost is
+//! Samplers divide the expected gain of a trial by it, and predictions and estimates report its start. What trials have cost is
 //! recorded elsewhere: by the tuner for the launches of a study, and of other programs by the sampler (`Past::cost`).
 
 mod compiled;

@@ -1,4 +1,4 @@
-//! JSON of other programs by serde, with the place, the value and what is expected in every error.
+//! JSON of other programs by serde, with the place, the value and the expected type in every error.
 //!
 //! A field that is null counts as absent, and unknown fields are ignored unless the type denies them. The functions are for
 //! `#[serde(deserialize_with = "...")]` of optional fields, below `#[serde(default)]`.
@@ -15,7 +15,7 @@ use serde_path_to_error::Segment;
 
 use crate::config::{Config, Value};
 
-/// A value that is not what its field needs.
+/// A value of the wrong type or range for its field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FieldError {
     /// The field, from the object that was read: `model.parameters`, `items[2].name`; empty for that object itself.
@@ -25,7 +25,7 @@ pub(crate) struct FieldError {
     pub expected: String,
 }
 
-/// What serde expects, in the words of the messages.
+/// The type that serde expects, in the words of the messages.
 const PHRASES: [(&str, &str); 5] = [
     ("a string", "a text"),
     ("a boolean", "true or false"),
@@ -161,7 +161,7 @@ pub(crate) fn amount_of(json: &Json) -> Option<f64> {
     json.as_f64().filter(|number| number.is_finite() && *number >= 0.0)
 }
 
-/// A scalar with its JSON type; `None` of what is no scalar, or an integer beyond 64 bits.
+/// A scalar with its JSON type; `None` for other values and for integers beyond 64 bits.
 pub(crate) fn scalar_of(json: &Json) -> Option<Value> {
     match json {
         Json::Bool(flag) => Some(Value::Bool(*flag)),

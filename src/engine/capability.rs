@@ -1,4 +1,4 @@
-//! What can be known of an engine's server: how it becomes ready, what its pages report, and what its log tells.
+//! Optional capabilities of an engine's server: its readiness, its page of metrics, and the reader of its log.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Readiness {
     pub model_name: ModelNameCheck,
 }
 
-/// What the list of served models has to say.
+/// The check of the list of served models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelNameCheck {
     /// The server lists the model by the name that it was started with.
@@ -42,7 +42,7 @@ impl MetricsPage {
     }
 }
 
-/// What a page of numbers can report.
+/// Quantities that a page of metrics may report.
 pub const QUANTITIES: [&str; 12] = [
     "requests_running",
     "requests_waiting",
@@ -63,9 +63,9 @@ pub trait LogReader: Send + Sync {
     /// The phases of a start, before its first line.
     fn timeline(&self) -> Timeline;
 
-    /// What the log and the page of numbers tell of the configuration.
+    /// Reads the configuration that the log and the page of metrics report.
     fn resolved(&self, log: &str, page: &str) -> Resolved;
 
-    /// What the log tells of the device's memory.
+    /// Reads the figures of the device's memory.
     fn observe(&self, log: &str) -> MemoryObservation;
 }

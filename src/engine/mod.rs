@@ -92,7 +92,7 @@ impl LaunchSpec<'_> {
     }
 }
 
-/// An engine, and what is known of it. A capability that an engine lacks has an answer in the trait itself.
+/// An engine with its capabilities. Those that an engine may lack have a default in the trait.
 pub trait Engine: Send + Sync + fmt::Debug {
     /// The name in study files.
     fn kind(&self) -> &'static str;
@@ -111,7 +111,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
         command.iter().try_for_each(|word| check_command_word(word))
     }
 
-    /// Returns whether the study itself has to say where the port goes, because the launch adds no address.
+    /// Returns whether the study has to place `{port}` itself, because the launch adds no address.
     fn needs_port(&self) -> bool {
         false
     }
@@ -127,7 +127,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
         BTreeMap::new()
     }
 
-    /// What the study file says of the engine that changes the meaning of a measurement.
+    /// The keys of the study file that change the meaning of a measurement.
     fn definition(&self) -> Option<Json> {
         None
     }
@@ -137,7 +137,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns whether rules are known that say which configurations cannot work, and the model of the device's memory.
+    /// Returns whether there are rules for the engine's configurations, and a model of the device's memory.
     fn has_rules(&self) -> bool {
         false
     }
@@ -174,7 +174,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
         &[]
     }
 
-    /// What the titles of the engine's own processes begin with.
+    /// The prefix of the titles of the engine's processes.
     fn process_title(&self) -> Option<&'static str> {
         None
     }
@@ -226,7 +226,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
     }
 }
 
-/// How an engine gets from its name in the study file to what the study says of it.
+/// A kind of engine: its name in study files, and the reader of its keys.
 #[derive(Debug)]
 pub struct EngineKind {
     /// The name in study files.
@@ -259,7 +259,7 @@ pub static ENGINES: [EngineKind; 3] = [
     EngineKind { name: command::KIND, read: command::read, built_in: None },
 ];
 
-/// The engine where nothing names one.
+/// The engine if nothing names one.
 #[must_use]
 pub fn assumed() -> Arc<dyn Engine> {
     Arc::new(vllm::Vllm)

@@ -15,7 +15,7 @@ pub struct Simulated {
     pub acceptance: f64,
     /// Whether it simulates vLLM's front end too.
     pub front_end: bool,
-    /// Seconds until it is ready, where the arguments state them.
+    /// Seconds until it is ready, if the arguments state them.
     pub startup_s: Option<f64>,
     /// The release, where the arguments state one.
     pub version: Option<EngineVersion>,

@@ -104,7 +104,7 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
             // The name leads to the preset of a described device as well.
             Ok(report) if is_described => installed.gpu_name = report.first_name().map(str::to_owned),
             Ok(report) => installed.take(&report),
-            // Of an engine of which nobody says that it needs a GPU, the machine without one is the device.
+            // An engine without a stated device uses the CPU of a machine without a GPU.
             Err(_) if !is_described && !has_releases => installed.device = Device::Cpu,
             Err(error) => installed.undetected = (!is_described).then(|| error.to_string()),
         }

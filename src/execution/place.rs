@@ -6,7 +6,7 @@ use crate::job::Job;
 use crate::predict::{On, preset_of};
 use crate::twin::DevicePreset;
 
-/// A device of which the twin has no preset.
+/// A device without a preset of the twin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlaceError {
     #[error("{name:?} is no device that the twin knows; there are {}", preset_names())]

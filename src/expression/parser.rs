@@ -8,7 +8,7 @@ const MOST_PARENTHESES: usize = 64;
 /// Most functions within each other.
 const MOST_FUNCTIONS: usize = 256;
 
-/// Symbols of which another one is the beginning come first.
+/// Longer symbols come before their prefixes.
 const RELATIONS: [(&str, Relation); 6] = [
     (">=", Relation::AtLeast),
     ("<=", Relation::AtMost),

@@ -19,7 +19,7 @@ use crate::trial::is_secret;
 
 pub struct EngineJob {
     pub engine: Arc<dyn Engine>,
-    /// What its server speaks.
+    /// The dialect of its server.
     pub dialect: Dialect,
     /// The program and its leading arguments.
     pub command: Vec<String>,
@@ -204,7 +204,7 @@ impl EngineJob {
     }
 }
 
-/// The engine with what the study says of it, and the dialect of its server.
+/// Reads the engine with its own keys, and the dialect of its server.
 fn read_kind(section: &Section<'_>) -> Result<(Arc<dyn Engine>, Dialect), DocumentError> {
     let kind: String = section.required("kind")?;
     let kind = engine::find(&kind).ok_or_else(|| {

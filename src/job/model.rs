@@ -50,7 +50,7 @@ impl ModelJob {
         Ok(Self { written: path, argument, directory, shape, has_shape: true })
     }
 
-    /// A file, a directory or only a name, for an engine of which nothing depends on the shape.
+    /// A file, a directory or only a name, for engines that need no shape.
     fn without_shape(section: &Section<'_>, path: String, found: Option<PathBuf>) -> Result<Self, DocumentError> {
         let vocab_size: Option<u64> = section.optional("vocab_size")?;
         if vocab_size.is_some_and(|size| size < 2) {

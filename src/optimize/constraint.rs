@@ -26,7 +26,7 @@ pub(crate) struct KnownConstraint {
 
 impl KnownConstraint {
     /// # Errors
-    /// Says what of the expression cannot be read.
+    /// Names the part of the expression that cannot be read.
     pub(super) fn read(json: &Json, place: &Place, parameters: &[Parameter]) -> Result<Self, ProtocolError> {
         let KnownConstraintItem { expr, when } = place.read(json)?;
         let when = read_when(when, place, parameters)?;

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use crate::document::json;
 use crate::prior::Context;
 
-/// What every message has.
+/// The fields of every message.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct MessageHead {
@@ -45,14 +45,14 @@ pub(super) struct SpaceMessage {
     pub(super) context: Option<Context>,
 }
 
-/// What parameters, objectives and constraints have.
+/// The fields of parameters, objectives and constraints.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct NamedItem {
     pub(super) name: Option<String>,
 }
 
-/// What parameters of every type have beside their name.
+/// The fields of parameters of every type.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ParameterItem {

@@ -37,7 +37,7 @@ pub(crate) fn best_json(report: &StudyReport) -> Json {
     json
 }
 
-/// What a run of the study has found: the best configuration, its gain, and everything that is worth a remark. Empty without a
+/// The findings at the end of a run: the best configuration, its gain, and remarks. Empty without a
 /// best configuration.
 #[must_use]
 pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
@@ -51,7 +51,7 @@ pub(crate) fn findings_lines(report: &StudyReport) -> Vec<String> {
         format!("best: trial {}, {}", best.first.trial.proposal.number, value_text(report.metric(), best)),
         format!("  {}", best.first.trial.proposal.config),
     ];
-    // Any other reason is what a reader expects of the first one.
+    // Readers expect any other reason of the first one.
     if matches!(winner.order, Order::Confirmed { .. }) {
         lines.extend(order_lines(std::slice::from_ref(winner)));
     }

@@ -90,7 +90,7 @@ pub struct Spawn {
     pub api_key: Option<ApiKey>,
     /// Whether the server speaks TLS.
     pub tls: bool,
-    /// What is known of the program.
+    /// The engine of the program.
     pub engine: Arc<dyn Engine>,
 }
 

@@ -50,7 +50,7 @@ pub enum StartError {
     Refuses(String),
 }
 
-/// What a server is asked, so that it counts as ready.
+/// The requests that prove that a server is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyCheck<'a> {
     /// The names under which it may serve the model.

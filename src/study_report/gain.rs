@@ -11,7 +11,7 @@ pub(crate) enum Gain {
     /// The defaults were not measured.
     Unknown,
     Factor {
-        /// Above 1 is better, whatever the goal.
+        /// Above 1 is better for either goal.
         factor: f64,
         /// The reason why the measurements do not support the gain.
         doubt: Option<Doubt>,

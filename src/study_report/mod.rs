@@ -1,4 +1,4 @@
-//! The findings of a study: its best configurations, the gain over the engine's defaults, and what is worth a remark. They are
+//! The findings of a study: its best configurations, the gain over the engine's defaults, and remarks. They are
 //! computed once; texts, JSON and CSV are renderers of a [`StudyReport`].
 
 mod gain;
@@ -94,7 +94,7 @@ impl StudyReport {
 
 #[cfg(test)]
 impl StudyReport {
-    /// A report of a study that maximises `output_throughput`, and of which nothing else matters.
+    /// A minimal report of a study that maximises `output_throughput`.
     pub(crate) fn example(name: &str) -> Self {
         let definition = serde_json::json!({
             "objective": {"metric": "output_throughput", "goal": "maximize", "constraints": []}

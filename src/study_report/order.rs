@@ -8,7 +8,7 @@ use crate::store::{Expected, Ranked};
 pub(crate) enum Order {
     /// Nothing that is expected to be better is so by more than the uncertainty of the difference, or was measured as often.
     Confirmed { times: u32, rival: Expected, rival_times: u32 },
-    /// By what a model of all measurements expects.
+    /// By the expectation of a model of all measurements.
     Expected,
     /// The model ranks it nowhere, so that it comes after all that it ranks.
     Unranked,

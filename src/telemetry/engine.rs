@@ -94,7 +94,7 @@ const SOURCES: &[Source] = &[
     sum("requests_finished", &["vllm:request_success_total", "sglang:num_requests_total", "tgi_request_success"]),
 ];
 
-/// The series that a page has; none where it is of an engine that is not known. `own` are names of series that come before
+/// The series that a page has; none for a page of an unknown engine. `own` are names of series that come before
 /// the known ones.
 pub(super) fn read(page: &str, own: &BTreeMap<String, String>) -> Row {
     let names = |source: &Source| {

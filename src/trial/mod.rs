@@ -116,7 +116,7 @@ impl SampleFlaw {
     }
 }
 
-/// Whether a failure of this kind is its configuration's own. A probe that started in spite of it proves that, whatever the
+/// Whether a failure of this kind is its configuration's own. A probe that started in spite of it proves that for every
 /// kind.
 #[must_use]
 pub fn is_own_failure(kind: FailureKind, probe: Option<u32>) -> bool {
@@ -125,12 +125,12 @@ pub fn is_own_failure(kind: FailureKind, probe: Option<u32>) -> bool {
 
 #[cfg(test)]
 impl Trial {
-    /// A trial with this outcome, of which nothing else matters.
+    /// A minimal trial with this outcome.
     pub(crate) fn example(number: u32, origin: impl Into<Origin>, outcome: Outcome) -> Self {
         Self::of(Proposal::example(number, origin), outcome)
     }
 
-    /// A trial of this proposal, of which nothing else matters.
+    /// A minimal trial of this proposal.
     pub(crate) fn of(proposal: Proposal, outcome: Outcome) -> Self {
         Self {
             proposal,

@@ -117,7 +117,7 @@ impl std::fmt::Display for Origin {
 
 #[cfg(test)]
 impl Proposal {
-    /// A proposal of which nothing else matters.
+    /// A minimal proposal.
     pub(crate) fn example(number: u32, origin: impl Into<Origin>) -> Self {
         Self { number, origin: origin.into(), why: None, expected_gain: None, config: Config::new() }
     }

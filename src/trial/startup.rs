@@ -52,7 +52,7 @@ impl fmt::Display for Difference {
 pub struct MemoryObservation {
     /// The model's weights on one device.
     pub weights_gib: Option<f64>,
-    /// What is left for the cache; negative where nothing is.
+    /// Memory that is left for the cache; negative if there is too little.
     pub cache_gib: Option<f64>,
     /// Blocks of the cache.
     pub blocks: Option<u64>,
@@ -70,7 +70,7 @@ pub struct MemoryObservation {
 }
 
 impl MemoryObservation {
-    /// Whether it tells anything of the memory.
+    /// Whether it holds any figure of the memory.
     #[must_use]
     pub fn is_useful(&self) -> bool {
         self.weights_gib.is_some() || self.cache_gib.is_some() || self.blocks.is_some() || self.tokens.is_some()

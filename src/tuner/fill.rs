@@ -83,7 +83,7 @@ impl Tuner<'_> {
         Filling { port: ports.serving(), name, log: log.to_owned(), trial, devices, processors, variables }
     }
 
-    /// The request by which a server proves that it generates tokens.
+    /// The request that proves that a server generates tokens.
     pub(super) fn first_request(&self) -> FirstRequest {
         let (engine, api) = (&self.job.engine, self.job.load.api);
         match api {

@@ -2,7 +2,7 @@
 
 use crate::support::{Workplace, root};
 
-/// A study of the stub server. `engine` is what `[engine]` says besides its kind, `flags` the words of its command.
+/// A study of the stub server. `engine` holds the keys of `[engine]` besides its kind, `flags` the words of its command.
 fn study(flags: &str, engine: &str, space: &str, trials: u32) -> Workplace {
     let script = root().join("tests/it/stub_server.py");
     Workplace::with_study(&format!(

@@ -40,7 +40,7 @@ pub(super) fn diagnose(evidence: &Evidence<'_>, patterns: &[FailurePattern]) -> 
             patterns.iter().filter_map(|one| Some((one, lines().find(|line| one.pattern.is_match(line))?)));
         matches.next().map(|(one, line)| Failure { kind: one.kind, message: line.trim().to_owned() })
     };
-    // The kernel's KILL comes before whatever the log holds.
+    // A KILL by the kernel takes precedence over the log.
     let is_killed = evidence.exit == Some(Exit::Signal(9)) && !evidence.ended_by_tuner;
     let failure = if is_killed { None } else { by_pattern() };
     let Failure { kind, message } = failure.unwrap_or_else(|| evidence.by_exit(lines().next_back()));

@@ -50,7 +50,7 @@ pub(super) struct CommandEngine {
     api_key_variable: Option<String>,
 }
 
-/// Reads what `[engine]` says of a server beside the keys that all engines have.
+/// Reads the keys of `[engine]` that only this engine has.
 ///
 /// # Errors
 /// When a key is missing, or a value is not one of its choices or no regular expression.
@@ -79,7 +79,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentErr
     let log = section.optional::<String>("ready_log")?;
     let log = log.map(|text| regex(section, "ready_log", &text)).transpose()?;
     let health = match path(section, "health")? {
-        // A server that says in its log that it is ready may have no page of health.
+        // A server whose log shows that it is ready may have no page of health.
         None => log.is_none().then(|| HEALTH.to_owned()),
         named => named,
     };
@@ -123,7 +123,7 @@ fn path(section: &Section<'_>, key: &str) -> Result<Option<String>, DocumentErro
 
 fn regex(section: &Section<'_>, key: &str, text: &str) -> Result<Regex, DocumentError> {
     Regex::new(text).map_err(|error| {
-        // The library draws where the error is; the last line says what it is.
+        // The library draws the place of the error; its last line is the message.
         let text = error.to_string();
         let problem = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         section.error(key, format!("is not a regular expression: {problem}"), None)

@@ -9,7 +9,7 @@ use crate::config::{Config, Value};
 use crate::document::FromToml;
 use crate::engine::is_variable;
 
-/// What a spelling begins with that names a variable of the environment.
+/// The prefix of a spelling that names a variable of the environment.
 const ENVIRONMENT: &str = "env:";
 
 /// How parameters without a spelling of their own are written.

@@ -78,7 +78,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// `title` is what the titles of the engine's own processes begin with. `None` where it is no longer there.
+    /// `title` is the prefix of the titles of the engine's processes. `None` if the process has ended.
     pub(super) fn read(pid: i32, title: Option<&str>) -> Option<Self> {
         let process = Process::new(pid).ok()?;
         let command = process.cmdline().unwrap_or_default();

@@ -76,7 +76,7 @@ pub(super) struct Scope {
     pub(super) elsewhere: bool,
     /// The server's page of numbers, if it has one.
     pub(super) page: Option<MetricsPage>,
-    /// What the titles of the engine's own processes begin with.
+    /// The prefix of the titles of the engine's processes.
     pub(super) title: Option<&'static str>,
 }
 
