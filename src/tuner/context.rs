@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::vitals::computes_elsewhere;
+use super::watchdog::computes_elsewhere;
 use super::{Event, TuneError, Tuner};
 use crate::engine::root_line;
 use crate::execution::{ExecutionEnvironment, ReleaseSource, selected_gpus};

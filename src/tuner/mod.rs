@@ -1,28 +1,19 @@
 //! The loop: ask, check, launch, measure, store, until the budget is spent.
 
 mod believe;
-mod broken;
-mod confirm;
 mod context;
-mod course;
-mod devices;
-mod doubt;
 mod estimate;
 mod event;
-mod fill;
-mod gate;
-mod inquiry;
+mod launcher;
 mod lock;
-mod longest_step;
 mod memory;
-mod prepare;
+mod preflighter;
 mod reap;
-mod retry;
 mod rule_test;
-mod sample;
+mod run;
+mod scheduler;
 mod slots;
-mod trial;
-mod vitals;
+mod watchdog;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -45,21 +36,18 @@ use crate::trial::{Launch, LaunchRecords, Outcome, Proposal, Rejection, Trial};
 
 pub use believe::beliefs;
 pub use context::RunContext;
-use course::{Course, Next};
-pub use doubt::{WrongRule, wrong_rules};
 pub use estimate::{Estimate, Source, estimate};
 pub use event::{Ending, Event, Observer, Phase, Plan, left_on_the_table};
-pub use fill::command_line;
-pub use inquiry::{Inquiry, preflight_setup, question};
+use launcher::asked;
+pub use launcher::{MeasuredPrefill, Pause, PauseEvidence, command_line};
 pub use lock::{Lock, LockError, holder};
-pub use longest_step::MeasuredPrefill;
 pub use memory::learned;
 use memory::start_key;
+pub use preflighter::{Inquiry, WrongRule, preflight_setup, question, wrong_rules};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
-pub use retry::{Pause, PauseEvidence};
 pub use rule_test::{PlannedRuleTest, RuleVerdicts};
+use scheduler::{Course, Next};
 pub use slots::{Interference, Slots};
-use trial::asked;
 
 /// Whether to go on, asked by signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ use crate::document::DocumentError;
 use crate::facts::{Core, Device, GpuError, GpuPlace, Processors, divide};
 use crate::job::{Job, SlotsJob};
 
-use super::vitals::computes_elsewhere;
+use super::watchdog::computes_elsewhere;
 use crate::execution::ExecutionEnvironment;
 pub use interference::Interference;
 pub(super) use pool::{Place, Pool};

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::slots::Place;
-use super::trial::asked;
-use super::{Event, Stop, Tuner};
+use super::asked;
 use crate::config::Config;
 use crate::facts::{DeviceMemoryReader, GpuError};
 use crate::rule::resolve_config;
 use crate::server::{Baseline, Shortage, StillHeld, shortages};
+use crate::tuner::slots::Place;
+use crate::tuner::{Event, Stop, Tuner};
 
 /// How long the driver may take to give back what an ended process had. It takes a second or two where all is well.
 const RELEASE_LIMIT: Duration = Duration::from_secs(20);
@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(500);
 impl Tuner<'_> {
     /// The level before a launch, for each slot that has a device of its own; none where the engine computes on no GPU of this
     /// machine. A driver that does not answer is noticed once.
-    pub(super) async fn memory_before(&self, place: &Place, config: &Config) -> Vec<(usize, Baseline)> {
+    pub(in crate::tuner) async fn memory_before(&self, place: &Place, config: &Config) -> Vec<(usize, Baseline)> {
         let mut baselines = Vec::new();
         for (slot, reader) in self.memory_readers(place, config).await {
             match Baseline::take(&reader).await {
@@ -60,7 +60,7 @@ impl Tuner<'_> {
 
     /// After the end of a launch. What is still held then is told, and the next launch on these slots waits for it: the outcome
     /// of this one is stored first.
-    pub(super) async fn memory_after(&self, place: &mut Place, baselines: Vec<(usize, Baseline)>) {
+    pub(in crate::tuner) async fn memory_after(&self, place: &mut Place, baselines: Vec<(usize, Baseline)>) {
         let begin = Instant::now();
         for (slot, baseline) in baselines {
             let limit = RELEASE_LIMIT.saturating_sub(begin.elapsed());
@@ -73,7 +73,7 @@ impl Tuner<'_> {
 
     /// Before a launch: waits until the memory that an earlier one held is given back, and until there is as much as this one
     /// asks for. Returns whether to go on with it.
-    pub(super) async fn wait_for_memory(&self, place: &mut Place, config: &Config) -> bool {
+    pub(in crate::tuner) async fn wait_for_memory(&self, place: &mut Place, config: &Config) -> bool {
         let begin = Instant::now();
         for (_, baseline) in std::mem::take(&mut place.held) {
             match self.released(&baseline, HELD_LIMIT.saturating_sub(begin.elapsed())).await {

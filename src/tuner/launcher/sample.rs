@@ -5,10 +5,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::slots::Place;
-use super::trial::{LaunchReport, crash, failed};
-use super::vitals::{Pulse, Vitals, conclude};
-use super::{Event, Phase, TuneError, Tuner};
+use super::{LaunchReport, crash, failed};
 use crate::config::Config;
 use crate::engine::MetricsPage;
 use crate::job::{follow, repeated};
@@ -19,6 +16,9 @@ use crate::telemetry::{self, DeviceProcesses, Devices, Scope};
 use crate::trial::{
     FailureKind, LaunchRecords, Measurement, Outcome, Replies, SampleFlaw, ServerTelemetry, SetAsideMeasurement,
 };
+use crate::tuner::slots::Place;
+use crate::tuner::watchdog::{Pulse, Vitals, conclude};
+use crate::tuner::{Event, Phase, TuneError, Tuner};
 
 /// How often a load is driven on one server until the sample is sound.
 const SAMPLES: u64 = 2;
@@ -34,7 +34,7 @@ impl Tuner<'_> {
     /// Drives the load and reduces it to an outcome. A sample is void if the load generator was the bottleneck. It is
     /// disturbed if others used the engine's GPUs, or if these were slowed down. Both are taken once more with other prompts,
     /// if there are any. One that is void again is not used; one that is disturbed again keeps its mark.
-    pub(super) async fn sample(
+    pub(in crate::tuner) async fn sample(
         &self,
         server: &mut Server,
         (model, config): (&str, &Config),

@@ -1,23 +1,23 @@
 //! Launches that failed for a reason of their environment: each is kept as an incident, and its trial is launched again after a
-//! wait. If that does not help, a probe decides (`course::probe`).
+//! wait. If that does not help, a probe decides (`scheduler::probe`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::course::FailureClass;
-use super::trial::{EndedTrial, LaunchEnd, asked};
-use super::vitals::LEAST_DISK;
-use super::{Ending, Event, Stop, TuneError, Tuner};
+use super::{EndedTrial, LaunchEnd, asked};
 use crate::store::{Incident, Study, now};
 use crate::trial::{Blame, Failure, FailureKind, Origin, Outcome, Trial};
+use crate::tuner::scheduler::FailureClass;
+use crate::tuner::watchdog::LEAST_DISK;
+use crate::tuner::{Ending, Event, Stop, TuneError, Tuner};
 
 /// Each wait is so many times as long as the one before.
 const LONGER: u32 = 5;
 
 /// Failures of the environment since a trial was begun or its launch has had another outcome.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(in crate::tuner) struct Patience {
     /// Launches that may fail in a row.
     most: u32,
     /// Failures that a probe has shown to be configurations' own: no further launch mends them.
@@ -27,14 +27,14 @@ pub(super) struct Patience {
 }
 
 /// A launch whose environment failed until the patience ended. Its incidents are stored, and its trial has no outcome.
-pub(super) struct Unresolved {
+pub(in crate::tuner) struct Unresolved {
     /// With the last failure as its outcome.
-    pub(super) ended: EndedTrial,
-    pub(super) last: Incident,
+    pub(in crate::tuner) ended: EndedTrial,
+    pub(in crate::tuner) last: Incident,
     /// Launches that failed in a row.
-    pub(super) failures: u32,
+    pub(in crate::tuner) failures: u32,
     /// Time of the first of them, as the database writes it.
-    pub(super) since: String,
+    pub(in crate::tuner) since: String,
 }
 
 /// A study that waits for a person.
@@ -62,7 +62,7 @@ pub enum PauseEvidence {
 }
 
 impl Patience {
-    pub(super) fn new(most: u32, own: Arc<[FailureClass]>) -> Self {
+    pub(in crate::tuner) fn new(most: u32, own: Arc<[FailureClass]>) -> Self {
         Self { most, own, ..Self::default() }
     }
 
@@ -76,13 +76,13 @@ impl Patience {
 }
 
 /// The failure that says nothing about the configuration.
-pub(super) fn incident(outcome: &Outcome) -> Option<&Failure> {
+pub(in crate::tuner) fn incident(outcome: &Outcome) -> Option<&Failure> {
     outcome.failure().filter(|failure| failure.kind.blame() == Blame::Environment)
 }
 
 impl Tuner<'_> {
     /// Decides about a launch that has ended; `None` is to launch again.
-    pub(super) async fn settle(
+    pub(in crate::tuner) async fn settle(
         &self,
         study: &Study,
         patience: &mut Patience,
@@ -120,7 +120,7 @@ impl Tuner<'_> {
     }
 
     /// Stores a failure as an incident of its trial.
-    pub(super) async fn keep_incident(
+    pub(in crate::tuner) async fn keep_incident(
         &self,
         study: &Study,
         number: u32,
@@ -133,7 +133,7 @@ impl Tuner<'_> {
     }
 
     /// Returns the next incident of a trial, and puts its log aside: the next launch begins a new one.
-    pub(super) async fn incident(
+    pub(in crate::tuner) async fn incident(
         &self,
         study: &Study,
         number: u32,
@@ -147,7 +147,7 @@ impl Tuner<'_> {
     }
 
     /// Returns the next step of a person after a failure of the environment.
-    pub(super) fn remedy(&self, failure: &Failure) -> String {
+    pub(in crate::tuner) fn remedy(&self, failure: &Failure) -> String {
         let what = match failure.kind {
             FailureKind::DeviceBusy => "see with `nvidia-smi` which processes hold the device, and end them".to_owned(),
             FailureKind::DeviceLost => {
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn only_failures_of_the_environment_are_incidents() {
         for kind in FailureKind::ALL {
-            let outcome = crate::tuner::trial::failed(kind, String::new());
+            let outcome = crate::tuner::launcher::failed(kind, String::new());
             assert_eq!(incident(&outcome).is_some(), kind.blame() == Blame::Environment, "{kind}");
         }
     }

@@ -1,6 +1,8 @@
 //! The course of a run: what to launch next and where, what comes of it, and when it is over.
 
+mod broken;
 mod clock;
+mod confirm;
 mod crowd;
 mod judge;
 mod probe;
@@ -14,16 +16,12 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use self::broken::{FailedStarts, MOST_FAILED_STARTS};
 use self::clock::Clock;
 use self::probe::Probe;
 use self::spent::Spent;
 pub(super) use self::suspicion::FailureClass;
 use self::suspicion::Suspicion;
-use super::broken::{FailedStarts, MOST_FAILED_STARTS};
-use super::estimate::{Source, estimate};
-use super::slots::{Place, Pool};
-use super::trial::{EndedTrial, LaunchEnd, Settled};
-use super::{Ending, Event, Phase, Plan, Stop, TuneError, Tuner, learned, unless_asked};
 use crate::job::{Search, past};
 use crate::memory::Learned;
 use crate::rule::{Finding, Removal};
@@ -31,6 +29,10 @@ use crate::sampler::{Past, Prior};
 use crate::server::LeftBehind;
 use crate::store::{Scored, StoredProposal, Study};
 use crate::trial::{FailureKind, Origin, Outcome, Proposal, Rejection, Trial};
+use crate::tuner::estimate::{Source, estimate};
+use crate::tuner::launcher::{EndedTrial, LaunchEnd, Settled};
+use crate::tuner::slots::{Place, Pool};
+use crate::tuner::{Ending, Event, Phase, Plan, Stop, TuneError, Tuner, learned, unless_asked};
 
 /// Rejected configurations in a row after which the space counts as empty of valid ones.
 const MOST_REJECTED: usize = 1000;

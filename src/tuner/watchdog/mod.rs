@@ -33,11 +33,11 @@ use self::neighbour::{NEIGHBOURS, Neighbour};
 use self::pulse::{Beat, Doubt, Step};
 use self::room::{Memory, Room, full_disk, size};
 use self::still::{IDLE_SHARE, Log, Start, Work};
-use super::trial::{DEATH_LIMIT, crash, start_failure};
 use crate::engine::MetricsPage;
 use crate::server::{Processes, Server, StartError};
 use crate::telemetry;
 use crate::trial::{Failure, FailureKind};
+use crate::tuner::launcher::{DEATH_LIMIT, crash, start_failure};
 
 pub(super) use self::busy::{StepEstimate, largest_step};
 pub(super) use self::pulse::Pulse;

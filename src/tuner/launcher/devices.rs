@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use super::slots::Place;
-use super::vitals::computes_elsewhere;
-use super::{Event, Tuner};
 use crate::config::Config;
 use crate::execution::{is_ours, read_gpus};
 use crate::facts::{Device, DeviceMemory, Gpu, GpuSelection, MeasurementCondition, ask_async, read_gpu_conditions};
 use crate::rule::devices_needed;
 use crate::server::{holders_text, is_held};
 use crate::telemetry::Devices;
+use crate::tuner::slots::Place;
+use crate::tuner::watchdog::computes_elsewhere;
+use crate::tuner::{Event, Tuner};
 
 impl Tuner<'_> {
     /// Returns the GPUs that the engine computes on. The simulated engine computes on none.
-    pub(super) fn devices(&self, place: &Place, config: &Config) -> Option<Devices> {
+    pub(in crate::tuner) fn devices(&self, place: &Place, config: &Config) -> Option<Devices> {
         let visible = self.visible_devices(place)?;
         // A container may have other devices under the same numbers.
         let is_here = place.devices.is_some() || !computes_elsewhere(&self.job.engine.command);
@@ -25,7 +25,7 @@ impl Tuner<'_> {
 
     /// The engine's `CUDA_VISIBLE_DEVICES`, if it computes on GPUs.
     #[expect(clippy::option_option, reason = "an engine on GPUs may have no such variable")]
-    pub(super) fn visible_devices(&self, place: &Place) -> Option<Option<String>> {
+    pub(in crate::tuner) fn visible_devices(&self, place: &Place) -> Option<Option<String>> {
         let engine = &self.job.engine;
         let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.computes();
         let given = || engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
@@ -34,7 +34,7 @@ impl Tuner<'_> {
 
     /// The settings of the engine's GPUs that may distort measurements. There are none if the engine computes elsewhere or the driver
     /// does not answer, which the telemetry of the load reports.
-    pub(super) async fn gpu_conditions(&self, place: &Place) -> Vec<MeasurementCondition> {
+    pub(in crate::tuner) async fn gpu_conditions(&self, place: &Place) -> Vec<MeasurementCondition> {
         let Some(visible) = self.visible_devices(place) else { return Vec::new() };
         if place.devices.is_none() && computes_elsewhere(&self.job.engine.command) {
             return Vec::new();
@@ -48,7 +48,7 @@ impl Tuner<'_> {
 
     /// Reads the devices again, and reports the memory that other processes hold. Waits for memory of processes that have just
     /// ended: it is in use, and no process holds it. Returns `None` without GPUs or if they cannot be read.
-    pub(super) async fn device_without_leftovers(&self) -> Option<Device> {
+    pub(in crate::tuner) async fn device_without_leftovers(&self) -> Option<Device> {
         let Device::Cuda(gpu) = self.installed.device else { return None };
         let begin = Instant::now();
         let (device, memories) = loop {

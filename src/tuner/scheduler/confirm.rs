@@ -1,10 +1,10 @@
 //! The winner and the engine's defaults, measured again: the winner of many noisy trials is partly lucky.
 
-use super::{TuneError, Tuner};
 use crate::config::Config;
 use crate::sampler::{Past, Suggestion};
 use crate::store::Study;
 use crate::trial::Origin;
+use crate::tuner::{TuneError, Tuner};
 
 impl Tuner<'_> {
     /// The defaults or the best other configuration, whichever was launched less often; `None` when both were measured again
@@ -12,7 +12,7 @@ impl Tuner<'_> {
     /// once that has missed a limit; else the best mean.
     ///
     /// They take turns, so that a drift of the machine meets both alike.
-    pub(super) async fn confirm(
+    pub(in crate::tuner) async fn confirm(
         &self,
         study: &Study,
         history: &[Past],

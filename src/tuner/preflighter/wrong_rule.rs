@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Event, TuneError, Tuner, question};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::job::Job;
 use crate::preflight::{Preflight, PreflightError};
 use crate::rule::Removal;
 use crate::store::{Difference, Study};
+use crate::tuner::{Event, TuneError, Tuner, question};
 
 /// A rule that rejects what the installed engine accepts.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +47,7 @@ pub async fn wrong_rules(
 impl Tuner<'_> {
     /// Returns the rules that the installed release contradicted in an earlier run of the study, of those that remove something.
     /// They are reported again.
-    pub(super) async fn contradicted_before(
+    pub(in crate::tuner) async fn contradicted_before(
         &self,
         study: &Study,
         removal: &Removal,
@@ -76,7 +76,11 @@ impl Tuner<'_> {
     }
 
     /// The rules to set aside, told and stored; none where the engine does not answer.
-    pub(super) async fn contradicted(&self, study: &Study, removal: &Removal) -> Result<Vec<&'static str>, TuneError> {
+    pub(in crate::tuner) async fn contradicted(
+        &self,
+        study: &Study,
+        removal: &Removal,
+    ) -> Result<Vec<&'static str>, TuneError> {
         let mut inquiry = self.inquiry.write().await;
         let Some(engine_version) = self.compared(&mut inquiry, study).await? else { return Ok(Vec::new()) };
         let Some(preflight) = &inquiry.preflight else { return Ok(Vec::new()) };

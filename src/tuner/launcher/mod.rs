@@ -1,5 +1,12 @@
 //! One launch from spawn to outcome.
 
+mod command;
+mod devices;
+mod gate;
+mod longest_step;
+mod retry;
+mod sample;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -8,40 +15,45 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::course::PendingTrial;
-use super::retry::{Patience, Unresolved};
-use super::slots::Place;
-use super::vitals::{self, BEREAVED_GRACE, Vitals, conclude};
-use super::{Ending, Event, Phase, Stop, TuneError, Tuner, command_line};
+use self::retry::Patience;
 use crate::config::Config;
 use crate::engine::{Filling, LogReader, Timeline, differences, own_models};
 use crate::facts::MeasurementCondition;
 use crate::server::{self, LeftBehind, Marker, Owed, Ready, ReadyCheck, Server, Spawn, SpawnError, StartError, finish};
 use crate::store::{Study, now};
 use crate::trial::{Failure, FailureKind, Launch, LaunchRecords, Outcome, PhaseTime, Startup, Trial};
+use crate::tuner::scheduler::PendingTrial;
+use crate::tuner::slots::Place;
+use crate::tuner::watchdog::{self, BEREAVED_GRACE, Vitals, conclude};
+use crate::tuner::{Ending, Event, Phase, Stop, TuneError, Tuner};
+
+pub use self::command::command_line;
+pub use self::longest_step::MeasuredPrefill;
+pub(in crate::tuner) use self::retry::Unresolved;
+pub use self::retry::{Pause, PauseEvidence};
 
 /// How often a trial is launched again, on another port, because its port was taken.
 const MOST_COLLISIONS: usize = 3;
 
 /// How long an unhealthy engine may take to end: vLLM's watchdog looks every 5 s whether its engine has died.
-pub(super) const DEATH_LIMIT: Duration = Duration::from_secs(7);
+pub(in crate::tuner) const DEATH_LIMIT: Duration = Duration::from_secs(7);
 
 /// A server that is being interrupted gets this long before it is killed.
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
 
 /// The result of one launch.
-pub(super) struct LaunchReport {
-    pub(super) outcome: Outcome,
+pub(in crate::tuner) struct LaunchReport {
+    pub(in crate::tuner) outcome: Outcome,
     /// If the server became ready.
     ready: Option<Ready>,
-    pub(super) records: LaunchRecords,
+    pub(in crate::tuner) records: LaunchRecords,
     /// Processes that could not be ended. The trial is stored first.
     left_behind: Option<LeftBehind>,
 }
 
 impl LaunchReport {
     /// A report without a server that became ready.
-    pub(super) fn new(outcome: Outcome, records: LaunchRecords) -> Self {
+    pub(in crate::tuner) fn new(outcome: Outcome, records: LaunchRecords) -> Self {
         Self { outcome, ready: None, records, left_behind: None }
     }
 
@@ -53,27 +65,27 @@ impl LaunchReport {
 /// Why a server did not become ready.
 enum Ended {
     Start(StartError),
-    Alarm(vitals::Alarm),
+    Alarm(watchdog::Alarm),
 }
 
 /// A trial with its outcome, not stored yet.
-pub(super) struct EndedTrial {
-    pub(super) trial: Trial,
-    pub(super) records: LaunchRecords,
+pub(in crate::tuner) struct EndedTrial {
+    pub(in crate::tuner) trial: Trial,
+    pub(in crate::tuner) records: LaunchRecords,
     /// Processes that could not be ended. The trial is stored first.
-    pub(super) left_behind: Option<LeftBehind>,
+    pub(in crate::tuner) left_behind: Option<LeftBehind>,
 }
 
 /// A launch that is over, with what it had.
-pub(super) struct Settled {
-    pub(super) pending: PendingTrial,
-    pub(super) place: Place,
-    pub(super) result: Result<LaunchEnd, TuneError>,
+pub(in crate::tuner) struct Settled {
+    pub(in crate::tuner) pending: PendingTrial,
+    pub(in crate::tuner) place: Place,
+    pub(in crate::tuner) result: Result<LaunchEnd, TuneError>,
 }
 
 /// The end of a trial's launches.
 #[expect(clippy::large_enum_variant, reason = "one for each launch, and nearly all of them are outcomes")]
-pub(super) enum LaunchEnd {
+pub(in crate::tuner) enum LaunchEnd {
     Outcome(EndedTrial),
     /// Its environment failed until the patience ended.
     Unresolved(Box<Unresolved>),
@@ -89,14 +101,14 @@ impl From<Trial> for EndedTrial {
 }
 
 /// Waits until the user has asked for at least this; for ever where nobody can ask any more.
-pub(super) async fn asked(stop: &mut watch::Receiver<Stop>, what: Stop) {
+pub(in crate::tuner) async fn asked(stop: &mut watch::Receiver<Stop>, what: Stop) {
     if stop.wait_for(|stop| *stop >= what).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
 impl Tuner<'_> {
-    pub(super) async fn launched(&self, study: &Study, pending: PendingTrial, mut place: Place) -> Settled {
+    pub(in crate::tuner) async fn launched(&self, study: &Study, pending: PendingTrial, mut place: Place) -> Settled {
         let result = self.launch(study, &pending, &mut place).await;
         Settled { pending, place, result }
     }
@@ -330,27 +342,27 @@ impl Tuner<'_> {
         Startup { phases, resolved: seen.shown(&asked), differences, conditions }
     }
 
-    fn vital_scope(&self, server: &Server, config: &Config, place: &Place) -> vitals::Scope {
+    fn vital_scope(&self, server: &Server, config: &Config, place: &Place) -> watchdog::Scope {
         let (log, engine) = (server.log_path().to_owned(), &self.job.engine);
         let directories = [log.as_path(), self.store.path()].map(|file| match file.parent() {
             Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
             _ => PathBuf::from("."),
         });
-        vitals::Scope {
+        watchdog::Scope {
             processes: server.processes(),
             log,
             directories: directories.to_vec(),
             stall: engine.stall_timeout,
             longest_step: self.longest_step(config),
-            devices: self.devices(place, config).filter(|_| !vitals::computes_on_another_host(&engine.command)),
-            elsewhere: vitals::computes_elsewhere(&engine.command),
+            devices: self.devices(place, config).filter(|_| !watchdog::computes_on_another_host(&engine.command)),
+            elsewhere: watchdog::computes_elsewhere(&engine.command),
             page: engine.engine.metrics(),
             title: engine.engine.process_title(),
         }
     }
 }
 
-pub(super) fn failed(kind: FailureKind, message: String) -> Outcome {
+pub(in crate::tuner) fn failed(kind: FailureKind, message: String) -> Outcome {
     Outcome::Failed(Failure { kind, message })
 }
 
@@ -365,7 +377,7 @@ async fn with_end(server: &mut Server, error: StartError) -> StartError {
     error
 }
 
-pub(super) fn start_failure(server: &Server, error: StartError) -> Failure {
+pub(in crate::tuner) fn start_failure(server: &Server, error: StartError) -> Failure {
     match error {
         StartError::Exited(status) => ended(server, status, false),
         StartError::Timeout(limit) => {
@@ -385,7 +397,7 @@ pub(super) fn start_failure(server: &Server, error: StartError) -> Failure {
 }
 
 /// An engine that ends under load has failed, whatever its exit code.
-pub(super) fn crash(server: &Server, status: ExitStatus) -> Failure {
+pub(in crate::tuner) fn crash(server: &Server, status: ExitStatus) -> Failure {
     ended(server, status, true)
 }
 

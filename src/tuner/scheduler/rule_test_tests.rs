@@ -9,7 +9,7 @@ use crate::facts::Host;
 use crate::store::{RuleTest, RuleVerdict};
 use crate::trial::Measurement;
 use crate::tuner::RuleVerdicts;
-use crate::tuner::trial::failed;
+use crate::tuner::launcher::failed;
 
 /// GPUs that are described as too small for one of them to hold the weights of 15.3 GiB.
 const SMALL: &str = "{ kind = \"sim\", gpu_memory_gib = 16 }";

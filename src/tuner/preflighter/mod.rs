@@ -1,9 +1,10 @@
 //! What rules and the installed engine say of a configuration before it is launched.
 
+mod wrong_rule;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Event, TuneError, Tuner, command_line};
 use crate::config::Config;
 use crate::engine::Filling;
 use crate::execution::ExecutionEnvironment;
@@ -13,18 +14,21 @@ use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, V
 use crate::rule::Finding;
 use crate::server::Marker;
 use crate::store::{Difference, Study};
+use crate::tuner::{Event, TuneError, Tuner, command_line};
+
+pub use self::wrong_rule::{WrongRule, wrong_rules};
 
 /// The preflight of a study: absent, waiting to be started, or at work.
 #[derive(Debug, Default)]
 pub struct Inquiry {
     setup: Option<Setup>,
-    pub(super) preflight: Option<Preflight>,
+    pub(in crate::tuner) preflight: Option<Preflight>,
     /// The release of the installed engine, once it has been compared with the study.
     compared: Option<String>,
     /// Whether this run has let a configuration go to its launch.
     begun: bool,
     /// The packages that it lacks, once it has been asked.
-    pub(super) absent: Option<BTreeSet<String>>,
+    pub(in crate::tuner) absent: Option<BTreeSet<String>>,
 }
 
 impl Inquiry {
@@ -34,29 +38,29 @@ impl Inquiry {
     }
 
     /// Returns at once.
-    pub(super) fn start(&mut self) {
+    pub(in crate::tuner) fn start(&mut self) {
         self.preflight = self.setup.take().map(Preflight::start);
     }
 
     /// Whether the rules stand alone.
-    pub(super) fn is_absent(&self) -> bool {
+    pub(in crate::tuner) fn is_absent(&self) -> bool {
         self.setup.is_none() && self.preflight.is_none()
     }
 
     /// Whether this run has launched anything yet: its first launch does not wait for the import.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(in crate::tuner) fn has_begun(&self) -> bool {
         self.begun
     }
 
     /// Waits until the engine is imported, or never will be: from then on nothing runs that nobody asked for.
-    pub(super) async fn settled(&self) {
+    pub(in crate::tuner) async fn settled(&self) {
         if let Some(preflight) = &self.preflight {
             // What came of it is told to who asks.
             let _ = preflight.ready().await;
         }
     }
 
-    pub(super) async fn stop(&mut self) {
+    pub(in crate::tuner) async fn stop(&mut self) {
         if let Some(preflight) = self.preflight.take() {
             preflight.stop().await;
         }
@@ -105,7 +109,7 @@ impl Tuner<'_> {
     ///
     /// The first launch of a run, resumed or not, does not wait until the engine has been imported if the rules accept its
     /// configuration: what the engine refuses then fails within the time that the import takes.
-    pub(super) async fn rejection(
+    pub(in crate::tuner) async fn rejection(
         &self,
         study: &Study,
         number: u32,
@@ -152,7 +156,11 @@ impl Tuner<'_> {
     }
 
     /// The release of the installed engine, after it has been compared with the study once.
-    pub(super) async fn compared(&self, inquiry: &mut Inquiry, study: &Study) -> Result<Option<String>, TuneError> {
+    pub(in crate::tuner) async fn compared(
+        &self,
+        inquiry: &mut Inquiry,
+        study: &Study,
+    ) -> Result<Option<String>, TuneError> {
         let Some(preflight) = &inquiry.preflight else { return Ok(None) };
         if inquiry.compared.is_some() {
             return Ok(inquiry.compared.clone());
@@ -179,7 +187,7 @@ impl Tuner<'_> {
     }
 
     /// Says why there is no answer, and asks no more where there never will be one.
-    pub(super) async fn unanswered(&self, inquiry: &mut Inquiry, error: &PreflightError) {
+    pub(in crate::tuner) async fn unanswered(&self, inquiry: &mut Inquiry, error: &PreflightError) {
         let consequence = if error.is_final() { "; from here on the rules stand alone" } else { "" };
         (self.observer)(Event::Preflight { text: format!("{error}{consequence}") });
         if error.is_final() {

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::slots::Place;
-use super::{TuneError, Tuner};
 use crate::config::Config;
 use crate::engine::{Filling, LaunchSpec};
 use crate::execution::ExecutionEnvironment;
@@ -15,6 +13,8 @@ use crate::load::Api;
 use crate::server::{FirstRequest, HOST, Marker, Ports};
 use crate::store::{Begin, StoreError, Study, now};
 use crate::trial::{Launch, Proposal};
+use crate::tuner::slots::Place;
+use crate::tuner::{TuneError, Tuner};
 
 /// The command line of a configuration; without a launch, placeholders stay and the address is the engine's own default.
 ///
@@ -37,13 +37,13 @@ pub fn command_line(
 
 impl Tuner<'_> {
     /// Stores that a trial is about to be launched, so that numbers have no gaps whichever ends first.
-    pub(super) async fn reserve(&self, study: &Study, proposal: &Proposal) -> Result<(), TuneError> {
+    pub(in crate::tuner) async fn reserve(&self, study: &Study, proposal: &Proposal) -> Result<(), TuneError> {
         let command = command_line(self.job, &self.installed, &proposal.config, None)?;
         let launch = Launch::redacted(&command, self.job.launch_env(self.installed.device, &proposal.config));
         Ok(self.begin(study, proposal, &launch, &now()).await?)
     }
 
-    pub(super) async fn begin(
+    pub(in crate::tuner) async fn begin(
         &self,
         study: &Study,
         proposal: &Proposal,
@@ -55,12 +55,17 @@ impl Tuner<'_> {
         self.store.begin(study.id, &begin).await
     }
 
-    pub(super) fn log_path(&self, number: u32) -> PathBuf {
+    pub(in crate::tuner) fn log_path(&self, number: u32) -> PathBuf {
         self.log_directory().join(format!("trial-{number:04}.log"))
     }
 
     /// Returns the environment variables of a launch that follow from its devices and slots.
-    pub(super) fn variables(&self, place: &Place, ports: &Ports, config: &Config) -> BTreeMap<String, String> {
+    pub(in crate::tuner) fn variables(
+        &self,
+        place: &Place,
+        ports: &Ports,
+        config: &Config,
+    ) -> BTreeMap<String, String> {
         let engine = &self.job.engine.engine;
         let whole = self.job.with_arguments(config, self.installed.version);
         let mut variables = place.variables(ports, engine.port_variable(&whole));
@@ -70,7 +75,13 @@ impl Tuner<'_> {
     }
 
     /// What a launch fills into the words of the study.
-    pub(super) fn filling(&self, place: &Place, ports: &Ports, log: &Path, own: &BTreeMap<String, String>) -> Filling {
+    pub(in crate::tuner) fn filling(
+        &self,
+        place: &Place,
+        ports: &Ports,
+        log: &Path,
+        own: &BTreeMap<String, String>,
+    ) -> Filling {
         let trial = place.trial;
         // Two launches of a trial are two containers, of which the first may not yet be gone.
         let (study, unique) = (&self.job.name, rand::random::<u32>());
@@ -84,7 +95,7 @@ impl Tuner<'_> {
     }
 
     /// The request that proves that a server generates tokens.
-    pub(super) fn first_request(&self) -> FirstRequest {
+    pub(in crate::tuner) fn first_request(&self) -> FirstRequest {
         let (engine, api) = (&self.job.engine, self.job.load.api);
         match api {
             // Engines whose interface is known answer both.
@@ -96,7 +107,7 @@ impl Tuner<'_> {
     }
 
     /// The names under which the server serves the model; requests use the first.
-    pub(super) fn served_names(&self) -> Vec<String> {
+    pub(in crate::tuner) fn served_names(&self) -> Vec<String> {
         let set = self.job.with_arguments(&self.job.parameters().fixed, self.installed.version);
         let names = set.get_str("served-model-name").unwrap_or(&self.job.model.argument);
         // A list is carried as its words. A path may hold spaces as well.

@@ -14,8 +14,8 @@ use crate::facts::Host;
 use crate::job::Job;
 use crate::store::{Incident, Store};
 use crate::trial::{Failure, Measurement};
-use crate::tuner::retry::Unresolved;
-use crate::tuner::trial::failed;
+use crate::tuner::launcher::Unresolved;
+use crate::tuner::launcher::failed;
 use crate::tuner::{Event, Inquiry, MeasuredPrefill, RunContext, Slots};
 
 /// A study with some devices, of which a trial takes one, two or four.

@@ -2,15 +2,15 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::believe::twin_question;
-use super::vitals::{StepEstimate, largest_step};
-use super::{TuneError, Tuner};
 use crate::config::Config;
 use crate::predict;
 use crate::rule::resolve_config;
 use crate::stats::{median, to_f64};
 use crate::store::Study;
 use crate::trial::{Replies, Trial};
+use crate::tuner::believe::twin_question;
+use crate::tuner::watchdog::{StepEstimate, largest_step};
+use crate::tuner::{TuneError, Tuner};
 use crate::twin::Calibration;
 
 /// Measured trials of earlier runs that are looked at: more of them delay the first launch and add little.
@@ -33,7 +33,7 @@ impl MeasuredPrefill {
 
 impl Tuner<'_> {
     /// Reads the prefill speeds of earlier runs of the study. `trials` are those of the present context.
-    pub(super) async fn recall_prefill(&self, study: &Study, trials: &[Trial]) -> Result<(), TuneError> {
+    pub(in crate::tuner) async fn recall_prefill(&self, study: &Study, trials: &[Trial]) -> Result<(), TuneError> {
         let measured = trials.iter().rev().filter(|trial| trial.outcome.measurement().is_some());
         for trial in measured.take(MOST_RECALLED) {
             if let Some(replies) = self.store.replies(study, trial.proposal.number).await? {
@@ -45,7 +45,7 @@ impl Tuner<'_> {
 
     /// Learns from a measured launch how slow a prefill may be. If more requests were under way than the engine runs at once, they
     /// waited for the replies of others, and the launch is no evidence on prefill.
-    pub(super) fn learn_prefill(&self, config: &Config, replies: &Replies) {
+    pub(in crate::tuner) fn learn_prefill(&self, config: &Config, replies: &Replies) {
         // How many requests another engine runs at once is not known, so that waiting would count as slowness.
         if !self.job.engine.engine.has_rules() {
             return;
@@ -62,7 +62,7 @@ impl Tuner<'_> {
 
     /// Estimates the longest step of a launch of this configuration: the longer of the twin's prediction and the
     /// estimate from measured launches.
-    pub(super) fn longest_step(&self, config: &Config) -> StepEstimate {
+    pub(in crate::tuner) fn longest_step(&self, config: &Config) -> StepEstimate {
         let (longest, at_once) = (self.job.workload.built.longest(), self.requests_at_once());
         let asked = self.job.with_arguments(config, self.installed.version);
         let budget = asked.get_i64("max-num-batched-tokens").and_then(|tokens| u64::try_from(tokens).ok());

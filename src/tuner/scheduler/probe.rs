@@ -7,8 +7,8 @@ use crate::config::Config;
 use crate::sampler::{Known, Past, Suggestion};
 use crate::store::Incident;
 use crate::trial::{Origin, Outcome, Proposal, Trial};
-use crate::tuner::retry::{PauseEvidence, Unresolved};
-use crate::tuner::trial::{EndedTrial, LaunchEnd};
+use crate::tuner::launcher::{EndedTrial, LaunchEnd};
+use crate::tuner::launcher::{PauseEvidence, Unresolved};
 use crate::tuner::{Ending, Event, Pause, TuneError, learned};
 
 /// Configurations of the ranking that a probe chooses from.
