@@ -124,7 +124,7 @@ impl From<TuneError> for Failure {
                 let hint = source.hint().map(str::to_owned);
                 Self { hint, ..Self::unexpected(error.to_string()) }
             }
-            TuneError::Lock(_) | TuneError::Command(_) | TuneError::Port(_) => Self::unexpected(error.to_string()),
+            TuneError::Lock(_) | TuneError::Command(_) | TuneError::Port(_) | TuneError::NoTwin(_) => Self::unexpected(error.to_string()),
         }
     }
 }

@@ -20,9 +20,7 @@ use crate::sampler::{self, Known, Past, Suggestion};
 use crate::store::{Store, Study, database_path};
 use crate::study_report::{Furthest, NoWinner, StudyReport};
 use crate::trial::redact;
-use crate::tuner::{
-    Ending, Inquiry, MeasuredPrefill, RuleVerdicts, RunContext, Slots, Stop, TuneError, Tuner, beliefs, preflight_setup,
-};
+use crate::tuner::{Ending, RuleVerdicts, Slots, Stop, TuneError, Tuner, beliefs, preflight_setup};
 
 #[derive(Debug, Args)]
 pub(super) struct Tune {
@@ -130,9 +128,8 @@ impl Tune {
                 store: &store,
                 installed: installed.clone(),
                 slots: slots.clone(),
-                context: RunContext::new(self.accept_change),
-                inquiry: Inquiry::new(setup).into(),
-                measured_prefill: MeasuredPrefill::default(),
+                accepts_change: self.accept_change,
+                preflight: setup,
                 observer: Arc::new(move |event| watcher.on(&event)),
                 stop: stop.clone(),
             };

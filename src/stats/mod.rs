@@ -13,4 +13,5 @@ pub(crate) mod small;
 pub(crate) use cholesky::{Cholesky, dot};
 pub use convert::{Integer, f64_to_i32, f64_to_i64, f64_to_u32, f64_to_u64, f64_to_usize, low_u32, to_f64};
 pub use gib::{GIB, gib, gib_text, gib_to_bytes};
-pub(crate) use sample::{mean, median, percentile};
+pub use sample::percentile;
+pub(crate) use sample::{mean, median};

@@ -10,7 +10,7 @@ pub(crate) fn mean(values: &[f64]) -> Option<f64> {
 
 /// Returns the `p`-th percentile (0 to 100) of ascending values, by linear interpolation; `None` if there are none.
 #[must_use]
-pub(crate) fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
+pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let rank = p.clamp(0.0, 100.0) / 100.0 * to_f64(last);
     let below = f64_to_usize(rank.floor());

@@ -45,7 +45,22 @@ impl Store {
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(BUSY);
-        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await;
+        Self::connect(options, path).await
+    }
+
+    /// Opens an empty database that ends with this value: for studies that are only simulated.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub async fn in_memory() -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::new().in_memory(true).foreign_keys(true);
+        Self::connect(options, PathBuf::from(":memory:")).await
+    }
+
+    async fn connect(options: SqliteConnectOptions, path: PathBuf) -> Result<Self, StoreError> {
+        // The only connection stays open: with it a database in memory would end.
+        let pool = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
+        let pool = pool.connect_with(options).await;
         let pool = pool.map_err(|error| database_error(&path, error))?;
         match MIGRATOR.run(&pool).await {
             Ok(()) => Ok(Self { pool, path }),

@@ -3,7 +3,6 @@
 //! It follows from the study file, the installed engine and studies that are over, and not from the study's own trials: a run
 //! that takes the study up again begins with the same beliefs, and so with the same suggestions.
 
-use super::{Event, TuneError, Tuner};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::job::{Job, Search, TWIN, known};
@@ -13,17 +12,6 @@ use crate::sampler::{Known, Prior};
 use crate::store::{Store, StoreError};
 use crate::trial::Origin;
 use crate::twin::{Calibration, StartupModel, Warm};
-
-impl Tuner<'_> {
-    /// The priors that the study asks for; what is to be said of them is told.
-    pub(super) async fn beliefs(&self, search: &Search<'_>) -> Result<Vec<Prior>, TuneError> {
-        let (priors, notes) = beliefs(self.job, &self.installed, Some(self.store), search).await?;
-        for text in notes {
-            (self.observer)(Event::Noticed { text });
-        }
-        Ok(priors)
-    }
-}
 
 /// The priors that a study asks for, the most trusted first, and what is to be said of them: those that are not to be had are
 /// left out, as are those of studies where there is no database. Samplers that look at none get none. Takes some seconds of

@@ -3,34 +3,28 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use super::TuneError;
+use super::run::StudyRun;
 use super::watchdog::computes_elsewhere;
-use super::{Event, TuneError, Tuner};
 use crate::engine::root_line;
 use crate::execution::{ExecutionEnvironment, ReleaseSource, selected_gpus};
 use crate::facts::{
     ContextChange, Device, DeviceContext, Host, NVML_LIMIT, TrialContext, ask_async, read_gpu_context, readable_release,
 };
 use crate::job::Job;
-use crate::store::Study;
 use crate::trial::Trial;
 
-/// The context of a run, and whether its user accepts another one than the study's.
-#[derive(Debug, Default)]
-pub struct RunContext {
+/// Keeps the context of a run: compares it with the study's and with each server's release, and gives it to each trial.
+pub(super) struct ContextKeeper<'r> {
+    run: &'r StudyRun<'r>,
+    /// Whether the user accepts another context than the study's.
     accepts_change: bool,
-    /// Without a release: that is reported by each server.
-    present: OnceLock<TrialContext>,
+    /// Without a release: each server reports that.
+    present: TrialContext,
     /// The first release that a server of this run has reported.
     reported: OnceLock<String>,
     /// Notices that the user has seen.
     noticed: Mutex<BTreeSet<String>>,
-}
-
-impl RunContext {
-    #[must_use]
-    pub fn new(accepts_change: bool) -> Self {
-        Self { accepts_change, ..Self::default() }
-    }
 }
 
 /// Reads the devices of a study's engine. If the driver cannot be asked, they are those that the study describes.
@@ -55,92 +49,92 @@ fn names(changes: &[ContextChange]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-impl Tuner<'_> {
-    /// Compares the present context with that of the study's trials, and stores it.
-    ///
-    /// # Errors
-    /// When another release, device class or host would be mixed with that of the study's trials.
-    pub(super) async fn enter_context(&self, study: &Study) -> Result<(), TuneError> {
-        let device = devices(self.job, &self.installed).await;
-        let mut now = TrialContext { release: None, device, host: Host::detect().into() };
-        let notice = |text| (self.observer)(Event::Noticed { text });
-        let Some(stored) = self.store.context(study).await? else {
-            self.store.set_context(study.id, &now).await?;
-            if let Some(text) = self.adopted_text(study, &now).await? {
-                notice(text);
-            }
-            let _ = self.context.present.set(now);
-            return Ok(());
-        };
-        let is_same_minor = stored.release.as_deref().and_then(readable_release);
-        let is_same_minor = is_same_minor.is_some_and(|release| release.is_same_minor(self.installed.version));
-        now.release = match self.installed.release_from {
-            ReleaseSource::Assumed | ReleaseSource::EarlierTrials | ReleaseSource::Unversioned => None,
-            // A study states no patch release exactly.
-            ReleaseSource::Stated if is_same_minor => None,
-            _ => Some(self.installed.version.to_string()),
-        };
-        let (reported, refused): (Vec<_>, Vec<_>) =
-            stored.changes(&now).into_iter().partition(|change| change.is_comparable);
-        let release = stored.release.clone().filter(|_| now.release.is_none() || is_same_minor);
-        let now = TrialContext { release: None, ..now };
-        if !refused.is_empty() {
-            if !self.context.accepts_change {
-                return Err(TuneError::ContextDiffers { name: study.name.clone(), changes: refused });
-            }
-            self.store.accept_context(study.id, &TrialContext { release, ..now.clone() }).await?;
-            notice(format!(
-                "the context has changed, and the change is accepted: {}; the defaults are measured again, and only trials \
-                 from now on are compared",
-                names(&refused)
-            ));
-            let _ = self.context.present.set(now);
-            return Ok(());
+/// Compares the present context with that of the study's trials, stores it, and returns it.
+///
+/// # Errors
+/// When another release, device class or host would be mixed with that of the study's trials.
+pub(super) async fn enter(run: &StudyRun<'_>, accepts_change: bool) -> Result<TrialContext, TuneError> {
+    let (store, study, installed) = (run.store, &run.study, &run.installed);
+    let device = devices(run.job, installed).await;
+    let mut now = TrialContext { release: None, device, host: Host::detect().into() };
+    let notice = |text| run.notice(text);
+    let Some(stored) = store.context(study).await? else {
+        store.set_context(study.id, &now).await?;
+        if let Some(text) = adopted_text(run, &now).await? {
+            notice(text);
         }
-        // The release that the server will report may be another one yet.
-        let is_release_known =
-            !matches!(self.installed.release_from, ReleaseSource::Assumed | ReleaseSource::EarlierTrials);
-        if self.context.accepts_change && is_release_known {
-            notice(
-                "--accept-change: this is the context of the study's trials, so there is nothing to accept".to_owned(),
-            );
+        return Ok(now);
+    };
+    let is_same_minor = stored.release.as_deref().and_then(readable_release);
+    let is_same_minor = is_same_minor.is_some_and(|release| release.is_same_minor(installed.version));
+    now.release = match installed.release_from {
+        ReleaseSource::Assumed | ReleaseSource::EarlierTrials | ReleaseSource::Unversioned => None,
+        // A study states no patch release exactly.
+        ReleaseSource::Stated if is_same_minor => None,
+        _ => Some(installed.version.to_string()),
+    };
+    let (reported, refused): (Vec<_>, Vec<_>) =
+        stored.changes(&now).into_iter().partition(|change| change.is_comparable);
+    let release = stored.release.clone().filter(|_| now.release.is_none() || is_same_minor);
+    let now = TrialContext { release: None, ..now };
+    if !refused.is_empty() {
+        if !accepts_change {
+            return Err(TuneError::ContextDiffers { name: study.name.clone(), changes: refused });
         }
-        if !reported.is_empty() {
-            notice(format!("the context has changed in details, and the study goes on: {}", names(&reported)));
-        }
-        let present = now.completed_by(&TrialContext { release: None, ..stored });
-        self.store.set_context(study.id, &TrialContext { release, ..present.clone() }).await?;
-        let _ = self.context.present.set(present);
-        Ok(())
+        store.accept_context(study.id, &TrialContext { release, ..now.clone() }).await?;
+        notice(format!(
+            "the context has changed, and the change is accepted: {}; the defaults are measured again, and only trials \
+             from now on are compared",
+            names(&refused)
+        ));
+        return Ok(now);
     }
+    // The release that the server will report may be another one yet.
+    let is_release_known = !matches!(installed.release_from, ReleaseSource::Assumed | ReleaseSource::EarlierTrials);
+    if accepts_change && is_release_known {
+        notice("--accept-change: this is the context of the study's trials, so there is nothing to accept".to_owned());
+    }
+    if !reported.is_empty() {
+        notice(format!("the context has changed in details, and the study goes on: {}", names(&reported)));
+    }
+    let present = now.completed_by(&TrialContext { release: None, ..stored });
+    store.set_context(study.id, &TrialContext { release, ..present.clone() }).await?;
+    Ok(present)
+}
 
-    /// Describes the context that a study of an older version goes on in; `None` if it has no trial.
-    async fn adopted_text(&self, study: &Study, now: &TrialContext) -> Result<Option<String>, TuneError> {
-        let trials = self.store.trials(study).await?;
-        if trials.is_empty() {
-            return Ok(None);
-        }
-        let releases: BTreeSet<_> = trials.iter().filter_map(|scored| scored.trial.engine_version.as_deref()).collect();
-        let releases: Vec<_> = releases.into_iter().collect();
-        let reported = match releases.as_slice() {
-            [] => String::new(),
-            releases => format!("; its servers have reported {}", releases.join(", ")),
-        };
-        let unknown = || "unknown".to_owned();
-        Ok(Some(format!(
-            "study {} has no stored context and goes on in the present one: device {}, processor {}{reported}",
-            study.name,
-            now.device.name.clone().or(now.device.compute_capability.clone()).unwrap_or_else(unknown),
-            now.host.cpu.clone().unwrap_or_else(unknown),
-        )))
+/// Describes the context that a study of an older version goes on in; `None` if it has no trial.
+async fn adopted_text(run: &StudyRun<'_>, now: &TrialContext) -> Result<Option<String>, TuneError> {
+    let trials = run.store.trials(&run.study).await?;
+    if trials.is_empty() {
+        return Ok(None);
+    }
+    let releases: BTreeSet<_> = trials.iter().filter_map(|scored| scored.trial.engine_version.as_deref()).collect();
+    let releases: Vec<_> = releases.into_iter().collect();
+    let reported = match releases.as_slice() {
+        [] => String::new(),
+        releases => format!("; its servers have reported {}", releases.join(", ")),
+    };
+    let unknown = || "unknown".to_owned();
+    Ok(Some(format!(
+        "study {} has no stored context and goes on in the present one: device {}, processor {}{reported}",
+        run.study.name,
+        now.device.name.clone().or(now.device.compute_capability.clone()).unwrap_or_else(unknown),
+        now.host.cpu.clone().unwrap_or_else(unknown),
+    )))
+}
+
+impl<'r> ContextKeeper<'r> {
+    /// `present` is the context that the run has entered (`enter`).
+    pub(super) fn new(run: &'r StudyRun<'r>, accepts_change: bool, present: TrialContext) -> Self {
+        Self { run, accepts_change, present, reported: OnceLock::new(), noticed: Mutex::default() }
     }
 
     /// Reports a notice once instead of with each launch. Texts that differ in durations only count as the same.
     pub(super) fn notice_once(&self, text: String) {
         let class = root_line(&text);
-        let is_new = self.context.noticed.lock().unwrap_or_else(PoisonError::into_inner).insert(class);
+        let is_new = self.noticed.lock().unwrap_or_else(PoisonError::into_inner).insert(class);
         if is_new {
-            (self.observer)(Event::Noticed { text });
+            self.run.notice(text);
         }
     }
 
@@ -149,21 +143,21 @@ impl Tuner<'_> {
     /// # Errors
     /// When they differ by more than a patch: the trial is not measured.
     pub(super) fn check_reported_release(&self, number: u32, reported: Option<&str>) -> Result<(), TuneError> {
-        if self.installed.release_from == ReleaseSource::Unversioned {
+        if self.run.installed.release_from == ReleaseSource::Unversioned {
             return Ok(());
         }
         let Some((reported, version)) = reported.and_then(|text| Some((text, readable_release(text)?))) else {
             return Ok(());
         };
-        let (expected, from) = (self.installed.version, self.installed.release_from);
-        let RunContext { accepts_change, reported: first, .. } = &self.context;
+        let (expected, from) = (self.run.installed.version, self.run.installed.release_from);
+        let Self { accepts_change, reported: first, .. } = self;
         if version.is_same_minor(expected) {
             let is_first = first.set(reported.to_owned()).is_ok();
             if is_first && version != expected {
                 let text = format!(
                     "the server reports {reported}, a patch of the release {expected} that rules and memory are computed for"
                 );
-                (self.observer)(Event::Noticed { text });
+                self.run.notice(text);
             }
             return Ok(());
         }
@@ -174,7 +168,7 @@ impl Tuner<'_> {
                 TuneError::ReleaseAdopted { version, reported: reported.to_owned() }
             }
             ReleaseSource::EarlierTrials if is_first => TuneError::ContextDiffers {
-                name: self.job.name.clone(),
+                name: self.run.job.name.clone(),
                 changes: vec![ContextChange {
                     field: "engine release",
                     stored: expected.to_string(),
@@ -192,8 +186,7 @@ impl Tuner<'_> {
     }
 
     /// Returns the context of a trial that was launched.
-    pub(super) fn context_of(&self, trial: &Trial) -> Option<TrialContext> {
-        let present = self.context.present.get()?;
-        Some(TrialContext { release: trial.engine_version.clone(), ..present.clone() })
+    pub(super) fn of_trial(&self, trial: &Trial) -> TrialContext {
+        TrialContext { release: trial.engine_version.clone(), ..self.present.clone() }
     }
 }

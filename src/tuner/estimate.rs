@@ -1,6 +1,7 @@
 //! How long a study will take, from earlier trials with the same model or else from rough figures.
 
 use super::Slots;
+use crate::config::Config;
 use crate::cost::expected_start_s;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::{Device, HostLimits};
@@ -217,14 +218,21 @@ fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str
     let outcome = Outlook::new(job).forecast(&question, Span::Own, None).ok()?.outcome;
     let measured_s = outcome.measurement()?.duration_s;
     let load_s = measured_s * f64::from(whole.saturating_add(load.warmup)) / f64::from(requests.max(1));
-    let config = job.with_arguments(fixed, version);
-    let facts = job.facts(version, device, host);
-    let effective = resolve_config(&config, &facts);
-    let launch = memory_launch(&config, &facts, &effective);
-    let start = Start::new(&job.model.shape, &launch, preset, Warm::default());
-    // A model of which the size of the weights is not known has rough figures for its start alone.
-    let startup_s = start.map_or(guess(job, device).0, |start| expected_start_s(&StartupModel::default(), &start));
-    Some((preset.name, (startup_s, load_s)))
+    let at = ExecutionEnvironment { version, host, ..installed.clone() };
+    Some((preset.name, (startup_s(job, &at, fixed), load_s)))
+}
+
+/// Predicts the seconds of a cold start by the twin's preset of the device. They are rough figures if the twin does not know the
+/// device or the size of the model's weights, and those of the study for the simulated engine.
+pub(super) fn startup_s(job: &Job, installed: &ExecutionEnvironment, config: &Config) -> f64 {
+    let preset = installed.preset(job).ok().filter(|_| job.engine.engine.computes());
+    let start = preset.and_then(|preset| {
+        let config = job.with_arguments(config, installed.version);
+        let facts = job.facts(installed.version, installed.device, installed.host);
+        let launch = memory_launch(&config, &facts, &resolve_config(&config, &facts));
+        Start::new(&job.model.shape, &launch, preset, Warm::default()).ok()
+    });
+    start.map_or_else(|| guess(job, installed.device).0, |start| expected_start_s(&StartupModel::default(), &start))
 }
 
 /// Seconds until an engine is ready, and seconds for each token of a stream: rough figures for a model of some billion

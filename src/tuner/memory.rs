@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::Tuner;
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::Device;
@@ -39,16 +38,14 @@ pub(super) fn start_key(job: &Job, installed: &ExecutionEnvironment) -> StartKey
     }
 }
 
-impl Tuner<'_> {
-    /// Returns the memory figures in the log of a launch, also of a failed one; `None` if there are none.
-    pub(super) fn observed_start(&self, config: &Config, log: &Path) -> Option<Start> {
-        let engine = &self.job.engine.engine;
-        let observed = engine.log_reader()?.observe(&read_log(log));
-        let decide = |name: &String| engine.memory_variables().contains(&name.as_str());
-        let env = self.job.engine.environment.iter().filter(|(name, _)| decide(name));
-        let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
-        observed.is_useful().then(|| Start { config: config.clone(), env, observed })
-    }
+/// Returns the memory figures in the log of a launch, also of a failed one; `None` if there are none.
+pub(super) fn observed_start(job: &Job, config: &Config, log: &Path) -> Option<Start> {
+    let engine = &job.engine.engine;
+    let observed = engine.log_reader()?.observe(&read_log(log));
+    let decide = |name: &String| engine.memory_variables().contains(&name.as_str());
+    let env = job.engine.environment.iter().filter(|(name, _)| decide(name));
+    let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
+    observed.is_useful().then(|| Start { config: config.clone(), env, observed })
 }
 
 /// What of a device decides how much memory an engine takes.

@@ -1,9 +1,14 @@
 //! The loop: ask, check, launch, measure, store, until the budget is spent.
+//!
+//! A team does it. [`scheduler`] decides what comes next, [`preflighter`] asks rules and engine about it, [`launcher`] starts and
+//! measures it while [`watchdog`] looks after the processes, and [`journal`] writes down what came of it. Each of them knows the
+//! run ([`run::StudyRun`]) and those of the team that it is given, and none knows the loop.
 
 mod believe;
 mod context;
 mod estimate;
 mod event;
+mod journal;
 mod launcher;
 mod lock;
 mod memory;
@@ -12,41 +17,44 @@ mod reap;
 mod rule_test;
 mod run;
 mod scheduler;
+mod simulated;
 mod slots;
+mod steps;
+mod time;
 mod watchdog;
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use tokio::sync::{RwLock, watch};
+use tokio::sync::watch;
 
+use self::context::ContextKeeper;
+use self::journal::Journal;
+use self::launcher::{Launcher, ProcessLaunches, device_without_leftovers};
+use self::preflighter::Preflighter;
+use self::run::StudyRun;
+use self::scheduler::Scheduler;
+use self::time::RunTime;
 use crate::document::DocumentError;
 use crate::execution::{ExecutionEnvironment, ReleaseSource};
 use crate::facts::{ContextChange, EngineVersion};
 use crate::flag::FlagError;
 use crate::job::Job;
-use crate::objective::Score;
+use crate::preflight;
 use crate::server::LeftBehind;
-use crate::store::{Store, StoreError, Study, TrialRecord, now};
-use crate::trial::{Launch, LaunchRecords, Outcome, Proposal, Rejection, Trial};
+use crate::store::{Store, StoreError, Study};
 
 pub use believe::beliefs;
-pub use context::RunContext;
 pub use estimate::{Estimate, Source, estimate};
 pub use event::{Ending, Event, Observer, Phase, Plan, left_on_the_table};
-use launcher::asked;
-pub use launcher::{MeasuredPrefill, Pause, PauseEvidence, command_line};
+pub use launcher::{Pause, PauseEvidence, command_line};
 pub use lock::{Lock, LockError, holder};
 pub use memory::learned;
-use memory::start_key;
-pub use preflighter::{Inquiry, WrongRule, preflight_setup, question, wrong_rules};
+pub use preflighter::{WrongRule, preflight_setup, question, wrong_rules};
 pub use reap::{Fate, Found, Reaped, find, reap, study_folders};
 pub use rule_test::{PlannedRuleTest, RuleVerdicts};
-use scheduler::{Course, Next};
+pub use simulated::{SimulatedRun, SimulatedStudy};
 pub use slots::{Interference, Slots};
 
 /// Whether to go on, asked by signals.
@@ -96,6 +104,8 @@ pub enum TuneError {
     Command(#[from] FlagError),
     #[error("no free port: {0}")]
     Port(std::io::Error),
+    #[error("the study cannot be simulated: {0}")]
+    NoTwin(String),
     #[error("cannot drive the load: {0}")]
     Load(#[from] crate::load::LoadError),
 }
@@ -113,10 +123,10 @@ pub struct Tuner<'a> {
     pub store: &'a Store,
     pub installed: ExecutionEnvironment,
     pub slots: Slots,
-    pub context: RunContext,
-    pub inquiry: RwLock<Inquiry>,
-    /// Filled by the run itself.
-    pub measured_prefill: MeasuredPrefill,
+    /// Whether the user accepts that the release, the device or the host is another one than the study's.
+    pub accepts_change: bool,
+    /// How the engine's own answers are asked for; without it the rules stand alone.
+    pub preflight: Option<preflight::Setup>,
     pub observer: Arc<Observer>,
     pub stop: watch::Receiver<Stop>,
 }
@@ -132,131 +142,53 @@ impl Tuner<'_> {
     ///
     /// # Errors
     /// When the tuner cannot go on; a failing configuration is not an error.
-    pub async fn run(mut self) -> Result<Summary, TuneError> {
+    pub async fn run(self) -> Result<Summary, TuneError> {
         let asked = self.stop.clone();
         let (sender, receiver) = watch::channel(*asked.borrow());
-        self.stop = receiver;
         let deadline = self.job.budget.time.and_then(|time| Instant::now().checked_add(time));
-        let summary = tokio::select! {
+        tokio::select! {
             biased;
-            summary = Box::pin(self.tune(&asked)) => summary,
-            never = follow(asked.clone(), sender, deadline) => match never {},
-        };
-        self.inquiry.into_inner().stop().await;
-        summary
+            summary = Box::pin(self.tune(receiver)) => summary,
+            never = hand_on(asked, sender, deadline) => match never {},
+        }
     }
 
-    /// `asked` is the user's own word: any other stop comes from the end of the time.
-    async fn tune(&mut self, asked: &watch::Receiver<Stop>) -> Result<Summary, TuneError> {
-        let (study, _lock) = self.open_study().await?;
+    /// `stop` is the user's own wish, or the end of the time.
+    async fn tune(self, stop: watch::Receiver<Stop>) -> Result<Summary, TuneError> {
+        let Self { job, store, installed, slots, accepts_change, preflight, observer, stop: asked } = self;
+        let time = RunTime::machine();
+        let _lock = run::lock_study(job, store)?;
+        let study = run::study_row(job, store).await?;
+        let mut run = StudyRun { job, store, study, installed, slots, observer, stop, time };
+        let context = context::enter(&run, accepts_change).await?;
+        run::end_leftovers(&run).await?;
         // Leftovers of an earlier run have been ended: memory that is held from now on belongs to others.
-        let device = unless_asked(self.stop.clone(), async { Ok(self.device_without_leftovers().await) }).await?;
+        let device = run.unless_stopped(async { Ok(device_without_leftovers(&run).await) }).await?;
         if let Some(device) = device.flatten() {
-            self.installed.device = device;
+            run.installed.device = device;
         }
-        self.follow_course(study, asked).await
-    }
-
-    async fn follow_course(&self, study: Study, asked: &watch::Receiver<Stop>) -> Result<Summary, TuneError> {
-        self.inquiry.write().await.start();
-        let doubted = OnceLock::new();
-        let mut course = Course::open(self, &study, &doubted).await?;
-        let mut launches = FuturesUnordered::new();
-        // Launches that are over and not yet stored.
-        let mut done = VecDeque::new();
-        let mut end = None;
-        let mut is_told = false;
-        // Whatever is waited for, the launches go on: each may hold what it is that is waited for.
-        loop {
-            if let Some(launched) = done.pop_front() {
-                let settled = Box::pin(course.settled(launched));
-                match (alongside(settled, &mut launches, &mut done).await, &end) {
-                    (Ok(None), _) | (Ok(Some(_)), Some(_)) => {}
-                    (Ok(Some(ending)), None) => end = Some(Ok(ending)),
-                    (Err(error), None) => end = Some(Err(error)),
-                    (Err(error), Some(_)) => (self.observer)(Event::Also { error: error.to_string() }),
-                }
-            } else if end.is_some() {
-                // What runs is measured to its end, unless the user has asked to stop.
-                if !std::mem::replace(&mut is_told, true) {
-                    self.tell_last(end.as_ref(), launches.len());
-                }
-                let Some(last) = launches.next().await else { break };
-                done.push_back(last);
-            } else {
-                match alongside(Box::pin(course.next()), &mut launches, &mut done).await {
-                    Ok(Next::Launch(pending, place)) => launches.push(self.launched(&study, pending, place)),
-                    Ok(Next::Wait) if done.is_empty() => match launches.next().await {
-                        Some(launched) => done.push_back(launched),
-                        None => unreachable!("whoever waits has something to wait for"),
-                    },
-                    Ok(Next::Wait | Next::Propose) => {}
-                    Ok(Next::End(ending)) => end = Some(Ok(ending)),
-                    Err(error) => end = Some(Err(error)),
-                }
-            }
-        }
-        drop(launches);
-        let ending = match end.unwrap_or(Ok(Ending::Interrupted))? {
+        let context = ContextKeeper::new(&run, accepts_change, context);
+        let preflighter = Preflighter::new(&run, preflight);
+        preflighter.start().await;
+        let journal = Journal::new(&run, &context);
+        let ending = async {
+            let launcher = Launcher::new(&run, &journal, &context, &preflighter).await?;
+            let scheduler = Scheduler::open(&run, &journal, &preflighter).await?;
+            steps::take(&run, scheduler, ProcessLaunches::new(&launcher)).await
+        };
+        let ending = ending.await;
+        preflighter.stop().await;
+        let ending = match ending? {
             Ending::Interrupted if *asked.borrow() == Stop::No => Ending::TimeSpent,
             ending => ending,
         };
-        if *self.stop.borrow() < Stop::Now {
-            course.judge().await?;
-        }
-        (self.observer)(Event::End(ending.clone()));
-        Ok(Summary { study, ending })
-    }
-
-    /// Says why nothing more begins while some still run: the end may be an hour away.
-    fn tell_last(&self, end: Option<&Result<Ending, TuneError>>, running: usize) {
-        let why = match end {
-            Some(Ok(ending)) => ending.to_string(),
-            Some(Err(error)) => error.to_string(),
-            None => return,
-        };
-        if running > 0 && *self.stop.borrow() == Stop::No {
-            (self.observer)(Event::Last { why, running });
-        }
-    }
-
-    /// Stores a trial, how its server started, what that tells of the memory, and what was seen of it.
-    async fn keep(&self, study: &Study, trial: &Trial, score: Score, records: &LaunchRecords) -> Result<(), TuneError> {
-        let context = self.context_of(trial);
-        let config = self.job.with_arguments(&trial.proposal.config, self.installed.version);
-        let start = trial.log.as_deref().and_then(|log| self.observed_start(&config, log));
-        let key = start_key(self.job, &self.installed);
-        let model = &*self.job.model.argument;
-        let record = TrialRecord {
-            trial,
-            score,
-            context: context.as_ref(),
-            start: start.as_ref().map(|start| (model, &key, start)),
-            records,
-        };
-        self.store.append_record(study.id, record).await.map_err(|source| unstored(source, trial))
-    }
-
-    fn rejected(&self, proposal: Proposal, rejection: Rejection) -> Trial {
-        // A flag that the release does not have cannot be rendered; then the stored command is what could be.
-        let command = command_line(self.job, &self.installed, &proposal.config, None)
-            .unwrap_or_else(|_| self.job.engine.command.clone());
-        Trial {
-            launch: Launch::redacted(&command, self.job.launch_env(self.installed.device, &proposal.config)),
-            proposal,
-            started_at: now(),
-            startup_s: None,
-            elapsed_s: 0.0,
-            engine_version: None,
-            log: None,
-            outcome: Outcome::Rejected(rejection),
-            probe: None,
-        }
+        run.tell(Event::End(ending.clone()));
+        Ok(Summary { study: run.study, ending })
     }
 }
 
-/// Hands on the user's word, and asks for a stop at the deadline, so that a trial that is still under way then is ended.
-async fn follow(
+/// Hands on the user's wish to stop, and asks for a stop at the deadline, so that a trial that is still under way then is ended.
+async fn hand_on(
     mut asked: watch::Receiver<Stop>,
     stop: watch::Sender<Stop>,
     deadline: Option<Instant>,
@@ -277,43 +209,4 @@ async fn follow(
         std::future::pending().await
     };
     tokio::select! { never = time => never, never = user => never }
-}
-
-/// What comes of `work`, while the launches go on; those that end meanwhile are `done`.
-async fn alongside<T, L: Future>(
-    work: impl Future<Output = T>,
-    launches: &mut FuturesUnordered<L>,
-    done: &mut VecDeque<L::Output>,
-) -> T {
-    let mut work = std::pin::pin!(work);
-    loop {
-        tokio::select! {
-            biased;
-            outcome = &mut work => return outcome,
-            Some(launched) = launches.next() => done.push_back(launched),
-        }
-    }
-}
-
-/// What comes of `work`; `None` where the user asks to stop before.
-async fn unless_asked<T>(
-    mut stop: watch::Receiver<Stop>,
-    work: impl Future<Output = Result<T, TuneError>>,
-) -> Result<Option<T>, TuneError> {
-    tokio::select! {
-        biased;
-        () = asked(&mut stop, Stop::Gently) => Ok(None),
-        done = work => done.map(Some),
-    }
-}
-
-/// The last resort of a measurement that the database did not take is the error's text.
-fn unstored(source: StoreError, trial: &Trial) -> TuneError {
-    match trial.outcome.measurement() {
-        None => source.into(),
-        Some(measurement) => {
-            let measured = serde_json::json!({"config": trial.proposal.config, "metrics": measurement}).to_string();
-            TuneError::Unstored { source, number: trial.proposal.number, measured }
-        }
-    }
 }

@@ -1,51 +1,133 @@
-//! Before the first trial: the study's row, its lock, and what an earlier run left behind.
+//! One run of a study: its row, its lock, and the facts that every part of the tuner reads.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Event, Lock, LockError, TuneError, Tuner, reap};
-use crate::facts::Host;
-use crate::job::differences;
-use crate::private_files::{create_private_directory, restrict_files};
-use crate::server::{self, Owed, ProcessOrigin};
-use crate::store::Study;
+use tokio::sync::watch;
 
-impl Tuner<'_> {
-    /// Finds or creates the study, locks it, and ends what a killed tuner left running.
-    pub(super) async fn open_study(&self) -> Result<(Study, Lock), TuneError> {
-        let directory = self.log_directory();
-        let io = |source| LockError::Io { path: directory.clone(), source };
-        // The folder of all studies' logs, then that of this one's.
-        directory.parent().map_or(Ok(()), create_private_directory).map_err(io)?;
-        create_private_directory(&directory).and_then(|()| restrict_files(&directory)).map_err(io)?;
-        let lock = Lock::acquire(&directory.join("lock"))?;
-        let definition = self.job.definition();
-        let study = match self.store.study(&self.job.name).await? {
-            None => self.store.create_study(&self.job.name, &definition, &Host::detect()).await?,
-            Some(study) => {
-                let differences = differences(&definition, &study.definition);
-                if !differences.is_empty() {
-                    return Err(TuneError::Differs { name: study.name, differences });
-                }
-                study
-            }
-        };
-        self.enter_context(&study).await?;
-        for owed in Owed::of(&directory) {
-            if let Err(error) = owed.pay(reap::STOP_COMMAND_LIMIT).await {
-                (self.observer)(Event::StopCommand { error });
-            }
+use super::time::RunTime;
+use super::{Event, Lock, LockError, Observer, Slots, Stop, TuneError, reap};
+use crate::config::Config;
+use crate::execution::ExecutionEnvironment;
+use crate::facts::Host;
+use crate::job::{Job, differences};
+use crate::private_files::{create_private_directory, restrict_files};
+use crate::rule::Facts;
+use crate::server::{self, Owed, ProcessOrigin};
+use crate::store::{Store, Study};
+
+/// The data that all parts of a run share. None of it changes while launches run.
+pub(super) struct StudyRun<'a> {
+    pub(super) job: &'a Job,
+    pub(super) store: &'a Store,
+    pub(super) study: Study,
+    pub(super) installed: ExecutionEnvironment,
+    pub(super) slots: Slots,
+    pub(super) observer: Arc<Observer>,
+    /// The user's wish to stop, or the end of the budget's time.
+    pub(super) stop: watch::Receiver<Stop>,
+    pub(super) time: RunTime,
+}
+
+impl StudyRun<'_> {
+    pub(super) fn tell(&self, event: Event) {
+        (self.observer)(event);
+    }
+
+    pub(super) fn notice(&self, text: String) {
+        self.tell(Event::Noticed { text });
+    }
+
+    /// What the user asks for at present.
+    pub(super) fn stop(&self) -> Stop {
+        *self.stop.borrow()
+    }
+
+    /// Waits until at least this stop is asked for; for ever if nobody can ask any more.
+    pub(super) async fn stopped(&self, at_least: Stop) {
+        if self.stop.clone().wait_for(|stop| *stop >= at_least).await.is_err() {
+            std::future::pending::<()>().await;
         }
-        let of_study = |origin: &ProcessOrigin| origin.study == self.job.name && origin.is_of(self.store.path());
-        let processes = server::end(of_study, Duration::ZERO).await?.len();
-        if processes > 0 {
-            (self.observer)(Event::Swept { processes });
+    }
+
+    /// Returns what comes of `work`; `None` if the user asks to stop before.
+    pub(super) async fn unless_stopped<T>(
+        &self,
+        work: impl Future<Output = Result<T, TuneError>>,
+    ) -> Result<Option<T>, TuneError> {
+        tokio::select! {
+            biased;
+            () = self.stopped(Stop::Gently) => Ok(None),
+            done = work => done.map(Some),
         }
-        Ok((study, lock))
+    }
+
+    /// The facts that rules and the memory model read.
+    pub(super) fn facts(&self) -> Facts<'_> {
+        self.job.facts(self.installed.version, self.installed.device, self.installed.host)
+    }
+
+    /// A configuration with the values that the study's arguments set.
+    pub(super) fn whole(&self, config: &Config) -> Config {
+        self.job.with_arguments(config, self.installed.version)
     }
 
     /// It is stored with each trial.
     pub(super) fn log_directory(&self) -> PathBuf {
         server::log_directory(self.store.path(), &self.job.name)
     }
+
+    pub(super) fn log_path(&self, number: u32) -> PathBuf {
+        self.log_directory().join(format!("trial-{number:04}.log"))
+    }
+}
+
+/// Finds or creates the row of a study.
+///
+/// # Errors
+/// When the database holds another study of this name.
+pub(super) async fn study_row(job: &Job, store: &Store) -> Result<Study, TuneError> {
+    let definition = job.definition();
+    match store.study(&job.name).await? {
+        None => Ok(store.create_study(&job.name, &definition, &Host::detect()).await?),
+        Some(study) => {
+            let differences = differences(&definition, &study.definition);
+            if !differences.is_empty() {
+                return Err(TuneError::Differs { name: study.name, differences });
+            }
+            Ok(study)
+        }
+    }
+}
+
+/// Creates the directory of a study's logs and locks the study.
+///
+/// # Errors
+/// When the directory cannot be written, or another tuner runs the study.
+pub(super) fn lock_study(job: &Job, store: &Store) -> Result<Lock, TuneError> {
+    let directory = server::log_directory(store.path(), &job.name);
+    let io = |source| LockError::Io { path: directory.clone(), source };
+    // The folder of all studies' logs, then that of this one's.
+    directory.parent().map_or(Ok(()), create_private_directory).map_err(io)?;
+    create_private_directory(&directory).and_then(|()| restrict_files(&directory)).map_err(io)?;
+    Ok(Lock::acquire(&directory.join("lock"))?)
+}
+
+/// Ends the processes that a killed tuner has left running.
+///
+/// # Errors
+/// When one of them does not end.
+pub(super) async fn end_leftovers(run: &StudyRun<'_>) -> Result<(), TuneError> {
+    for owed in Owed::of(&run.log_directory()) {
+        if let Err(error) = owed.pay(reap::STOP_COMMAND_LIMIT).await {
+            run.tell(Event::StopCommand { error });
+        }
+    }
+    let of_study = |origin: &ProcessOrigin| origin.study == run.job.name && origin.is_of(run.store.path());
+    let processes = server::end(of_study, Duration::ZERO).await?.len();
+    if processes > 0 {
+        run.tell(Event::Swept { processes });
+    }
+    Ok(())
 }

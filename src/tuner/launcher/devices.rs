@@ -8,67 +8,63 @@ use crate::facts::{Device, DeviceMemory, Gpu, GpuSelection, MeasurementCondition
 use crate::rule::devices_needed;
 use crate::server::{holders_text, is_held};
 use crate::telemetry::Devices;
+use crate::tuner::run::StudyRun;
 use crate::tuner::slots::Place;
 use crate::tuner::watchdog::computes_elsewhere;
-use crate::tuner::{Event, Tuner};
 
-impl Tuner<'_> {
-    /// Returns the GPUs that the engine computes on. The simulated engine computes on none.
-    pub(in crate::tuner) fn devices(&self, place: &Place, config: &Config) -> Option<Devices> {
-        let visible = self.visible_devices(place)?;
-        // A container may have other devices under the same numbers.
-        let is_here = place.devices.is_some() || !computes_elsewhere(&self.job.engine.command);
-        let whole = self.job.with_arguments(config, self.installed.version);
-        let used = if is_here { devices_needed(&whole) } else { u64::MAX };
-        Some(Devices { is_given: is_here && visible.is_some(), visible, used, known: Vec::new() })
+/// Returns the GPUs that a launch of this configuration computes on. The simulated engine computes on none.
+pub(super) fn launch_devices(run: &StudyRun<'_>, place: &Place, config: &Config) -> Option<Devices> {
+    let visible = visible_devices(run, place)?;
+    // A container may have other devices under the same numbers.
+    let is_here = place.devices.is_some() || !computes_elsewhere(&run.job.engine.command);
+    let used = if is_here { devices_needed(&run.whole(config)) } else { u64::MAX };
+    Some(Devices { is_given: is_here && visible.is_some(), visible, used, known: Vec::new() })
+}
+
+/// The engine's `CUDA_VISIBLE_DEVICES`, if it computes on GPUs.
+#[expect(clippy::option_option, reason = "an engine on GPUs may have no such variable")]
+pub(super) fn visible_devices(run: &StudyRun<'_>, place: &Place) -> Option<Option<String>> {
+    let engine = &run.job.engine;
+    let on_gpu = matches!(run.installed.device, Device::Cuda(_)) && engine.engine.computes();
+    let given = || engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
+    on_gpu.then(|| place.devices.clone().or_else(given))
+}
+
+/// The settings of the engine's GPUs that may distort measurements. There are none if the engine computes elsewhere or the driver
+/// does not answer, which the telemetry of the load reports.
+pub(super) async fn gpu_conditions(run: &StudyRun<'_>, place: &Place) -> Vec<MeasurementCondition> {
+    let Some(visible) = visible_devices(run, place) else { return Vec::new() };
+    if place.devices.is_none() && computes_elsewhere(&run.job.engine.command) {
+        return Vec::new();
     }
+    let selection = GpuSelection::Visible(visible);
+    let read = ask_async(CONDITIONS_LIMIT, "reading the devices' settings", move |nvml| {
+        Ok(read_gpu_conditions(nvml, &selection))
+    });
+    read.await.unwrap_or_default()
+}
 
-    /// The engine's `CUDA_VISIBLE_DEVICES`, if it computes on GPUs.
-    #[expect(clippy::option_option, reason = "an engine on GPUs may have no such variable")]
-    pub(in crate::tuner) fn visible_devices(&self, place: &Place) -> Option<Option<String>> {
-        let engine = &self.job.engine;
-        let on_gpu = matches!(self.installed.device, Device::Cuda(_)) && engine.engine.computes();
-        let given = || engine.environment.get("CUDA_VISIBLE_DEVICES").cloned();
-        on_gpu.then(|| place.devices.clone().or_else(given))
-    }
-
-    /// The settings of the engine's GPUs that may distort measurements. There are none if the engine computes elsewhere or the driver
-    /// does not answer, which the telemetry of the load reports.
-    pub(in crate::tuner) async fn gpu_conditions(&self, place: &Place) -> Vec<MeasurementCondition> {
-        let Some(visible) = self.visible_devices(place) else { return Vec::new() };
-        if place.devices.is_none() && computes_elsewhere(&self.job.engine.command) {
-            return Vec::new();
+/// Reads the devices again, and reports the memory that other processes hold. Waits for memory of processes that have just
+/// ended: it is in use, and no process holds it. Returns `None` without GPUs or if they cannot be read.
+pub(in crate::tuner) async fn device_without_leftovers(run: &StudyRun<'_>) -> Option<Device> {
+    let Device::Cuda(gpu) = run.installed.device else { return None };
+    let begin = Instant::now();
+    let (device, memories) = loop {
+        let report = read_gpus(run.job).await.ok().filter(|_| !gpu.units.is_empty())?;
+        let memories: Vec<_> = report.readings.iter().filter_map(|reading| reading.memory.clone()).collect();
+        let is_settled = !memories.iter().any(|memory| unexplained(memory) > LEFTOVER);
+        if is_settled || begin.elapsed() >= RELEASE_LIMIT {
+            let now = report.gpu(is_ours);
+            let now = if run.slots.describe().is_some() { now.interchangeable() } else { now };
+            break (Device::Cuda(Gpu { count: gpu.count, ..now }), memories);
         }
-        let selection = GpuSelection::Visible(visible);
-        let read = ask_async(CONDITIONS_LIMIT, "reading the devices' settings", move |nvml| {
-            Ok(read_gpu_conditions(nvml, &selection))
-        });
-        read.await.unwrap_or_default()
+        tokio::time::sleep(POLL).await;
+    };
+    for memory in memories.iter().filter(|memory| is_held(memory)) {
+        let (held, usable) = (memory.usable.saturating_sub(memory.free) >> 20, memory.usable >> 20);
+        run.notice(format!("{}: {held} of {usable} MiB are held by {}", memory.id, holders_text(memory)));
     }
-
-    /// Reads the devices again, and reports the memory that other processes hold. Waits for memory of processes that have just
-    /// ended: it is in use, and no process holds it. Returns `None` without GPUs or if they cannot be read.
-    pub(in crate::tuner) async fn device_without_leftovers(&self) -> Option<Device> {
-        let Device::Cuda(gpu) = self.installed.device else { return None };
-        let begin = Instant::now();
-        let (device, memories) = loop {
-            let report = read_gpus(self.job).await.ok().filter(|_| !gpu.units.is_empty())?;
-            let memories: Vec<_> = report.readings.iter().filter_map(|reading| reading.memory.clone()).collect();
-            let is_settled = !memories.iter().any(|memory| unexplained(memory) > LEFTOVER);
-            if is_settled || begin.elapsed() >= RELEASE_LIMIT {
-                let now = report.gpu(is_ours);
-                let now = if self.slots.describe().is_some() { now.interchangeable() } else { now };
-                break (Device::Cuda(Gpu { count: gpu.count, ..now }), memories);
-            }
-            tokio::time::sleep(POLL).await;
-        };
-        for memory in memories.iter().filter(|memory| is_held(memory)) {
-            let (held, usable) = (memory.usable.saturating_sub(memory.free) >> 20, memory.usable >> 20);
-            let text = format!("{}: {held} of {usable} MiB are held by {}", memory.id, holders_text(memory));
-            (self.observer)(Event::Noticed { text });
-        }
-        Some(device)
-    }
+    Some(device)
 }
 
 /// How long a trial waits for the settings of its devices.

@@ -6,19 +6,25 @@ use crate::config::Config;
 use crate::predict;
 use crate::rule::resolve_config;
 use crate::stats::{median, to_f64};
-use crate::store::Study;
-use crate::trial::{Replies, Trial};
+use crate::trial::Replies;
+use crate::tuner::TuneError;
 use crate::tuner::believe::twin_question;
+use crate::tuner::run::StudyRun;
 use crate::tuner::watchdog::{StepEstimate, largest_step};
-use crate::tuner::{TuneError, Tuner};
 use crate::twin::Calibration;
 
 /// Measured trials of earlier runs that are looked at: more of them delay the first launch and add little.
 const MOST_RECALLED: usize = 32;
 
-/// The slowest prefill of the study's measured launches, in tokens per second.
+/// Estimates the longest step of a launch, and learns from the study's measured launches.
+pub(super) struct StepForecast<'r> {
+    run: &'r StudyRun<'r>,
+    prefill: MeasuredPrefill,
+}
+
+/// The slowest prefill of the study's measured launches, in tokens per second; `None` before one was measured.
 #[derive(Debug, Default)]
-pub struct MeasuredPrefill(Mutex<Option<f64>>);
+struct MeasuredPrefill(Mutex<Option<f64>>);
 
 impl MeasuredPrefill {
     fn slowest(&self) -> Option<f64> {
@@ -31,50 +37,52 @@ impl MeasuredPrefill {
     }
 }
 
-impl Tuner<'_> {
-    /// Reads the prefill speeds of earlier runs of the study. `trials` are those of the present context.
-    pub(in crate::tuner) async fn recall_prefill(&self, study: &Study, trials: &[Trial]) -> Result<(), TuneError> {
-        let measured = trials.iter().rev().filter(|trial| trial.outcome.measurement().is_some());
-        for trial in measured.take(MOST_RECALLED) {
-            if let Some(replies) = self.store.replies(study, trial.proposal.number).await? {
-                self.learn_prefill(&trial.proposal.config, &replies);
+impl<'r> StepForecast<'r> {
+    /// Reads the prefill speeds that earlier runs of the study have measured in the present context.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub(super) async fn recall(run: &'r StudyRun<'r>) -> Result<Self, TuneError> {
+        let forecast = Self { run, prefill: MeasuredPrefill::default() };
+        let stored = run.store.present_trials(&run.study).await?;
+        let trials = stored.iter().rev().map(|scored| &scored.trial);
+        for trial in trials.filter(|trial| trial.outcome.measurement().is_some()).take(MOST_RECALLED) {
+            if let Some(replies) = run.store.replies(&run.study, trial.proposal.number).await? {
+                forecast.learn(&trial.proposal.config, &replies);
             }
         }
-        Ok(())
+        Ok(forecast)
     }
 
     /// Learns from a measured launch how slow a prefill may be. If more requests were under way than the engine runs at once, they
     /// waited for the replies of others, and the launch is no evidence on prefill.
-    pub(in crate::tuner) fn learn_prefill(&self, config: &Config, replies: &Replies) {
+    pub(super) fn learn(&self, config: &Config, replies: &Replies) {
         // How many requests another engine runs at once is not known, so that waiting would count as slowness.
-        if !self.job.engine.engine.has_rules() {
+        if !self.run.job.engine.engine.has_rules() {
             return;
         }
-        let installed = &self.installed;
-        let asked = self.job.with_arguments(config, installed.version);
-        let facts = self.job.facts(installed.version, installed.device, installed.host);
-        if self.requests_at_once() <= resolve_config(&asked, &facts).max_num_seqs
+        if self.requests_at_once() <= resolve_config(&self.run.whole(config), &self.run.facts()).max_num_seqs
             && let Some(speed) = prefill_speed(replies)
         {
-            self.measured_prefill.add(speed);
+            self.prefill.add(speed);
         }
     }
 
     /// Estimates the longest step of a launch of this configuration: the longer of the twin's prediction and the
     /// estimate from measured launches.
-    pub(in crate::tuner) fn longest_step(&self, config: &Config) -> StepEstimate {
-        let (longest, at_once) = (self.job.workload.built.longest(), self.requests_at_once());
-        let asked = self.job.with_arguments(config, self.installed.version);
+    pub(super) fn longest_step(&self, config: &Config) -> StepEstimate {
+        let (longest, at_once) = (self.run.job.workload.built.longest(), self.requests_at_once());
+        let asked = self.run.whole(config);
         let budget = asked.get_i64("max-num-batched-tokens").and_then(|tokens| u64::try_from(tokens).ok());
         let calibration = Calibration::none();
-        let question = twin_question(self.job, &self.installed, config.clone(), &calibration).ok();
+        let question = twin_question(self.run.job, &self.run.installed, config.clone(), &calibration).ok();
         let twin = question.and_then(|question| predict::longest_step(&question, longest, at_once));
-        StepEstimate::new(largest_step(longest, at_once, budget), twin, self.measured_prefill.slowest())
+        StepEstimate::new(largest_step(longest, at_once, budget), twin, self.prefill.slowest())
     }
 
     /// The requests that are under way at once, at most.
     fn requests_at_once(&self) -> u64 {
-        let plan = self.job.load.plan(self.job.seed);
+        let plan = self.run.job.load.plan(self.run.job.seed);
         let concurrency = plan.concurrency.and_then(|limit| u64::try_from(limit).ok());
         concurrency.unwrap_or(u64::MAX).min(plan.requests.unwrap_or(u64::MAX))
     }

@@ -5,6 +5,10 @@ mod wrong_rule;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use tokio::sync::RwLock;
+
+use super::run::StudyRun;
+use super::{Event, TuneError, command_line};
 use crate::config::Config;
 use crate::engine::Filling;
 use crate::execution::ExecutionEnvironment;
@@ -13,59 +17,9 @@ use crate::job::{Job, Search};
 use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, Verdict, judge};
 use crate::rule::Finding;
 use crate::server::Marker;
-use crate::store::{Difference, Study};
-use crate::tuner::{Event, TuneError, Tuner, command_line};
+use crate::store::Difference;
 
 pub use self::wrong_rule::{WrongRule, wrong_rules};
-
-/// The preflight of a study: absent, waiting to be started, or at work.
-#[derive(Debug, Default)]
-pub struct Inquiry {
-    setup: Option<Setup>,
-    pub(in crate::tuner) preflight: Option<Preflight>,
-    /// The release of the installed engine, once it has been compared with the study.
-    compared: Option<String>,
-    /// Whether this run has let a configuration go to its launch.
-    begun: bool,
-    /// The packages that it lacks, once it has been asked.
-    pub(in crate::tuner) absent: Option<BTreeSet<String>>,
-}
-
-impl Inquiry {
-    #[must_use]
-    pub fn new(setup: Option<Setup>) -> Self {
-        Self { setup, ..Self::default() }
-    }
-
-    /// Returns at once.
-    pub(in crate::tuner) fn start(&mut self) {
-        self.preflight = self.setup.take().map(Preflight::start);
-    }
-
-    /// Whether the rules stand alone.
-    pub(in crate::tuner) fn is_absent(&self) -> bool {
-        self.setup.is_none() && self.preflight.is_none()
-    }
-
-    /// Whether this run has launched anything yet: its first launch does not wait for the import.
-    pub(in crate::tuner) fn has_begun(&self) -> bool {
-        self.begun
-    }
-
-    /// Waits until the engine is imported, or never will be: from then on nothing runs that nobody asked for.
-    pub(in crate::tuner) async fn settled(&self) {
-        if let Some(preflight) = &self.preflight {
-            // What came of it is told to who asks.
-            let _ = preflight.ready().await;
-        }
-    }
-
-    pub(in crate::tuner) async fn stop(&mut self) {
-        if let Some(preflight) = self.preflight.take() {
-            preflight.stop().await;
-        }
-    }
-}
 
 /// How a study's preflight is started; `None` for an engine that has none.
 ///
@@ -104,14 +58,80 @@ pub fn question(job: &Job, installed: &ExecutionEnvironment, config: &Config) ->
     Ok(Filling { port: 8000, name, log, trial: 0, devices, processors, variables: Vec::new() }.words(&words))
 }
 
-impl Tuner<'_> {
+/// Asks the rules and the installed engine about configurations.
+pub(super) struct Preflighter<'r> {
+    run: &'r StudyRun<'r>,
+    /// Asked by launches under way and by the scheduler.
+    state: RwLock<State>,
+}
+
+/// The preflight of a run: absent, waiting to be started, or at work.
+#[derive(Debug, Default)]
+struct State {
+    setup: Option<Setup>,
+    preflight: Option<Preflight>,
+    /// The release of the installed engine, once it has been compared with the study.
+    compared: Option<String>,
+    /// Whether this run has let a configuration go to its launch.
+    begun: bool,
+    /// The packages that the engine's installation lacks, once it has been asked.
+    absent: Option<BTreeSet<String>>,
+}
+
+impl State {
+    async fn stop(&mut self) {
+        if let Some(preflight) = self.preflight.take() {
+            preflight.stop().await;
+        }
+    }
+}
+
+impl<'r> Preflighter<'r> {
+    /// Without `setup` the rules stand alone.
+    pub(super) fn new(run: &'r StudyRun<'r>, setup: Option<Setup>) -> Self {
+        Self { run, state: State { setup, ..State::default() }.into() }
+    }
+
+    /// Starts to import the engine. Returns at once.
+    pub(super) async fn start(&self) {
+        let mut state = self.state.write().await;
+        state.preflight = state.setup.take().map(Preflight::start);
+    }
+
+    pub(super) async fn stop(&self) {
+        self.state.write().await.stop().await;
+    }
+
+    /// Returns whether the rules stand alone.
+    pub(super) async fn is_absent(&self) -> bool {
+        let state = self.state.read().await;
+        state.setup.is_none() && state.preflight.is_none()
+    }
+
+    /// Returns whether this run has launched anything yet: its first launch does not wait for the import.
+    pub(super) async fn has_begun(&self) -> bool {
+        self.state.read().await.begun
+    }
+
+    /// Returns the packages that the engine's installation lacks, once it has been asked.
+    pub(super) async fn absent(&self) -> Option<BTreeSet<String>> {
+        self.state.read().await.absent.clone()
+    }
+
+    /// Waits until the engine is imported, or never will be: from then on nothing runs that nobody asked for.
+    pub(super) async fn settled(&self) {
+        if let Some(preflight) = &self.state.read().await.preflight {
+            // `ask` reports why it failed.
+            let _ = preflight.ready().await;
+        }
+    }
+
     /// Why a configuration is not to be launched. The engine decides what it can see.
     ///
     /// The first launch of a run, resumed or not, does not wait until the engine has been imported if the rules accept its
     /// configuration: what the engine refuses then fails within the time that the import takes.
-    pub(in crate::tuner) async fn rejection(
+    pub(super) async fn rejection(
         &self,
-        study: &Study,
         number: u32,
         config: &Config,
         search: &Search<'_>,
@@ -119,9 +139,9 @@ impl Tuner<'_> {
         let findings = search.findings(config);
         let severity = findings.first().map(|finding| finding.severity).filter(|severity| severity.rejects());
         let later = severity.is_some_and(|severity| !severity.is_refusal());
-        let is_first = severity.is_none() && !std::mem::replace(&mut self.inquiry.write().await.begun, true);
+        let is_first = severity.is_none() && !std::mem::replace(&mut self.state.write().await.begun, true);
         let unasked = later || is_first;
-        let answer = if unasked { None } else { self.ask(study, config).await? };
+        let answer = if unasked { None } else { self.ask(config).await? };
         let Some((verdict, engine_version)) = answer else {
             return Ok(findings.into_iter().next().filter(|finding| finding.severity.rejects()));
         };
@@ -133,65 +153,61 @@ impl Tuner<'_> {
         };
         let (trial, engine) = (Some(number), engine.to_owned());
         let difference = Difference { trial, config: None, engine_version, engine, rule, message };
-        self.store.differ(study.id, &difference).await?;
+        self.run.store.differ(self.run.study.id, &difference).await?;
         Ok(finding.filter(|finding| finding.severity.rejects()))
     }
 
     /// The engine's verdict and release; `None` where it does not answer.
-    async fn ask(&self, study: &Study, config: &Config) -> Result<Option<(Verdict, String)>, TuneError> {
-        if !self.job.engine.engine.has_preflight() {
+    async fn ask(&self, config: &Config) -> Result<Option<(Verdict, String)>, TuneError> {
+        if !self.run.job.engine.engine.has_preflight() {
             return Ok(None);
         }
-        let Ok(args) = question(self.job, &self.installed, config) else { return Ok(None) };
-        let mut inquiry = self.inquiry.write().await;
-        let Some(version) = self.compared(&mut inquiry, study).await? else { return Ok(None) };
-        let Some(preflight) = &inquiry.preflight else { return Ok(None) };
+        let Ok(args) = question(self.run.job, &self.run.installed, config) else { return Ok(None) };
+        let mut state = self.state.write().await;
+        let Some(version) = self.compared(&mut state).await? else { return Ok(None) };
+        let Some(preflight) = &state.preflight else { return Ok(None) };
         match preflight.ask(&args, &std::collections::BTreeMap::new()).await {
             Ok(verdict) => Ok(Some((verdict, version))),
             Err(error) => {
-                self.unanswered(&mut inquiry, &error).await;
+                self.unanswered(&mut state, &error).await;
                 Ok(None)
             }
         }
     }
 
     /// The release of the installed engine, after it has been compared with the study once.
-    pub(in crate::tuner) async fn compared(
-        &self,
-        inquiry: &mut Inquiry,
-        study: &Study,
-    ) -> Result<Option<String>, TuneError> {
-        let Some(preflight) = &inquiry.preflight else { return Ok(None) };
-        if inquiry.compared.is_some() {
-            return Ok(inquiry.compared.clone());
+    async fn compared(&self, state: &mut State) -> Result<Option<String>, TuneError> {
+        let Some(preflight) = &state.preflight else { return Ok(None) };
+        if state.compared.is_some() {
+            return Ok(state.compared.clone());
         }
         let installed = match preflight.ready().await {
             Ok(installed) => installed,
             Err(error) => {
-                self.unanswered(inquiry, &error).await;
+                self.unanswered(state, &error).await;
                 return Ok(None);
             }
         };
-        self.job.check_installed(&installed)?;
-        let defaults = self.store.trial(study, 0).await?;
+        self.run.job.check_installed(&installed)?;
+        let defaults = self.run.store.trial(&self.run.study, 0).await?;
         let served = defaults.is_some_and(|scored| scored.trial.startup_s.is_some());
         if let (Some((_, message)), true) = (installed.warm_up.rejection(), served) {
             let text = format!("it refuses the defaults, which the engine has just served: {message}");
-            (self.observer)(Event::Preflight { text });
-            inquiry.stop().await;
+            self.run.tell(Event::Preflight { text });
+            state.stop().await;
             return Ok(None);
         }
-        inquiry.absent = Some(installed.absent.clone());
-        inquiry.compared = Some(installed.version.clone());
-        Ok(inquiry.compared.clone())
+        state.absent = Some(installed.absent.clone());
+        state.compared = Some(installed.version.clone());
+        Ok(state.compared.clone())
     }
 
     /// Says why there is no answer, and asks no more where there never will be one.
-    pub(in crate::tuner) async fn unanswered(&self, inquiry: &mut Inquiry, error: &PreflightError) {
+    async fn unanswered(&self, state: &mut State, error: &PreflightError) {
         let consequence = if error.is_final() { "; from here on the rules stand alone" } else { "" };
-        (self.observer)(Event::Preflight { text: format!("{error}{consequence}") });
+        self.run.tell(Event::Preflight { text: format!("{error}{consequence}") });
         if error.is_final() {
-            inquiry.stop().await;
+            state.stop().await;
         }
     }
 }

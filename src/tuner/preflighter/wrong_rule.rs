@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use super::{Preflighter, question};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::job::Job;
 use crate::preflight::{Preflight, PreflightError};
 use crate::rule::Removal;
-use crate::store::{Difference, Study};
-use crate::tuner::{Event, TuneError, Tuner, question};
+use crate::store::Difference;
+use crate::tuner::{Event, TuneError};
 
 /// A rule that rejects what the installed engine accepts.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,21 +45,20 @@ pub async fn wrong_rules(
     Ok(wrong)
 }
 
-impl Tuner<'_> {
+impl Preflighter<'_> {
     /// Returns the rules that the installed release contradicted in an earlier run of the study, of those that remove something.
     /// They are reported again.
     pub(in crate::tuner) async fn contradicted_before(
         &self,
-        study: &Study,
         removal: &Removal,
     ) -> Result<&'static [&'static str], TuneError> {
-        if self.inquiry.read().await.is_absent() {
+        if self.is_absent().await {
             return Ok(&[]);
         }
         let mut wrong = Vec::new();
-        for stored in self.store.differences(study.id).await? {
+        for stored in self.run.store.differences(self.run.study.id).await? {
             let is_example = stored.trial.is_none() && stored.engine == "accept";
-            let is_same = stored.engine_version.parse() == Ok(self.installed.version);
+            let is_same = stored.engine_version.parse() == Ok(self.run.installed.version);
             let Some(removed) = removal.rules.iter().find(|removed| Some(removed.rule) == stored.rule.as_deref())
             else {
                 continue;
@@ -67,7 +67,7 @@ impl Tuner<'_> {
                 let config = stored.config.as_deref().and_then(|key| serde_json::from_str(key).ok());
                 let config = config.unwrap_or_else(|| removed.config.clone());
                 let found = WrongRule { rule: removed.rule, config, message: stored.message };
-                (self.observer)(Event::WrongRule(found));
+                self.run.tell(Event::WrongRule(found));
                 wrong.push(removed.rule);
             }
         }
@@ -76,18 +76,14 @@ impl Tuner<'_> {
     }
 
     /// The rules to set aside, told and stored; none where the engine does not answer.
-    pub(in crate::tuner) async fn contradicted(
-        &self,
-        study: &Study,
-        removal: &Removal,
-    ) -> Result<Vec<&'static str>, TuneError> {
-        let mut inquiry = self.inquiry.write().await;
-        let Some(engine_version) = self.compared(&mut inquiry, study).await? else { return Ok(Vec::new()) };
-        let Some(preflight) = &inquiry.preflight else { return Ok(Vec::new()) };
-        let wrong = match wrong_rules(self.job, &self.installed, removal, preflight).await {
+    pub(in crate::tuner) async fn contradicted(&self, removal: &Removal) -> Result<Vec<&'static str>, TuneError> {
+        let mut state = self.state.write().await;
+        let Some(engine_version) = self.compared(&mut state).await? else { return Ok(Vec::new()) };
+        let Some(preflight) = &state.preflight else { return Ok(Vec::new()) };
+        let wrong = match wrong_rules(self.run.job, &self.run.installed, removal, preflight).await {
             Ok(wrong) => wrong,
             Err(error) => {
-                self.unanswered(&mut inquiry, &error).await;
+                self.unanswered(&mut state, &error).await;
                 return Ok(Vec::new());
             }
         };
@@ -100,8 +96,8 @@ impl Tuner<'_> {
                 rule: Some(found.rule.to_owned()),
                 message: found.message.clone(),
             };
-            self.store.differ(study.id, &difference).await?;
-            (self.observer)(Event::WrongRule(found.clone()));
+            self.run.store.differ(self.run.study.id, &difference).await?;
+            self.run.tell(Event::WrongRule(found.clone()));
         }
         Ok(wrong.into_iter().map(|found| found.rule).collect())
     }

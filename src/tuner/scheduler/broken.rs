@@ -4,20 +4,20 @@ use crate::trial::{Failure, FailureKind};
 
 /// Starts that fail this often, or this often in a row for the same reason, before anything was measured say that the
 /// engine does not work at all.
-pub(in crate::tuner) const MOST_FAILED_STARTS: usize = 3;
+pub(super) const MOST_FAILED_STARTS: usize = 3;
 
 /// Starts that failed for reasons which no configuration would cause on its own.
 #[derive(Default)]
-pub(in crate::tuner) struct FailedStarts {
+pub(super) struct FailedStarts {
     blamed: usize,
 }
 
 impl FailedStarts {
-    pub(in crate::tuner) fn add(&mut self, failure: &Failure) {
+    pub(super) fn add(&mut self, failure: &Failure) {
         self.blamed += usize::from(blames_the_engine(failure.kind));
     }
 
-    pub(in crate::tuner) fn most(&self) -> usize {
+    pub(super) fn most(&self) -> usize {
         self.blamed
     }
 }

@@ -1,11 +1,12 @@
 //! The time of a run: what is left of it, how long launches take, and what the confirmation needs of it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::stats::percentile;
 use crate::trial::{Origin, Outcome, Trial};
+use crate::tuner::time::RunTime;
 
 /// The confirmation gets this much more time than its launches are expected to take: no launch takes exactly as long as another.
 const MARGIN: f64 = 1.1;
@@ -16,7 +17,7 @@ const USUAL: f64 = 75.0;
 /// The clock of a run.
 #[derive(Debug)]
 pub(super) struct Clock {
-    pub(super) begin: Instant,
+    time: RunTime,
     /// The budget's time, from the begin of the run to its end.
     limit: Option<Duration>,
     /// The expected duration of a launch before any is measured; `None` if it is not known.
@@ -29,8 +30,8 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn new(limit: Option<Duration>, expected: Option<Duration>) -> Self {
-        Self { begin: Instant::now(), limit, expected, launches: Vec::new(), between: Vec::new(), last_end: None }
+    pub(super) fn new(time: RunTime, limit: Option<Duration>, expected: Option<Duration>) -> Self {
+        Self { time, limit, expected, launches: Vec::new(), between: Vec::new(), last_end: None }
     }
 
     /// Learns from a launch. Failures are left out: a start-up timeout says nothing of a launch that works.
@@ -63,7 +64,7 @@ impl Clock {
 
     /// The time that is left; `None` without a limit.
     pub(super) fn left(&self) -> Option<Duration> {
-        self.limit.map(|limit| limit.saturating_sub(self.begin.elapsed()))
+        self.limit.map(|limit| limit.saturating_sub(self.time.elapsed()))
     }
 
     /// Whether this much time is left. An unknown duration fits as long as there is any.
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn launches_take_as_long_as_most_of_the_study_have_and_a_known_configuration_as_long_as_its_own() {
-        let mut clock = Clock::new(None, Some(90 * SECOND));
+        let mut clock = Clock::new(RunTime::machine(), None, Some(90 * SECOND));
         assert_eq!(clock.launch(), 90 * SECOND);
         for (seqs, elapsed_s) in [(1, 10.0), (2, 20.0), (3, 30.0), (4, 40.0), (5, 50.0), (2, 22.0)] {
             clock.learn(&launch(seqs, elapsed_s));
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_reserve_has_room_for_what_happens_between_launches() {
-        let mut clock = Clock::new(None, None);
+        let mut clock = Clock::new(RunTime::machine(), None, None);
         // 8 s of launch and 2 s until the next one.
         for start in ["2026-01-02T03:00:00Z", "2026-01-02T03:00:10Z", "2026-01-02T03:00:20Z"] {
             clock.learn_now(&Trial { started_at: start.to_owned(), ..launch(1, 8.0) });
@@ -139,10 +140,10 @@ mod tests {
 
     #[test]
     fn without_a_limit_everything_fits_and_at_its_end_nothing() {
-        assert!(Clock::new(None, None).has(Duration::MAX));
-        let mut clock = Clock::new(Some(60 * SECOND), None);
+        assert!(Clock::new(RunTime::machine(), None, None).has(Duration::MAX));
+        let clock = Clock::new(RunTime::simulated(), Some(60 * SECOND), None);
         assert!(clock.has(59 * SECOND) && !clock.has(61 * SECOND));
-        clock.begin = Instant::now().checked_sub(60 * SECOND).expect("the machine is up for a minute");
+        clock.time.advance_to(60 * SECOND);
         assert!(!clock.has(Duration::ZERO), "an unknown duration needs some time as well");
     }
 }

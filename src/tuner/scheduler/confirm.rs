@@ -1,27 +1,23 @@
 //! The winner and the engine's defaults, measured again: the winner of many noisy trials is partly lucky.
 
+use super::Scheduler;
 use crate::config::Config;
 use crate::sampler::{Past, Suggestion};
-use crate::store::Study;
 use crate::trial::Origin;
-use crate::tuner::{TuneError, Tuner};
+use crate::tuner::TuneError;
 
-impl Tuner<'_> {
+impl Scheduler<'_> {
     /// The defaults or the best other configuration, whichever was launched less often; `None` when both were measured again
     /// `rounds` times. The best is what the sampler's model expects to be it, where it has one, and the next of its ranking
     /// once that has missed a limit; else the best mean.
     ///
     /// They take turns, so that a drift of the machine meets both alike.
-    pub(in crate::tuner) async fn confirm(
-        &self,
-        study: &Study,
-        history: &[Past],
-        rounds: u32,
-    ) -> Result<Option<Suggestion>, TuneError> {
+    pub(super) async fn confirmation(&self, rounds: u32) -> Result<Option<Suggestion>, TuneError> {
         let enough = 1 + rounds as usize;
-        let baseline = self.store.baseline(study).await?.map(|baseline| baseline.first.trial.proposal.config);
-        let verdict = self.store.verdict(study).await?;
-        let best = self.store.leaders(study, self.job.objective.goal, verdict.as_ref(), 2).await?;
+        let baseline =
+            self.run.store.baseline(&self.run.study).await?.map(|baseline| baseline.first.trial.proposal.config);
+        let verdict = self.run.store.verdict(&self.run.study).await?;
+        let best = self.run.store.leaders(&self.run.study, self.run.job.objective.goal, verdict.as_ref(), 2).await?;
         let challenger = best.into_iter().find(|ranked| Some(&ranked.first.trial.proposal.config) != baseline.as_ref());
         let why = match challenger.as_ref().map(|ranked| ranked.expected.is_some()) {
             Some(true) => "again: of all that was measured it is expected to be the best",
@@ -32,7 +28,7 @@ impl Tuner<'_> {
         let of = |past: &&Past, config: &Config| {
             past.config == *config && past.origin.is_ranked() && past.origin != Origin::Probe
         };
-        let launches = |config: &Config| history.iter().filter(|past| of(past, config)).count();
+        let launches = |config: &Config| self.history.iter().filter(|past| of(past, config)).count();
         let candidates = baseline.map(|config| (config, beside)).into_iter().chain(challenger);
         let candidates = candidates.map(|(config, why)| (launches(&config), config, why));
         let next = candidates.filter(|(launches, ..)| *launches < enough).min_by_key(|(launches, ..)| *launches);

@@ -1,12 +1,12 @@
 //! Before several trials run at a time: do they cost each other anything?
 
-use super::Course;
+use super::Scheduler;
 use crate::config::Config;
 use crate::trial::Origin;
 use crate::tuner::slots::Interference;
 use crate::tuner::{Event, TuneError};
 
-impl Course<'_> {
+impl Scheduler<'_> {
     /// The defaults, where they are still to be measured next to themselves.
     pub(super) fn crowd(&self) -> Option<Config> {
         let defaults = self.defaults().filter(|_| self.at_a_time.is_none())?;
@@ -17,19 +17,19 @@ impl Course<'_> {
     fn crowd_size(&self, defaults: &Config) -> usize {
         let needed = self.pool.needed(self.scope.search.devices_needed(defaults));
         let fit = self.pool.slots().count() / needed;
-        self.tuner.slots.parallel().min(fit)
+        self.run.slots.parallel().min(fit)
     }
 
     /// Decides how many trials run at a time, once the defaults have been measured alone and on all slots at once.
     pub(super) async fn judge_interference(&mut self) -> Result<(), TuneError> {
-        let (store, slots) = (self.tuner.store, &self.tuner.slots);
+        let (store, slots) = (self.run.store, &self.run.slots);
         let defaults = self.history.iter().position(|past| past.origin == Origin::Baseline);
         let Some(number) = defaults.and_then(|number| u32::try_from(number).ok()) else { return Ok(()) };
-        let Some(alone) = store.trial(self.study, number).await? else { return Ok(()) };
+        let Some(alone) = store.trial(&self.run.study, number).await? else { return Ok(()) };
         let crowd = self.crowd_size(&alone.trial.proposal.config);
-        let mut together = store.present_trials(self.study).await?;
+        let mut together = store.present_trials(&self.run.study).await?;
         together.retain(|scored| scored.trial.proposal.origin == Origin::Interference);
-        let goal = self.tuner.job.objective.goal;
+        let goal = self.run.job.objective.goal;
         let interference = Interference::of(&alone, &together, goal, slots.max_interference());
         let at_a_time = match &interference {
             Some(_) if crowd > 1 && together.len() < crowd => return Ok(()),
@@ -37,7 +37,7 @@ impl Course<'_> {
             // Where the defaults have failed, or take every slot, there is nothing to compare with.
             _ => slots.parallel(),
         };
-        (self.tuner.observer)(Event::Interference { found: interference.filter(|_| crowd > 1), at_a_time });
+        self.run.tell(Event::Interference { found: interference.filter(|_| crowd > 1), at_a_time });
         self.at_a_time = Some(at_a_time);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Spent};
+use super::{Scheduler, Spent};
 use crate::job::{Enough, Question};
 use crate::sampler::{Judgement, Known, Past};
 use crate::store::{Expected, Verdict};
@@ -38,14 +38,14 @@ fn is_enough(enough: Enough, next_gain: f64, history: &[Past]) -> bool {
     next_gain < enough.gain && small == before
 }
 
-impl Course<'_> {
+impl Scheduler<'_> {
     /// What is asked of the sampler: the history in the order of numbers, whichever trial ended first.
     pub(super) async fn question(&self) -> Arc<Question> {
-        let absent = self.tuner.inquiry.read().await.absent.clone();
+        let absent = self.preflighter.absent().await;
         let search = self.scope.search.knowing(&self.known, absent.as_ref());
         let shown = self.history.iter().filter(|past| is_shown(past)).cloned().collect();
         let launches = self.spent.as_ref().map(Spent::launches);
-        let left = self.tuner.job.budget.left(self.launches());
+        let left = self.run.job.budget.left(self.launches());
         search.question(shown, self.priors.clone()).costing(launches).ending(left).into()
     }
 
@@ -62,11 +62,11 @@ impl Course<'_> {
         let Some(judgement) = aside(question, Question::judge).await else { return Ok(None) };
         for text in &judgement.notes {
             if self.noticed.insert(text.clone()) {
-                (self.tuner.observer)(Event::Noticed { text: text.clone() });
+                self.run.tell(Event::Noticed { text: text.clone() });
             }
         }
         let verdict = self.verdict(question.asked(), &judgement);
-        self.tuner.store.judge(self.study.id, &verdict).await?;
+        self.run.store.judge(self.run.study.id, &verdict).await?;
         Ok(Some(verdict))
     }
 
@@ -88,7 +88,7 @@ impl Course<'_> {
 
     /// How the search ends where a further trial no longer pays.
     pub(super) fn converged(&self, verdict: &Verdict) -> Option<Ending> {
-        let (enough, next_gain) = (self.tuner.job.budget.enough, verdict.next_gain?);
+        let (enough, next_gain) = (self.run.job.budget.enough, verdict.next_gain?);
         let is_enough = is_enough(enough, next_gain, &self.history);
         let (below, trials, remaining) = (enough.gain, enough.trials, verdict.remaining);
         is_enough.then_some(Ending::Converged { next_gain, below, trials, remaining })

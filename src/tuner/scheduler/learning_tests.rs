@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::tests::{Bench, Chances, finish, pretended, settle};
+use super::tests::{Bench, Chances, finish, pretended, scheduler_of, settle};
 use super::*;
 use crate::config::Config;
+use crate::execution::ExecutionEnvironment;
 use crate::facts::{Host, HostLimits};
 use crate::sampler::{Ask, Judgement, Known, Measured, Pick, Sampler, Suggestion};
 use crate::stats::to_f64;
@@ -165,21 +166,20 @@ async fn a_search_that_no_longer_pays_ends_with_its_confirmation_and_stays_ended
 #[tokio::test]
 async fn what_the_sampler_has_noticed_is_told_once() {
     let bench = bench("trials = 6", 1).await;
-    let mut tuner = bench.tuner().await;
+    let mut run = bench.study_run().await;
     let (sender, told) = std::sync::mpsc::channel();
-    tuner.observer = Arc::new(move |event| {
+    run.observer = Arc::new(move |event| {
         if let Event::Noticed { text } = event {
             // Nobody listens after the test.
             let _ = sender.send(text);
         }
     });
-    let doubted = OnceLock::new();
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let mut scheduler = scheduler_of(run).await;
     loop {
-        match course.next().await.unwrap() {
-            Next::Launch(pending, place) => {
+        match scheduler.next().await.unwrap() {
+            Next::Launch(LaunchOrder { pending, place }) => {
                 let result = pretended(&pending.proposal, &place, Chances::default());
-                assert_eq!(settle(&mut course, (pending, place), result).await, None);
+                assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
             }
             Next::Propose => {}
             Next::Wait => panic!("nothing runs"),
@@ -217,12 +217,13 @@ impl Sampler for Patient {
 async fn launches_are_looked_after_while_the_sampler_thinks() {
     let mut bench = Bench::new("trials = 6", 1, 200).await;
     bench.job.sampler = &Patient;
-    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    let Next::Launch(pending, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
+    let mut scheduler = bench.scheduler().await;
+    let Next::Launch(LaunchOrder { pending, place }) = scheduler.next().await.unwrap() else {
+        panic!("the defaults come first")
+    };
     let result = pretended(&pending.proposal, &place, Chances::default());
-    assert_eq!(settle(&mut course, (pending, place), result).await, None);
-    let (next, ()) = tokio::join!(course.next(), async { ELSEWHERE.store(true, Ordering::SeqCst) });
+    assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
+    let (next, ()) = tokio::join!(scheduler.next(), async { ELSEWHERE.store(true, Ordering::SeqCst) });
     assert!(matches!(next.unwrap(), Next::Launch(..)));
 }
 
@@ -263,27 +264,27 @@ async fn the_twin_and_earlier_studies_tell_the_sampler_what_they_believe_and_do_
             bench.store.append(study.id, &trial, bench.job.objective.score(&trial.outcome)).await.unwrap();
         }
     }
-    let mut tuner = bench.tuner().await;
+    let mut run = bench.study_run().await;
     let (sender, told) = std::sync::mpsc::channel();
-    tuner.observer = Arc::new(move |event| {
+    run.observer = Arc::new(move |event| {
         if let Event::Noticed { text } = event {
             // Nobody listens after the test.
             let _ = sender.send(text);
         }
     });
-    let doubted = OnceLock::new();
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let mut scheduler = scheduler_of(run).await;
     let told: Vec<_> = told.try_iter().filter(|text| text.starts_with("no prior")).collect();
     assert_eq!(told[0], "no prior absent: the database has no study of this name");
     assert_eq!(told[1], "no prior elsewhere: none of its measured trials is a point of this space");
-    let Next::Launch(pending, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
+    let Next::Launch(LaunchOrder { pending, place }) = scheduler.next().await.unwrap() else {
+        panic!("the defaults come first")
+    };
     let result = pretended(&pending.proposal, &place, Chances::default());
-    assert_eq!(settle(&mut course, (pending, place), result).await, None);
-    let Next::Launch(pending, _) = course.next().await.unwrap() else { panic!("nothing runs") };
+    assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
+    let Next::Launch(LaunchOrder { pending, .. }) = scheduler.next().await.unwrap() else { panic!("nothing runs") };
     assert_eq!(pending.proposal.why.as_deref(), Some("the twin true, study earlier true"));
-    let doubted = OnceLock::new();
-    let again = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    assert_eq!(again.priors, course.priors);
+    let again = bench.scheduler().await;
+    assert_eq!(again.priors, scheduler.priors);
     assert!(again.priors[0].points().len() > 8, "{}", again.priors[0].points().len());
 }
 
@@ -328,22 +329,24 @@ async fn what_launches_are_expected_to_cost_follows_from_what_is_stored() {
     for is_interrupted in [false, true] {
         let mut bench = Bench::of(engine, "trials = 10, confirm = 0", 1, 8).await;
         bench.job.sampler = &Thrifty;
-        let mut tuner = bench.tuner().await;
-        tuner.installed.host = HostLimits::default();
-        let doubted = OnceLock::new();
-        let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+        let installed = ExecutionEnvironment { host: HostLimits::default(), ..bench.study_run().await.installed };
+        let open = async || scheduler_of(StudyRun { installed: installed.clone(), ..bench.study_run().await }).await;
+        let mut scheduler = open().await;
         loop {
-            match course.next().await.unwrap() {
-                Next::Launch(pending, place) => {
+            match scheduler.next().await.unwrap() {
+                Next::Launch(LaunchOrder { pending, place }) => {
                     let result = Ok(LaunchEnd::Outcome(compiled(&pending.proposal, &place)));
-                    assert_eq!(course.settled(Settled { pending, place, result }).await.unwrap(), None);
+                    assert_eq!(
+                        scheduler.settle(EndedOrder { order: LaunchOrder { pending, place }, result }).await.unwrap(),
+                        None
+                    );
                 }
                 Next::Propose => {}
                 Next::Wait => panic!("nothing runs"),
                 Next::End(ending) => break assert_eq!(ending, Ending::TrialsSpent),
             }
             if is_interrupted {
-                course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+                scheduler = open().await;
             }
         }
         let told = told(&bench).await.0;

@@ -1,4 +1,4 @@
-//! The course of a run: what to launch next and where, what comes of it, and when it is over.
+//! Decides what a run launches next and on which slots, learns from what comes of it, and says when the run is over.
 
 mod broken;
 mod clock;
@@ -13,7 +13,7 @@ mod suspicion;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::broken::{FailedStarts, MOST_FAILED_STARTS};
@@ -22,17 +22,20 @@ use self::probe::Probe;
 use self::spent::Spent;
 pub(super) use self::suspicion::FailureClass;
 use self::suspicion::Suspicion;
+use super::estimate::{Source, estimate};
+use super::journal::Journal;
+use super::launcher::{EndedOrder, EndedTrial, LaunchEnd, LaunchOrder};
+use super::preflighter::Preflighter;
+use super::run::StudyRun;
+use super::slots::{Place, Pool};
+use super::{Ending, Event, Phase, Plan, Stop, TuneError, beliefs, learned};
 use crate::job::{Search, past};
 use crate::memory::Learned;
 use crate::rule::{Finding, Removal};
 use crate::sampler::{Past, Prior};
 use crate::server::LeftBehind;
-use crate::store::{Scored, StoredProposal, Study};
+use crate::store::{Scored, StoredProposal};
 use crate::trial::{FailureKind, Origin, Outcome, Proposal, Rejection, Trial};
-use crate::tuner::estimate::{Source, estimate};
-use crate::tuner::launcher::{EndedTrial, LaunchEnd, Settled};
-use crate::tuner::slots::{Place, Pool};
-use crate::tuner::{Ending, Event, Phase, Plan, Stop, TuneError, Tuner, learned, unless_asked};
 
 /// Rejected configurations in a row after which the space counts as empty of valid ones.
 const MOST_REJECTED: usize = 1000;
@@ -56,7 +59,7 @@ pub(super) struct PendingTrial {
 
 /// What to do next.
 pub(super) enum Next {
-    Launch(PendingTrial, Place),
+    Launch(LaunchOrder),
     /// A proposal was rejected before launch.
     Propose,
     /// Nothing, until one of the launches under way has ended.
@@ -73,11 +76,12 @@ struct Scope<'a> {
 }
 
 /// Everything that a run knows besides the database.
-pub(super) struct Course<'r> {
-    tuner: &'r Tuner<'r>,
-    study: &'r Study,
-    /// Rules that the engine contradicts, once it has been asked.
-    distrusted: &'r OnceLock<Vec<&'static str>>,
+pub(super) struct Scheduler<'r> {
+    run: &'r StudyRun<'r>,
+    journal: &'r Journal<'r>,
+    preflighter: &'r Preflighter<'r>,
+    /// Whether the installed engine has been asked which rules are wrong.
+    rules_asked: bool,
     scope: Scope<'r>,
     known: Learned,
     clock: Clock,
@@ -120,49 +124,49 @@ struct RunningTrial {
     is_paid: bool,
 }
 
-impl<'r> Course<'r> {
+impl<'r> Scheduler<'r> {
     pub(super) async fn open(
-        tuner: &'r Tuner<'r>,
-        study: &'r Study,
-        distrusted: &'r OnceLock<Vec<&'static str>>,
+        run: &'r StudyRun<'r>,
+        journal: &'r Journal<'r>,
+        preflighter: &'r Preflighter<'r>,
     ) -> Result<Self, TuneError> {
-        let job = tuner.job;
-        let proposed = tuner.store.proposals(study).await?;
+        let (job, study) = (run.job, &run.study);
+        let proposed = run.store.proposals(study).await?;
         let stored = proposed.iter().filter(|row| row.state != "running").count();
         let was = |row: &&StoredProposal| matches!(&*row.state, "measured" | "failed") && row.proposal.origin.is_paid();
         let launched = u32::try_from(proposed.iter().filter(was).count()).unwrap_or(u32::MAX);
         let measured_any = proposed.iter().any(|row| row.state == "measured" && !row.is_earlier);
-        let outcomes = tuner.store.present_trials(study).await?;
-        let spent = Spent::read(tuner, study, &outcomes).await?;
+        let outcomes = run.store.present_trials(study).await?;
+        let spent = Spent::read(run, &outcomes).await?;
         let launches: Vec<Trial> = outcomes.iter().map(|scored| scored.trial.clone()).collect();
-        tuner.recall_prefill(study, &launches).await?;
-        let mut clock = Clock::new(job.budget.time, expected_launch(tuner).await?);
+        let mut clock = Clock::new(run.time.clone(), job.budget.time, expected_launch(run).await?);
         for trial in &launches {
             clock.learn(trial);
         }
         let (history, waiting) = propose::read(proposed, outcomes, &job.objective);
-        let best = tuner.store.best(study, job.objective.goal, 1).await?.pop();
+        let best = run.store.best(study, job.objective.goal, 1).await?.pop();
         let best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
         let best = best.map(|best| best.value);
-        (tuner.observer)(Event::Begin { study: job.name.clone(), stored, launched, best });
-        let installed = &tuner.installed;
+        run.tell(Event::Begin { study: job.name.clone(), stored, launched, best });
+        let installed = &run.installed;
         let search = job.search(installed.version, installed.device, installed.host);
-        let scope = scope(tuner, Box::pin(rule_test::leave_refuted_aside(tuner, study, search)).await?);
+        let scope = scope(run, Box::pin(rule_test::leave_refuted_aside(run, search)).await?);
         // Nothing runs yet that this would keep the loop from. What starts teach of the memory is left out, so that a run that
         // takes the study up again begins with the same.
-        let priors = tuner.beliefs(&scope.search).await?;
-        let known = learned(job, installed, tuner.store).await?;
-        let scope = match tuner.contradicted_before(study, &scope.removal).await? {
+        let priors = priors(run, &scope.search).await?;
+        let known = learned(job, installed, run.store).await?;
+        let scope = match preflighter.contradicted_before(&scope.removal).await? {
             [] => scope,
             wrong => {
                 let aside = [scope.search.facts.distrusted, wrong].concat();
-                self::scope(tuner, scope.search.distrusting(rule_test::lasting(aside)))
+                self::scope(run, scope.search.distrusting(rule_test::lasting(aside)))
             }
         };
-        let mut course = Self {
-            tuner,
-            study,
-            distrusted,
+        let mut scheduler = Self {
+            run,
+            journal,
+            preflighter,
+            rules_asked: false,
             scope,
             known,
             clock,
@@ -173,8 +177,8 @@ impl<'r> Course<'r> {
             spent,
             noticed: BTreeSet::new(),
             waiting,
-            at_a_time: (tuner.slots.parallel() == 1).then_some(1),
-            pool: Pool::new(tuner.slots.clone()),
+            at_a_time: (run.slots.parallel() == 1).then_some(1),
+            pool: Pool::new(run.slots.clone()),
             running: BTreeMap::new(),
             launched,
             measured_any,
@@ -185,19 +189,19 @@ impl<'r> Course<'r> {
             paused: false,
             untestable: BTreeSet::new(),
         };
-        course.show_plan();
-        course.recall(launches).await?;
-        course.recall_pauses().await?;
-        course.begin_context();
-        Ok(course)
+        scheduler.show_plan();
+        scheduler.recall(launches).await?;
+        scheduler.recall_pauses().await?;
+        scheduler.begin_context();
+        Ok(scheduler)
     }
 
     /// What to do next, with the launches that are under way.
     pub(super) async fn next(&mut self) -> Result<Next, TuneError> {
-        if *self.tuner.stop.borrow() > Stop::No {
+        if self.run.stop() > Stop::No {
             return Ok(Next::End(Ending::Interrupted));
         }
-        let most = self.at_a_time.unwrap_or_else(|| self.tuner.slots.parallel());
+        let most = self.at_a_time.unwrap_or_else(|| self.run.slots.parallel());
         if self.running.len() >= most || self.running.values().any(|running| running.alone) {
             return Ok(Next::Wait);
         }
@@ -228,23 +232,23 @@ impl<'r> Course<'r> {
     /// Asks the engine which rules are wrong; whether the user let it answer.
     async fn doubt(&mut self) -> Result<bool, TuneError> {
         self.checking(self.history.len());
-        let work = self.tuner.contradicted(self.study, &self.scope.removal);
-        let Some(wrong) = unless_asked(self.tuner.stop.clone(), work).await? else { return Ok(false) };
-        let wrong = self.distrusted.get_or_init(|| wrong);
+        let work = self.preflighter.contradicted(&self.scope.removal);
+        let Some(wrong) = self.run.unless_stopped(work).await? else { return Ok(false) };
+        self.rules_asked = true;
         if !wrong.is_empty() {
-            self.set_rules_aside(wrong);
+            self.set_rules_aside(&wrong);
         }
         Ok(true)
     }
 
     fn checking(&self, number: usize) {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
-        (self.tuner.observer)(Event::Phase { number, phase: Phase::Checking });
+        self.run.tell(Event::Phase { number, phase: Phase::Checking });
     }
 
     /// Checks a proposal and finds slots for it.
     async fn admit(&mut self, mut pending: PendingTrial) -> Result<Next, TuneError> {
-        let absent = self.tuner.inquiry.read().await.absent.clone();
+        let absent = self.preflighter.absent().await;
         let mut aside = self.scope.search.facts.distrusted.to_vec();
         let tested = Box::pin(self.tested_rule(&pending.proposal)).await?;
         aside.extend(tested);
@@ -258,8 +262,8 @@ impl<'r> Course<'r> {
         if !pending.checked && !self.history.iter().any(has_worked) {
             let Proposal { number, config, .. } = &pending.proposal;
             self.checking(*number as usize);
-            let work = self.tuner.rejection(self.study, *number, config, &search);
-            let Some(rejection) = unless_asked(self.tuner.stop.clone(), work).await? else {
+            let work = self.preflighter.rejection(*number, config, &search);
+            let Some(rejection) = self.run.unless_stopped(work).await? else {
                 self.waiting.push_front(pending);
                 return Ok(Next::End(Ending::Interrupted));
             };
@@ -291,7 +295,7 @@ impl<'r> Course<'r> {
         };
         let Some(place) = place else {
             // Its number is taken, and a later one may be stored before it is launched.
-            self.tuner.reserve(self.study, &pending.proposal).await?;
+            self.journal.reserve(&pending.proposal).await?;
             self.waiting.push_front(pending);
             return Ok(Next::Wait);
         };
@@ -303,25 +307,25 @@ impl<'r> Course<'r> {
         self.rejected_in_row = 0;
         pending.own_failures = self.suspicion.own();
         let proposal = &pending.proposal;
-        self.tuner.reserve(self.study, proposal).await?;
+        self.journal.reserve(proposal).await?;
         let running = RunningTrial { alone: place.alone, is_paid: proposal.origin.is_paid() };
         self.running.insert(proposal.number, running);
-        (self.tuner.observer)(Event::Launch(proposal.clone()));
-        Ok(Next::Launch(pending, place))
+        self.run.tell(Event::Launch(proposal.clone()));
+        Ok(Next::Launch(LaunchOrder { pending, place }))
     }
 
     async fn reject(&mut self, proposal: Proposal, finding: Finding) -> Result<Option<Ending>, TuneError> {
         let rejection = Rejection { rule: finding.rule.to_owned(), message: finding.message };
         self.rejected_in_row += 1;
-        let trial = self.tuner.rejected(proposal, rejection);
+        let trial = self.journal.rejected(proposal, rejection);
         let scored = self.record(trial.into()).await?;
         let (rejected, last) = (self.rejected_in_row, scored.trial.outcome.reason().unwrap_or_default());
         Ok((rejected >= MOST_REJECTED).then_some(Ending::NothingValid { rejected, last }))
     }
 
     /// What comes of a launch; `Some` where the run is to end.
-    pub(super) async fn settled(&mut self, settled: Settled) -> Result<Option<Ending>, TuneError> {
-        let Settled { pending, place, result } = settled;
+    pub(super) async fn settle(&mut self, ended: EndedOrder) -> Result<Option<Ending>, TuneError> {
+        let EndedOrder { order: LaunchOrder { pending, place }, result } = ended;
         let number = pending.proposal.number;
         self.running.remove(&number);
         let (slots, was_alone) = (place.slots.clone(), place.alone || self.at_a_time == Some(1));
@@ -375,9 +379,8 @@ impl<'r> Course<'r> {
         let Some(failure) = failure.filter(|_| !pending.apart && pending.proposal.origin.is_paid()) else {
             return Ok(false);
         };
-        let incident =
-            self.tuner.keep_incident(self.study, trial.proposal.number, failure, trial.log.as_deref()).await?;
-        (self.tuner.observer)(Event::Retry { incident: Box::new(incident), wait: Duration::ZERO });
+        let incident = self.journal.append_incident(trial.proposal.number, failure, trial.log.as_deref()).await?;
+        self.run.tell(Event::Retry { incident: Box::new(incident), wait: Duration::ZERO });
         Ok(true)
     }
 
@@ -387,36 +390,36 @@ impl<'r> Course<'r> {
         if self.pool.usable() == 0 {
             return Err(left_behind.into());
         }
-        (self.tuner.observer)(Event::SetAside { number, slots, why: left_behind.to_string() });
+        self.run.tell(Event::SetAside { number, slots, why: left_behind.to_string() });
         Ok(())
     }
 
     /// Stores an outcome, learns from it, and tells it.
     async fn record(&mut self, ended: EndedTrial) -> Result<Scored, TuneError> {
         let EndedTrial { trial, records, .. } = ended;
-        let (tuner, goal) = (self.tuner, self.tuner.job.objective.goal);
-        let score = tuner.job.objective.score(&trial.outcome);
-        Box::pin(tuner.keep(self.study, &trial, score, &records)).await?;
+        let (run, goal) = (self.run, self.run.job.objective.goal);
+        let score = run.job.objective.score(&trial.outcome);
+        Box::pin(self.journal.append(&trial, score, &records)).await?;
         // As a later run reads it, so that the history is the only state.
-        let stored = tuner.store.trial(self.study, trial.proposal.number).await?;
+        let stored = run.store.trial(&self.run.study, trial.proposal.number).await?;
         if let (Some(stored), Some(known)) = (stored, self.history.get_mut(trial.proposal.number as usize)) {
             if let Some(spent) = &mut self.spent {
-                spent.add(&stored.trial, tuner.store.startup(self.study, trial.proposal.number).await?);
+                spent.add(&stored.trial, run.store.startup(&self.run.study, trial.proposal.number).await?);
             }
-            *known = past(&tuner.job.objective, stored.trial);
+            *known = past(&run.job.objective, stored.trial);
         }
         self.clock.learn_now(&trial);
         if trial.log.is_some() {
-            self.known = learned(tuner.job, &tuner.installed, tuner.store).await?;
+            self.known = learned(run.job, &run.installed, run.store).await?;
         }
         self.count(&trial);
         let scored = Scored { trial, score };
-        let best = tuner.store.best(self.study, goal, 1).await?.pop();
+        let best = run.store.best(&self.run.study, goal, 1).await?.pop();
         let improves =
             best.as_ref().is_some_and(|best| best.first.trial.proposal.number == scored.trial.proposal.number);
         self.best_key = best.as_ref().map(|best| best.first.trial.proposal.config.key());
         let (best, launched) = (best.map(|best| best.value), self.launched);
-        (tuner.observer)(Event::Trial { trial: Box::new(scored.clone()), improves, best, launched });
+        run.tell(Event::Trial { trial: Box::new(scored.clone()), improves, best, launched });
         self.show_plan();
         Box::pin(self.conclude_rule_test(&scored)).await?;
         Ok(scored)
@@ -432,22 +435,31 @@ impl<'r> Course<'r> {
     }
 }
 
+/// Returns the priors that the study asks for, and reports what is to be said of them.
+async fn priors(run: &StudyRun<'_>, search: &Search<'_>) -> Result<Vec<Prior>, TuneError> {
+    let (priors, notes) = beliefs(run.job, &run.installed, Some(run.store), search).await?;
+    for text in notes {
+        run.notice(text);
+    }
+    Ok(priors)
+}
+
 /// Returns the expected duration of a launch from earlier trials, if the time is limited; rough figures do not count.
-async fn expected_launch(tuner: &Tuner<'_>) -> Result<Option<Duration>, TuneError> {
-    if tuner.job.budget.time.is_none() {
+async fn expected_launch(run: &StudyRun<'_>) -> Result<Option<Duration>, TuneError> {
+    if run.job.budget.time.is_none() {
         return Ok(None);
     }
-    let here = (&tuner.installed, &tuner.slots);
-    let estimate = estimate(tuner.job, here, None, Some(tuner.store)).await?;
+    let here = (&run.installed, &run.slots);
+    let estimate = estimate(run.job, here, None, Some(run.store)).await?;
     let seconds = (estimate.startup_s + estimate.load_s).clamp(0.0, MOST_EXPECTED.as_secs_f64());
     Ok((estimate.source != Source::Guess).then(|| Duration::from_secs_f64(seconds)))
 }
 
 /// Tells what the rules leave of a space.
-fn scope<'s>(tuner: &Tuner<'_>, search: Search<'s>) -> Scope<'s> {
+fn scope<'s>(run: &StudyRun<'_>, search: Search<'s>) -> Scope<'s> {
     let removal = search.removal();
     let empty = search.is_empty(&removal);
-    (tuner.observer)(Event::Space(removal.clone()));
+    run.tell(Event::Space(removal.clone()));
     Scope { search, removal, empty }
 }
 

@@ -2,13 +2,12 @@
 //! their configurations. If it fails, the environment has changed.
 
 use super::suspicion::{Alarm, FailedTrial};
-use super::{Course, FailedStarts, Next, PendingTrial};
+use super::{FailedStarts, Next, PendingTrial, Scheduler};
 use crate::config::Config;
 use crate::sampler::{Known, Past, Suggestion};
 use crate::store::Incident;
 use crate::trial::{Origin, Outcome, Proposal, Trial};
-use crate::tuner::launcher::{EndedTrial, LaunchEnd};
-use crate::tuner::launcher::{PauseEvidence, Unresolved};
+use crate::tuner::launcher::{EndedTrial, LaunchEnd, PauseEvidence, Unresolved, remedy};
 use crate::tuner::{Ending, Event, Pause, TuneError, learned};
 
 /// Configurations of the ranking that a probe chooses from.
@@ -25,7 +24,7 @@ pub(super) struct Probe {
     number: Option<u32>,
 }
 
-impl Course<'_> {
+impl Scheduler<'_> {
     /// Trials of the budget that wait for the verdict of a probe.
     pub(super) fn on_hold(&self) -> usize {
         self.probes
@@ -44,7 +43,7 @@ impl Course<'_> {
         trials.sort_by(|a, b| a.started_at.cmp(&b.started_at));
         let mut measured = std::collections::BTreeSet::new();
         for trial in trials {
-            let slots = match self.tuner.store.placement(self.study, trial.proposal.number).await? {
+            let slots = match self.run.store.placement(&self.run.study, trial.proposal.number).await? {
                 Some(placement) => placement.slots.iter().map(|slot| *slot as usize).collect(),
                 None => vec![0],
             };
@@ -164,7 +163,7 @@ impl Course<'_> {
     fn last_failure(&self, probe: &Probe) -> Incident {
         let number = self.suspicion.failed(&probe.slots).last().map_or(0, |failed| failed.number);
         let (at, failure) = (probe.alarm.since.clone(), probe.alarm.failure.clone());
-        Incident { number, attempt: 1, at, failure, log: Some(self.tuner.log_path(number)), paused: true }
+        Incident { number, attempt: 1, at, failure, log: Some(self.run.log_path(number)), paused: true }
     }
 
     /// The configuration to probe with: the best one that is known to work and has not failed since, else the engine's
@@ -173,8 +172,8 @@ impl Course<'_> {
         let held = probe.on_hold.iter().map(|(held, _)| held.proposal.config.key());
         let failed = self.suspicion.failed(&probe.slots).map(|failed| failed.config_key.clone()).chain(held);
         let failed: std::collections::BTreeSet<_> = failed.collect();
-        let goal = self.tuner.job.objective.goal;
-        let ranked = self.tuner.store.best(self.study, goal, BEST).await?;
+        let goal = self.run.job.objective.goal;
+        let ranked = self.run.store.best(&self.run.study, goal, BEST).await?;
         let ranked = ranked.into_iter().map(|ranked| ranked.first.trial.proposal.config);
         let measured =
             self.history.iter().filter(|past| past.origin != Origin::Interference && past.measured().is_some());
@@ -256,8 +255,7 @@ impl Course<'_> {
             }
             LaunchEnd::Outcome(EndedTrial { trial, .. }) => {
                 let Some(failure) = trial.outcome.failure() else { return Ok(None) };
-                let last =
-                    self.tuner.keep_incident(self.study, trial.proposal.number, failure, trial.log.as_deref()).await?;
+                let last = self.journal.append_incident(trial.proposal.number, failure, trial.log.as_deref()).await?;
                 let probe = probe.unwrap_or_else(|| without_alarm(&last));
                 self.blame_environment(probe, last, Some(pending)).await
             }
@@ -287,7 +285,7 @@ impl Course<'_> {
             failed.push(own);
         }
         let numbers: Vec<_> = failed.iter().map(|failed| failed.number).collect();
-        self.tuner.store.blame_configurations(self.study.id, &numbers, number).await?;
+        self.run.store.blame_configurations(self.run.study.id, &numbers, number).await?;
         for number in &numbers {
             self.read_again(*number).await?;
         }
@@ -296,7 +294,7 @@ impl Course<'_> {
         let names = names(&numbers);
         let text =
             format!("trial {number}, a probe, has started: the failures of {names} are their configurations' own");
-        (self.tuner.observer)(Event::Noticed { text });
+        self.run.tell(Event::Noticed { text });
         Ok(())
     }
 
@@ -311,7 +309,7 @@ impl Course<'_> {
         let failures = probe.alarm.launches + u32::from(failed_probe.is_some());
         self.withdraw(&probe.slots).await?;
         if let Some((held, _)) = probe.on_hold {
-            self.tuner.store.mark_paused(self.study.id, held.proposal.number).await?;
+            self.run.store.mark_paused(self.run.study.id, held.proposal.number).await?;
             self.waiting.push_back(PendingTrial { most_failures: 1, ..held });
         }
         let evidence = match &failed_probe {
@@ -320,19 +318,19 @@ impl Course<'_> {
         };
         self.waiting.make_contiguous().sort_by_key(|waiting| waiting.proposal.number);
         self.waiting.extend(failed_probe);
-        let hint = self.tuner.remedy(&last.failure);
+        let hint = remedy(self.run, &last.failure);
         let pause = Box::new(Pause { failures, since: probe.alarm.since, last, evidence, hint });
         self.pool.set_aside(&probe.slots, true);
         if self.pool.usable() > 0 {
             let failure = &pause.last.failure;
             let why = format!("{failures} launches failed in a row, {}: {}", failure.kind, failure.message);
             let (number, slots) = (pause.last.number, probe.slots);
-            (self.tuner.observer)(Event::SetAside { number, slots, why });
+            self.run.tell(Event::SetAside { number, slots, why });
             return Ok(None);
         }
         self.pool.restore_all();
         self.paused = true;
-        (self.tuner.observer)(Event::Paused(pause.clone()));
+        self.run.tell(Event::Paused(pause.clone()));
         Ok(Some(Ending::Paused(pause)))
     }
 
@@ -340,15 +338,14 @@ impl Course<'_> {
     async fn withdraw(&mut self, slots: &[usize]) -> Result<(), TuneError> {
         let (mut incidents, mut trials) = (Vec::new(), Vec::new());
         for failed in self.suspicion.take(slots) {
-            let Some(stored) = self.tuner.store.trial(self.study, failed.number).await? else { continue };
+            let Some(stored) = self.run.store.trial(&self.run.study, failed.number).await? else { continue };
             let trial = stored.trial;
-            let incident =
-                self.tuner.incident(self.study, trial.proposal.number, &failed.failure, trial.log.as_deref()).await?;
+            let incident = self.journal.incident(trial.proposal.number, &failed.failure, trial.log.as_deref()).await?;
             incidents.push(Incident { paused: true, ..incident });
             trials.push(trial);
         }
-        self.tuner.store.withdraw(self.study.id, &incidents).await?;
-        self.known = learned(self.tuner.job, &self.tuner.installed, self.tuner.store).await?;
+        self.run.store.withdraw(self.run.study.id, &incidents).await?;
+        self.known = learned(self.run.job, &self.run.installed, self.run.store).await?;
         self.failed_starts = FailedStarts::default();
         for trial in trials {
             let proposal = trial.proposal;
@@ -367,7 +364,7 @@ impl Course<'_> {
     /// Whether a trial that a run begins with has had its pause already; then it gets one launch.
     pub(super) async fn recall_pauses(&mut self) -> Result<(), TuneError> {
         for waiting in &mut self.waiting {
-            let has_paused = self.tuner.store.has_paused(self.study, waiting.proposal.number).await?;
+            let has_paused = self.run.store.has_paused(&self.run.study, waiting.proposal.number).await?;
             if has_paused || waiting.proposal.origin == Origin::Probe {
                 waiting.most_failures = 1;
             }
@@ -384,10 +381,10 @@ impl Course<'_> {
 
     /// Reads an outcome as a later run would.
     async fn read_again(&mut self, number: u32) -> Result<(), TuneError> {
-        if let Some(stored) = self.tuner.store.trial(self.study, number).await?
+        if let Some(stored) = self.run.store.trial(&self.run.study, number).await?
             && let Some(past) = self.history.get_mut(number as usize)
         {
-            *past = crate::job::past(&self.tuner.job.objective, stored.trial);
+            *past = crate::job::past(&self.run.job.objective, stored.trial);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Course, Next, PendingTrial};
+use super::{Next, PendingTrial, Scheduler};
 use crate::config::Config;
 use crate::job::{Question, past};
 use crate::objective::Objective;
@@ -51,7 +51,7 @@ impl PendingTrial {
     }
 }
 
-impl Course<'_> {
+impl Scheduler<'_> {
     /// Launches that the budget pays for, those under way included.
     pub(super) fn launches(&self) -> u32 {
         let paid = self.running.values().filter(|running| running.is_paid).count();
@@ -60,7 +60,7 @@ impl Course<'_> {
 
     /// A new proposal, or what to do where there is none.
     pub(super) async fn propose(&mut self) -> Result<ControlFlow<Next, PendingTrial>, TuneError> {
-        let job = self.tuner.job;
+        let job = self.run.job;
         let idle = self.running.is_empty();
         let end = |ending: Ending| ControlFlow::Break(if idle { Next::End(ending) } else { Next::Wait });
         let launched = self.launches();
@@ -83,8 +83,8 @@ impl Course<'_> {
         }
         // The first launch of a run goes out while the engine is still being imported: the defaults, or, after an earlier run
         // that has asked about the rules, the next suggestion by the verdicts that it has stored.
-        let is_asked = number > 1 && !self.scope.empty && !self.tuner.inquiry.read().await.has_begun();
-        let is_due = self.distrusted.get().is_none() && !is_asked && (number > 0 || self.scope.empty);
+        let is_asked = number > 1 && !self.scope.empty && !self.preflighter.has_begun().await;
+        let is_due = !self.rules_asked && !is_asked && (number > 0 || self.scope.empty);
         if is_due && !self.doubt().await? {
             return Ok(end(Ending::Interrupted));
         }
@@ -119,7 +119,7 @@ impl Course<'_> {
             Some(_) => job.budget.confirmations_after_search(),
             None => job.budget.confirmations(),
         };
-        if let Some(suggestion) = self.tuner.confirm(self.study, &self.history, rounds).await? {
+        if let Some(suggestion) = self.confirmation(rounds).await? {
             if !self.clock.has(self.clock.launch_of(&suggestion.config.key())) {
                 return Ok(end(Ending::TimeSpent));
             }
@@ -174,7 +174,7 @@ impl Course<'_> {
         let defaults = self.defaults().map(|past| past.config.key());
         let best = self.best_key.clone().unwrap_or_default();
         let best = if Some(&best) == defaults.as_ref() { String::new() } else { best };
-        let rounds = self.tuner.job.budget.confirmations();
+        let rounds = self.run.job.budget.confirmations();
         let keys = [defaults.unwrap_or_default(), best];
         let launched = |key: &str| {
             let confirms = |past: &&Past| past.origin == Origin::Confirmation && past.config.key() == key;
@@ -195,7 +195,7 @@ impl Course<'_> {
 
     /// Shows how the budget is planned, at first and when the reserve has changed by a fifth.
     pub(super) fn show_plan(&mut self) {
-        let budget = &self.tuner.job.budget;
+        let budget = &self.run.job.budget;
         let plan = Plan {
             trials: budget.trials,
             confirmations: 2 * budget.confirmations(),
@@ -205,7 +205,7 @@ impl Course<'_> {
             reserve: self.reserve(),
         };
         if self.plan.as_ref().is_none_or(|shown| plan.differs_from(shown)) {
-            (self.tuner.observer)(Event::Plan(plan.clone()));
+            self.run.tell(Event::Plan(plan.clone()));
             self.plan = Some(plan);
         }
     }

@@ -3,7 +3,7 @@
 //! All state is in the database: a test is stored before its launch, and its verdict follows from the trial. A test runs
 //! alone, so that everything that is proposed later knows its verdict.
 
-use super::{Course, scope};
+use super::{Scheduler, scope};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::job::{Job, Search};
@@ -12,7 +12,8 @@ use crate::sampler::{Known, Suggestion};
 use crate::store::{RuleVerdict, Scored, Store, Study};
 use crate::trial::{Origin, Proposal};
 use crate::tuner::rule_test::{MOST_RULE_TESTS, known_rule, rule_test_key, verdict};
-use crate::tuner::{Event, PlannedRuleTest, RuleVerdicts, TuneError, Tuner};
+use crate::tuner::run::StudyRun;
+use crate::tuner::{Event, PlannedRuleTest, RuleVerdicts, TuneError};
 
 /// Returns the list for as long as the facts need it, which is to the end of the run. A run sets aside a handful of rules.
 pub(super) fn lasting(rules: Vec<&'static str>) -> &'static [&'static str] {
@@ -33,28 +34,24 @@ async fn complete(job: &Job, installed: &ExecutionEnvironment, store: &Store, st
 }
 
 /// Leaves aside the rules that starts have refuted on this release and device class, and reports each.
-pub(super) async fn leave_refuted_aside<'s>(
-    tuner: &Tuner<'_>,
-    study: &Study,
-    search: Search<'s>,
-) -> Result<Search<'s>, TuneError> {
-    let (job, installed, store) = (tuner.job, &tuner.installed, tuner.store);
-    complete(job, installed, store, study).await?;
+pub(super) async fn leave_refuted_aside<'s>(run: &StudyRun<'_>, search: Search<'s>) -> Result<Search<'s>, TuneError> {
+    let (job, installed, store) = (run.job, &run.installed, run.store);
+    complete(job, installed, store, &run.study).await?;
     let verdicts = RuleVerdicts::read(job, installed, store).await?;
     for (rule, test) in verdicts.refuted() {
         let (study, number) = (test.study.clone(), test.number);
-        (tuner.observer)(Event::RuleLeftAside { rule, study, number });
+        run.tell(Event::RuleLeftAside { rule, study, number });
     }
     let aside = verdicts.left_aside();
     Ok(if aside.is_empty() { search } else { search.distrusting(lasting(aside)) })
 }
 
-impl Course<'_> {
+impl Scheduler<'_> {
     /// Sets further rules aside.
     pub(super) fn set_rules_aside(&mut self, rules: &[&'static str]) {
         let mut aside = self.scope.search.facts.distrusted.to_vec();
         aside.extend(rules.iter().filter(|rule| !self.scope.search.facts.distrusted.contains(rule)));
-        self.scope = scope(self.tuner, self.scope.search.distrusting(lasting(aside)));
+        self.scope = scope(self.run, self.scope.search.distrusting(lasting(aside)));
         // A configuration that two rules rejected may test the other one now.
         self.untestable.clear();
     }
@@ -70,21 +67,21 @@ impl Course<'_> {
         if self.history.iter().filter(is_launched).count() >= MOST_RULE_TESTS {
             return Ok(Vec::new());
         }
-        let absent = self.tuner.inquiry.read().await.absent.clone();
+        let absent = self.preflighter.absent().await;
         let search = self.scope.search.knowing(&self.known, absent.as_ref());
         let mut due = search.testable(&self.scope.removal);
         // A rule that leaves enough to measure is tested once it is known that the engine works, and before the confirmation.
-        let is_confirming = self.tuner.job.budget.is_confirming(self.launches());
+        let is_confirming = self.run.job.budget.is_confirming(self.launches());
         let is_time = (self.measured_any && !is_confirming) || self.scope.empty;
         due.retain(|rule| (rule.removes_defaults || is_time) && !self.untestable.contains(rule.rule));
         if due.is_empty() {
             return Ok(due);
         }
-        let verdicts = RuleVerdicts::read(self.tuner.job, &self.tuner.installed, self.tuner.store).await?;
+        let verdicts = RuleVerdicts::read(self.run.job, &self.run.installed, self.run.store).await?;
         due.retain(|rule| !verdicts.is_decided(rule.rule, &search.facts));
         // A test without a verdict is repeated later: once another trial has been measured, or if there is nothing else to do.
         due.retain(|rule| {
-            let Some(last) = verdicts.last_attempt(&self.study.name, rule.rule) else { return true };
+            let Some(last) = verdicts.last_attempt(&self.run.study.name, rule.rule) else { return true };
             let later = self.history.iter().skip(last as usize + 1);
             self.scope.empty || later.into_iter().any(|past| past.measured().is_some())
         });
@@ -97,13 +94,13 @@ impl Course<'_> {
         if due.is_empty() {
             return Ok(None);
         }
-        let absent = self.tuner.inquiry.read().await.absent.clone();
-        let best = self.tuner.store.best(self.study, self.tuner.job.objective.goal, 1).await?.pop();
+        let absent = self.preflighter.absent().await;
+        let best = self.run.store.best(&self.run.study, self.run.job.objective.goal, 1).await?.pop();
         let search = self.scope.search.knowing(&self.known, absent.as_ref());
         let defaults = &search.space.fixed;
         let near = best.map_or_else(|| defaults.clone(), |best| best.first.trial.proposal.config);
         // Slots are devices: a launch that needs more of them than there are cannot be placed.
-        let (slots, left) = (&self.tuner.slots, self.pool.left() as u64);
+        let (slots, left) = (&self.run.slots, self.pool.left() as u64);
         let fits = |config: &Config| slots.describe().is_none() || search.devices_needed(config) <= left;
         let is_refused = |config: &Config| {
             let refused = |past: &&crate::sampler::Past| matches!(past.known, Known::Rejected);
@@ -134,8 +131,8 @@ impl Course<'_> {
             return Ok(None);
         }
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
-        let key = rule_test_key(self.tuner.job, &self.tuner.installed);
-        self.tuner.store.begin_rule_test(self.study.id, number, &key, (rule, &message)).await?;
+        let key = rule_test_key(self.run.job, &self.run.installed);
+        self.run.store.begin_rule_test(self.run.study.id, number, &key, (rule, &message)).await?;
         let why = format!("tests rule {rule}, which {reason} and which only a start can refute: {message}");
         Ok(Some(Suggestion { config, why }))
     }
@@ -145,8 +142,8 @@ impl Course<'_> {
         if proposal.origin != Origin::RuleTest {
             return Ok(None);
         }
-        let verdicts = RuleVerdicts::read(self.tuner.job, &self.tuner.installed, self.tuner.store).await?;
-        Ok(verdicts.of_trial(&self.study.name, proposal.number).and_then(|test| known_rule(&test.rule)))
+        let verdicts = RuleVerdicts::read(self.run.job, &self.run.installed, self.run.store).await?;
+        Ok(verdicts.of_trial(&self.run.study.name, proposal.number).and_then(|test| known_rule(&test.rule)))
     }
 
     /// Draws the conclusion from a trial that tested a rule.
@@ -155,14 +152,14 @@ impl Course<'_> {
         if trial.proposal.origin != Origin::RuleTest {
             return Ok(());
         }
-        let store = self.tuner.store;
-        let verdicts = RuleVerdicts::read(self.tuner.job, &self.tuner.installed, store).await?;
-        let Some(test) = verdicts.of_trial(&self.study.name, trial.proposal.number) else { return Ok(()) };
+        let store = self.run.store;
+        let verdicts = RuleVerdicts::read(self.run.job, &self.run.installed, store).await?;
+        let Some(test) = verdicts.of_trial(&self.run.study.name, trial.proposal.number) else { return Ok(()) };
         let Some(rule) = known_rule(&test.rule) else { return Ok(()) };
         let (verdict, failure) = (verdict(rule, trial), trial.outcome.reason());
-        store.end_rule_test(self.study.id, trial.proposal.number, verdict, failure.as_deref()).await?;
+        store.end_rule_test(self.run.study.id, trial.proposal.number, verdict, failure.as_deref()).await?;
         let (number, config, message) = (trial.proposal.number, trial.proposal.config.clone(), test.message.clone());
-        (self.tuner.observer)(Event::RuleTested { number, rule, verdict, config, message, failure });
+        self.run.tell(Event::RuleTested { number, rule, verdict, config, message, failure });
         if verdict == RuleVerdict::Refuted {
             self.set_rules_aside(&[rule]);
         }

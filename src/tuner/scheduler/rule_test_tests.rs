@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::tests::{Bench, Chances, finish, pretended, settle};
+use super::tests::{Bench, Chances, finish, pretended, scheduler_of, settle};
 use super::*;
 use crate::config::Config;
-use crate::facts::Host;
+use crate::facts::{Host, TrialContext};
 use crate::store::{RuleTest, RuleVerdict};
-use crate::trial::Measurement;
+use crate::trial::{LaunchRecords, Measurement};
 use crate::tuner::RuleVerdicts;
+use crate::tuner::context::ContextKeeper;
 use crate::tuner::launcher::failed;
 
 /// GPUs that are described as too small for one of them to hold the weights of 15.3 GiB.
@@ -34,17 +35,16 @@ fn wrong(_: &Proposal) -> Outcome {
 
 /// Runs to the end; trials run one at a time.
 async fn run(bench: &Bench, outcome: impl Fn(&Proposal) -> Outcome) -> Ending {
-    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let mut scheduler = bench.scheduler().await;
     for _ in 0..10_000 {
-        match course.next().await.unwrap() {
-            Next::Launch(pending, place) => {
+        match scheduler.next().await.unwrap() {
+            Next::Launch(LaunchOrder { pending, place }) => {
                 let proposal = &pending.proposal;
                 if proposal.origin == Origin::RuleTest {
-                    assert!(place.alone && course.running.len() == 1, "{proposal:?}");
+                    assert!(place.alone && scheduler.running.len() == 1, "{proposal:?}");
                 }
                 let result = launched(proposal, &place, outcome(proposal));
-                if let Some(ending) = settle(&mut course, (pending, place), result).await {
+                if let Some(ending) = settle(&mut scheduler, LaunchOrder { pending, place }, result).await {
                     return ending;
                 }
             }
@@ -63,8 +63,8 @@ fn launched(proposal: &Proposal, place: &Place, outcome: Outcome) -> Trial {
 
 /// The rule, the verdict and the configuration of each test.
 async fn tested(bench: &Bench) -> Vec<(String, Option<RuleVerdict>, Config)> {
-    let tuner = bench.tuner().await;
-    let key = crate::tuner::rule_test::rule_test_key(&bench.job, &tuner.installed);
+    let run = bench.study_run().await;
+    let key = crate::tuner::rule_test::rule_test_key(&bench.job, &run.installed);
     let mut tests = Vec::new();
     for RuleTest { study, number, rule, verdict, .. } in bench.store.rule_tests(&key).await.unwrap() {
         let study = bench.store.study(&study).await.unwrap().unwrap();
@@ -110,16 +110,16 @@ async fn a_rule_that_a_start_refutes_is_set_aside_in_every_study_of_the_database
 
     another(&mut bench).await;
     let told = Arc::new(Mutex::new(Vec::new()));
-    let mut tuner = bench.tuner().await;
+    let mut run = bench.study_run().await;
     let teller = Arc::clone(&told);
-    tuner.observer = Arc::new(move |event| {
+    run.observer = Arc::new(move |event| {
         if let Event::RuleLeftAside { rule, study, number } = event {
             teller.lock().unwrap().push((rule, study, number));
         }
     });
-    let doubted = OnceLock::new();
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    let Next::Launch(PendingTrial { proposal, .. }, _) = course.next().await.unwrap() else {
+    let mut scheduler = scheduler_of(run).await;
+    let Next::Launch(LaunchOrder { pending: PendingTrial { proposal, .. }, .. }) = scheduler.next().await.unwrap()
+    else {
         panic!("the defaults come first")
     };
     assert_eq!((proposal.origin, proposal.number), (Origin::Baseline, 0));
@@ -204,11 +204,10 @@ async fn a_run_that_is_killed_takes_its_test_up_again_and_a_verdict_that_was_not
     let bench = Bench::of(SMALL, "trials = 6, confirm = 0", 4, 400).await;
     let mut seen = Vec::new();
     for _ in 0..3 {
-        let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
-        let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+        let mut scheduler = bench.scheduler().await;
         let proposal = loop {
-            match course.next().await.unwrap() {
-                Next::Launch(pending, _) => break pending.proposal,
+            match scheduler.next().await.unwrap() {
+                Next::Launch(LaunchOrder { pending, .. }) => break pending.proposal,
                 Next::Propose => {}
                 Next::Wait | Next::End(_) => panic!("a test comes first"),
             }
@@ -218,13 +217,11 @@ async fn a_run_that_is_killed_takes_its_test_up_again_and_a_verdict_that_was_not
     }
     assert!(seen.iter().all(|one| *one == seen[0]), "{seen:?}");
     // Killed after the trial's outcome was stored and before the verdict.
-    let tuner = bench.tuner().await;
     let trial = Trial { startup_s: Some(1.0), ..Trial::of(seen.remove(0), measured()) };
     let score = bench.job.objective.score(&trial.outcome);
     bench.store.append(bench.study.id, &trial, score).await.unwrap();
-    let doubted = OnceLock::new();
-    drop(Course::open(&tuner, &bench.study, &doubted).await.unwrap());
-    let verdicts = RuleVerdicts::read(&bench.job, &tuner.installed, &bench.store).await.unwrap();
+    drop(bench.scheduler().await);
+    let verdicts = RuleVerdicts::read(&bench.job, &bench.study_run().await.installed, &bench.store).await.unwrap();
     assert_eq!(verdicts.left_aside(), ["R7"]);
     assert_eq!(run(&bench, wrong).await, Ending::TrialsSpent);
     assert_eq!(tested(&bench).await.len(), 1);
@@ -253,7 +250,6 @@ async fn on_several_slots_tests_neither_repeat_nor_are_lost_in_whatever_order_la
 #[tokio::test]
 async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
     let bench = Bench::of(SMALL, "trials = 4, confirm = 0", 4, 400).await;
-    let tuner = bench.tuner().await;
     let config = bench.job.parameters().fixed.clone();
     let refused = failed(FailureKind::NoKvMemory, "none".to_owned());
     let study = bench.store.create_study("earlier", &bench.job.definition(), &Host::detect()).await.unwrap();
@@ -262,10 +258,10 @@ async fn an_earlier_start_that_failed_as_the_rule_predicts_spares_the_test() {
     std::fs::write(log.path(), line).unwrap();
     let log = Some(log.path().to_owned());
     let trial = Trial { log, ..Trial::example(3, "baseline", refused).with_config(config) };
-    tuner
-        .keep(&study, &trial, bench.job.objective.score(&trial.outcome), &crate::trial::LaunchRecords::default())
-        .await
-        .unwrap();
+    let earlier = StudyRun { study, ..bench.study_run().await };
+    let context = ContextKeeper::new(&earlier, false, TrialContext::default());
+    let (score, records) = (bench.job.objective.score(&trial.outcome), LaunchRecords::default());
+    Journal::new(&earlier, &context).append(&trial, score, &records).await.unwrap();
     assert_eq!(run(&bench, right).await, Ending::TrialsSpent);
     assert_eq!(tested(&bench).await, []);
     assert!(launches(&bench).await.iter().all(|(_, config)| !is_on_one(config)));

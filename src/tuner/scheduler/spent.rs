@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::cost::{LaunchCosts, ObservedLaunch};
-use crate::store::{Scored, Study};
+use crate::store::Scored;
 use crate::trial::{Origin, Startup, Trial};
-use crate::tuner::{TuneError, Tuner};
+use crate::tuner::TuneError;
+use crate::tuner::run::StudyRun;
 use crate::twin::DevicePreset;
 
 /// All of it is stored, so that a run that takes the study up again knows the same.
@@ -17,12 +18,12 @@ pub(super) struct Spent {
 
 impl Spent {
     /// `None` where the twin does not know how this engine starts: what trials have cost as a whole is all there is then.
-    pub(super) async fn read(tuner: &Tuner<'_>, study: &Study, outcomes: &[Scored]) -> Result<Option<Self>, TuneError> {
-        let is_simulated = !tuner.job.engine.engine.computes();
-        let Some(preset) = tuner.installed.preset(tuner.job).ok().filter(|_| !is_simulated) else {
+    pub(super) async fn read(run: &StudyRun<'_>, outcomes: &[Scored]) -> Result<Option<Self>, TuneError> {
+        let is_simulated = !run.job.engine.engine.computes();
+        let Some(preset) = run.installed.preset(run.job).ok().filter(|_| !is_simulated) else {
             return Ok(None);
         };
-        let mut startups = tuner.store.startups(study).await?;
+        let mut startups = run.store.startups(&run.study).await?;
         let mut spent = Self { preset, started: BTreeMap::new() };
         for Scored { trial, .. } in outcomes {
             spent.add(trial, startups.remove(&trial.proposal.number));

@@ -10,13 +10,15 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::execution::detect;
-use crate::facts::Host;
+use crate::facts::{Host, TrialContext};
 use crate::job::Job;
-use crate::store::{Incident, Store};
+use crate::store::{Incident, Store, Study};
 use crate::trial::{Failure, Measurement};
+use crate::tuner::context::ContextKeeper;
 use crate::tuner::launcher::Unresolved;
 use crate::tuner::launcher::failed;
-use crate::tuner::{Event, Inquiry, MeasuredPrefill, RunContext, Slots};
+use crate::tuner::time::RunTime;
+use crate::tuner::{Event, Slots};
 
 /// A study with some devices, of which a trial takes one, two or four.
 pub(super) struct Bench {
@@ -61,13 +63,17 @@ impl Bench {
         Self { _directory: directory, job, store, study }
     }
 
-    pub(super) async fn tuner(&self) -> Tuner<'_> {
+    /// A run on a simulated clock.
+    pub(super) async fn study_run(&self) -> StudyRun<'_> {
         let mut installed = detect(&self.job).await;
         let slots = Slots::resolve(&self.job, &mut installed).unwrap();
-        let (job, store, stop) = (&self.job, &self.store, watch::channel(Stop::No).1);
-        let (inquiry, context) = (Inquiry::new(None).into(), RunContext::default());
-        let (measured_prefill, observer) = (MeasuredPrefill::default(), Arc::new(|_: Event| {}));
-        Tuner { job, store, installed, slots, context, inquiry, measured_prefill, observer, stop }
+        let (job, store, study, stop) = (&self.job, &self.store, self.study.clone(), watch::channel(Stop::No).1);
+        let (observer, time) = (Arc::new(|_: Event| {}), RunTime::simulated());
+        StudyRun { job, store, study, installed, slots, observer, stop, time }
+    }
+
+    pub(super) async fn scheduler(&self) -> Scheduler<'_> {
+        scheduler_of(self.study_run().await).await
     }
 
     /// Number, who proposed it, its configuration and its state.
@@ -86,6 +92,15 @@ impl Bench {
             .filter(|(_, by, _, state)| Origin::from_name(by.clone()).is_paid() && state != "rejected")
             .count()
     }
+}
+
+/// The scheduler borrows its team, which is leaked: a test has few of them.
+pub(super) async fn scheduler_of(run: StudyRun<'_>) -> Scheduler<'_> {
+    let run: &StudyRun<'_> = Box::leak(run.into());
+    let context: &ContextKeeper<'_> = Box::leak(ContextKeeper::new(run, false, TrialContext::default()).into());
+    let journal: &Journal<'_> = Box::leak(Journal::new(run, context).into());
+    let preflighter: &Preflighter<'_> = Box::leak(Preflighter::new(run, None).into());
+    Scheduler::open(run, journal, preflighter).await.unwrap()
 }
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -137,36 +152,35 @@ impl From<Trial> for LaunchEnd {
 }
 
 pub(super) async fn settle(
-    course: &mut Course<'_>,
-    (pending, place): (PendingTrial, Place),
+    scheduler: &mut Scheduler<'_>,
+    order: LaunchOrder,
     end: impl Into<LaunchEnd>,
 ) -> Option<Ending> {
-    course.settled(Settled { pending, place, result: Ok(end.into()) }).await.unwrap()
+    scheduler.settle(EndedOrder { order, result: Ok(end.into()) }).await.unwrap()
 }
 
 /// One run; `None` where it was killed.
 async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option<Ending> {
-    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    let mut running: Vec<(PendingTrial, Place)> = Vec::new();
+    let mut scheduler = bench.scheduler().await;
+    let mut running: Vec<LaunchOrder> = Vec::new();
     let mut end = None;
     for _ in 0..10_000 {
         if random.random_bool(chances.killed) {
             return None;
         }
-        let next = if end.is_none() { course.next().await.unwrap() } else { Next::Wait };
+        let next = if end.is_none() { scheduler.next().await.unwrap() } else { Next::Wait };
         let is_waiting = matches!(next, Next::Wait);
         match next {
-            Next::Launch(pending, place) => {
+            Next::Launch(LaunchOrder { pending, place }) => {
                 let number = pending.proposal.number;
-                for (other, taken) in &running {
+                for LaunchOrder { pending: other, place: taken } in &running {
                     let other = other.proposal.number;
                     assert!(!place.alone && !taken.alone, "{number} beside {other}");
                     assert!(place.slots.iter().all(|slot| !taken.slots.contains(slot)), "{place:?} beside {taken:?}");
                     assert_ne!(number, other);
                 }
-                running.push((pending, place));
-                let most = course.at_a_time.unwrap_or(tuner.slots.parallel());
+                running.push(LaunchOrder { pending, place });
+                let most = scheduler.at_a_time.unwrap_or(scheduler.run.slots.parallel());
                 assert!(running.len() <= most, "{} at a time, not {most}", running.len());
             }
             Next::End(ending) => end = Some(ending),
@@ -179,11 +193,11 @@ async fn run(bench: &Bench, random: &mut ChaCha8Rng, chances: Chances) -> Option
         if !running.is_empty() && (is_waiting || random.random_bool(0.2)) {
             let launch = running.swap_remove(random.random_range(0..running.len()));
             let result = if random.random_bool(chances.paused) {
-                unresolved(&launch.0)
+                unresolved(&launch.pending)
             } else {
-                pretended(&launch.0.proposal, &launch.1, chances).into()
+                pretended(&launch.pending.proposal, &launch.place, chances).into()
             };
-            let ending = settle(&mut course, launch, result).await;
+            let ending = settle(&mut scheduler, launch, result).await;
             end = end.or(ending);
         }
     }
@@ -280,83 +294,83 @@ async fn where_neighbours_cost_too_much_each_later_run_knows_that_too() {
     let bench = Bench::new("trials = 16", 8, 400).await;
     let chances = Chances { killed: 0.04, neighbours_cost: true, ..Chances::default() };
     assert_eq!(finish(&bench, 5, chances).await, Ending::TrialsSpent);
-    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    assert!(matches!(course.next().await.unwrap(), Next::End(Ending::TrialsSpent)));
-    assert_eq!((course.at_a_time, bench.paid().await), (Some(1), 16));
+    let mut scheduler = bench.scheduler().await;
+    assert!(matches!(scheduler.next().await.unwrap(), Next::End(Ending::TrialsSpent)));
+    assert_eq!((scheduler.at_a_time, bench.paid().await), (Some(1), 16));
 }
 
 #[tokio::test]
 async fn what_waited_for_slots_does_not_begin_after_the_time() {
     let mut bench = Bench::new("trials = 100", 4, 400).await;
     bench.job.budget.time = Some(MINUTE);
-    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let mut scheduler = bench.scheduler().await;
     let mut running = BTreeMap::new();
     // Until one finds no slots although more trials may run.
-    while course.at_a_time.is_none() || course.waiting.is_empty() {
-        match course.next().await.unwrap() {
-            Next::Launch(pending, place) => drop(running.insert(pending.proposal.number, (pending, place))),
-            Next::Wait if course.waiting.is_empty() => {
+    while scheduler.at_a_time.is_none() || scheduler.waiting.is_empty() {
+        match scheduler.next().await.unwrap() {
+            Next::Launch(LaunchOrder { pending, place }) => {
+                drop(running.insert(pending.proposal.number, LaunchOrder { pending, place }));
+            }
+            Next::Wait if scheduler.waiting.is_empty() => {
                 let (_, launch) = running.pop_first().unwrap();
-                let result = pretended(&launch.0.proposal, &launch.1, Chances::default());
-                assert_eq!(settle(&mut course, launch, result).await, None);
+                let result = pretended(&launch.pending.proposal, &launch.place, Chances::default());
+                assert_eq!(settle(&mut scheduler, launch, result).await, None);
             }
             Next::Wait | Next::Propose => {}
             Next::End(ending) => panic!("{ending}"),
         }
     }
-    course.clock.begin = std::time::Instant::now().checked_sub(MINUTE).expect("the machine is up for a minute");
+    scheduler.run.time.advance_to(MINUTE);
     while let Some((_, launch)) = running.pop_first() {
-        assert!(matches!(course.next().await.unwrap(), Next::Wait));
-        let result = pretended(&launch.0.proposal, &launch.1, Chances::default());
-        assert_eq!(settle(&mut course, launch, result).await, None);
+        assert!(matches!(scheduler.next().await.unwrap(), Next::Wait));
+        let result = pretended(&launch.pending.proposal, &launch.place, Chances::default());
+        assert_eq!(settle(&mut scheduler, launch, result).await, None);
     }
-    assert!(matches!(course.next().await.unwrap(), Next::End(Ending::TimeSpent)));
+    assert!(matches!(scheduler.next().await.unwrap(), Next::End(Ending::TimeSpent)));
 }
 
 #[tokio::test]
 async fn a_trial_that_waits_for_slots_is_stored_under_its_number_and_a_missing_number_is_never_given_again() {
     let bench = Bench::new("trials = 100", 4, 400).await;
-    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let mut scheduler = bench.scheduler().await;
     let mut running = BTreeMap::new();
-    while course.at_a_time.is_none() || course.waiting.is_empty() {
-        match course.next().await.unwrap() {
-            Next::Launch(pending, place) => drop(running.insert(pending.proposal.number, (pending, place))),
-            Next::Wait if course.waiting.is_empty() => {
+    while scheduler.at_a_time.is_none() || scheduler.waiting.is_empty() {
+        match scheduler.next().await.unwrap() {
+            Next::Launch(LaunchOrder { pending, place }) => {
+                drop(running.insert(pending.proposal.number, LaunchOrder { pending, place }));
+            }
+            Next::Wait if scheduler.waiting.is_empty() => {
                 let (_, launch) = running.pop_first().unwrap();
-                let result = pretended(&launch.0.proposal, &launch.1, Chances::default());
-                assert_eq!(settle(&mut course, launch, result).await, None);
+                let result = pretended(&launch.pending.proposal, &launch.place, Chances::default());
+                assert_eq!(settle(&mut scheduler, launch, result).await, None);
             }
             Next::Wait | Next::Propose => {}
             Next::End(ending) => panic!("{ending}"),
         }
     }
     let stored = bench.decided().await.len();
-    assert_eq!(stored, course.history.len(), "the run may end before it is launched");
+    assert_eq!(stored, scheduler.history.len(), "the run may end before it is launched");
 
     // An earlier version has left a gap.
     let number = u32::try_from(stored).unwrap() + 3;
-    tuner.reserve(&bench.study, &Proposal { number, ..course.waiting[0].proposal.clone() }).await.unwrap();
-    let course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    assert_eq!(course.history.len(), stored + 4);
-    assert_eq!(course.waiting.back().map(|waiting| waiting.proposal.number), Some(number));
+    scheduler.journal.reserve(&Proposal { number, ..scheduler.waiting[0].proposal.clone() }).await.unwrap();
+    let scheduler = bench.scheduler().await;
+    assert_eq!(scheduler.history.len(), stored + 4);
+    assert_eq!(scheduler.waiting.back().map(|waiting| waiting.proposal.number), Some(number));
 }
 
 #[tokio::test]
 async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finish_the_study() {
     let bench = Bench::new("trials = 30, confirm = 0", 8, 400).await;
-    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
+    let mut scheduler = bench.scheduler().await;
     let left_behind =
         || LeftBehind::Processes { pids: vec![7], marker: "a|b|9".to_owned(), waited: Duration::from_secs(20) };
     let mut lost: Option<Vec<usize>> = None;
     let ending = loop {
         let mut running = Vec::new();
         let end = loop {
-            match course.next().await.unwrap() {
-                Next::Launch(proposal, place) => running.push((proposal, place)),
+            match scheduler.next().await.unwrap() {
+                Next::Launch(order) => running.push(order),
                 Next::Propose => {}
                 Next::Wait => break None,
                 Next::End(ending) => break Some(ending),
@@ -365,7 +379,7 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
         if let Some(ending) = end {
             break ending;
         }
-        for (pending, place) in running {
+        for LaunchOrder { pending, place } in running {
             if let Some(lost) = &lost {
                 assert!(place.slots.iter().all(|slot| !lost.contains(slot)), "{place:?}");
             }
@@ -375,7 +389,10 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
             } else {
                 Ok(pretended(&pending.proposal, &place, Chances::default()).into())
             };
-            assert_eq!(course.settled(Settled { pending, place, result }).await.unwrap(), None);
+            assert_eq!(
+                scheduler.settle(EndedOrder { order: LaunchOrder { pending, place }, result }).await.unwrap(),
+                None
+            );
         }
     };
     assert_eq!((ending, bench.paid().await), (Ending::TrialsSpent, 30));
@@ -383,14 +400,13 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
 
     // A trial that needs more than are left is no failure of its configuration.
     let bench = Bench::new("trials = 30, confirm = 0", 4, 400).await;
-    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    course.pool.lose(&[3]);
+    let mut scheduler = bench.scheduler().await;
+    scheduler.pool.lose(&[3]);
     let error = loop {
-        match course.next().await {
-            Ok(Next::Launch(pending, place)) => {
+        match scheduler.next().await {
+            Ok(Next::Launch(LaunchOrder { pending, place })) => {
                 let result = pretended(&pending.proposal, &place, Chances::default());
-                assert_eq!(settle(&mut course, (pending, place), result).await, None);
+                assert_eq!(settle(&mut scheduler, LaunchOrder { pending, place }, result).await, None);
             }
             Ok(Next::Propose) => {}
             Ok(Next::Wait | Next::End(_)) => panic!("four devices are asked for some time"),
@@ -401,10 +417,11 @@ async fn a_slot_on_which_something_is_left_for_good_is_lost_and_the_others_finis
 
     // Where it was the only slot, the run ends with what is left.
     let bench = Bench::new("trials = 3", 1, 400).await;
-    let (tuner, doubted) = (bench.tuner().await, OnceLock::new());
-    let mut course = Course::open(&tuner, &bench.study, &doubted).await.unwrap();
-    let Next::Launch(pending, place) = course.next().await.unwrap() else { panic!("the defaults come first") };
+    let mut scheduler = bench.scheduler().await;
+    let Next::Launch(LaunchOrder { pending, place }) = scheduler.next().await.unwrap() else {
+        panic!("the defaults come first")
+    };
     let result = Err(left_behind().into());
-    let error = course.settled(Settled { pending, place, result }).await.unwrap_err();
+    let error = scheduler.settle(EndedOrder { order: LaunchOrder { pending, place }, result }).await.unwrap_err();
     assert!(matches!(error, TuneError::LeftBehind(found) if found == left_behind()));
 }

@@ -28,6 +28,13 @@ struct State {
     held: Option<Baseline>,
 }
 
+/// The level of memory of a slot's device before a launch.
+#[derive(Debug)]
+pub(in crate::tuner) struct MemoryLevel {
+    pub(in crate::tuner) slot: usize,
+    pub(in crate::tuner) baseline: Baseline,
+}
+
 /// Slots that one trial has.
 #[derive(Debug)]
 pub(in crate::tuner) struct Place {
@@ -36,8 +43,8 @@ pub(in crate::tuner) struct Place {
     /// As `CUDA_VISIBLE_DEVICES` has them; `None` where slots have none of their own.
     pub(in crate::tuner) devices: Option<String>,
     pub(in crate::tuner) processors: Option<Processors>,
-    /// The memory of devices before launches that have not given it back, with their slots.
-    pub(in crate::tuner) held: Vec<(usize, Baseline)>,
+    /// The memory of devices before launches that have not given it back.
+    pub(in crate::tuner) held: Vec<MemoryLevel>,
     /// Whether nothing else is launched meanwhile.
     pub(in crate::tuner) alone: bool,
     /// Whether it is less than the whole host.
@@ -98,7 +105,8 @@ impl Pool {
         let mut held = Vec::new();
         for slot in &slots {
             self.states[*slot].taken = true;
-            held.extend(self.states[*slot].held.take().map(|held| (*slot, held)));
+            let level = self.states[*slot].held.take();
+            held.extend(level.map(|baseline| MemoryLevel { slot: *slot, baseline }));
         }
         let of = |slot: &usize| &self.slots.list[*slot];
         let devices = slots.iter().map(|slot| of(slot).device.clone()).collect::<Option<Vec<_>>>();
@@ -118,8 +126,8 @@ impl Pool {
         for slot in place.slots {
             self.states[slot].taken = false;
         }
-        for (slot, held) in place.held {
-            self.states[slot].held = Some(held);
+        for MemoryLevel { slot, baseline } in place.held {
+            self.states[slot].held = Some(baseline);
         }
     }
 
@@ -201,14 +209,14 @@ mod tests {
     }
 
     fn held(place: &Place) -> Vec<usize> {
-        place.held.iter().map(|(slot, _)| *slot).collect()
+        place.held.iter().map(|level| level.slot).collect()
     }
 
     #[test]
     fn memory_that_one_of_several_devices_holds_is_waited_for_by_who_gets_that_one() {
         let mut pool = pool(4);
         let mut wide = pool.take(0, 4, false).unwrap();
-        wide.held.extend([(2, Baseline::nothing()), (3, Baseline::nothing())]);
+        wide.held.extend([2, 3].map(|slot| MemoryLevel { slot, baseline: Baseline::nothing() }));
         pool.give_back(wide);
         let places = [0, 1, 2, 3].map(|trial| pool.take(trial, 1, false).unwrap());
         assert_eq!(places.each_ref().map(held), [vec![], vec![], vec![2], vec![3]]);

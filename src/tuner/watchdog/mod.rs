@@ -16,7 +16,6 @@ mod still;
 #[cfg(test)]
 mod tests;
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,10 +33,9 @@ use self::pulse::{Beat, Doubt, Step};
 use self::room::{Memory, Room, full_disk, size};
 use self::still::{IDLE_SHARE, Log, Start, Work};
 use crate::engine::MetricsPage;
-use crate::server::{Processes, Server, StartError};
+use crate::server::Processes;
 use crate::telemetry;
 use crate::trial::{Failure, FailureKind};
-use crate::tuner::launcher::{DEATH_LIMIT, crash, start_failure};
 
 pub(super) use self::busy::{StepEstimate, largest_step};
 pub(super) use self::pulse::Pulse;
@@ -53,15 +51,12 @@ const LOOK: Duration = Duration::from_millis(500);
 const SEARCH_AT_START: Duration = Duration::from_secs(1);
 const SEARCH_UNDER_LOAD: Duration = Duration::from_secs(5);
 
-/// How long the health check of a server may take that answers nothing else.
-const HEALTH_LIMIT: Duration = Duration::from_secs(2);
-
 /// What a load must have ended with, for the silence of the health check thereafter to count as a part of it.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
 /// What to watch of one launch.
 #[derive(Clone, Debug)]
-pub(super) struct Scope {
+pub(super) struct WatchScope {
     pub(super) processes: Processes,
     pub(super) log: PathBuf,
     /// Whose disks must not fill up.
@@ -133,7 +128,7 @@ pub(super) const BEREAVED_GRACE: Duration = Duration::from_secs(2);
 
 /// Watches a launch until it is dropped.
 #[derive(Debug)]
-pub(super) struct Vitals {
+pub(super) struct Watchdog {
     /// What the load hears, from its observer.
     pub(super) pulse: Arc<Pulse>,
     raised: watch::Sender<Option<Alarm>>,
@@ -148,9 +143,9 @@ pub(super) struct Vitals {
     _living: [Sender<()>; 2],
 }
 
-impl Vitals {
+impl Watchdog {
     /// Begins to watch a launch that was just started. A thread that cannot be started looks at nothing.
-    pub(super) fn start(scope: Scope, base_url: String) -> Self {
+    pub(super) fn start(scope: WatchScope, base_url: String) -> Self {
         let raised = watch::Sender::new(None);
         let limit = SilenceLimit { stall: scope.stall, longest_step: scope.longest_step };
         let activity = Arc::<Activity>::default();
@@ -161,15 +156,15 @@ impl Vitals {
         let deaths = (raised.clone(), Arc::clone(&vital));
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         // Without a thread the leader is still awaited, and the timeouts hold.
-        let _ = named("vitals").spawn(move || watch_deaths(&deaths.0, &deaths.1, &lives));
+        let _ = named("watchdog").spawn(move || watch_deaths(&deaths.0, &deaths.1, &lives));
         if let Some(devices) = scope.devices.clone() {
             let written = (Arc::clone(&activity), Arc::clone(&pulse));
             let witness = DeviceWitness::new(devices, scope.processes.clone(), written);
-            let _ = named("vitals-device").spawn(move || witness.run(&lives_too));
+            let _ = named("watchdog-device").spawn(move || witness.run(&lives_too));
         }
         let page = scope.page.clone();
         let (looks, seen) = (raised.clone(), Arc::clone(&activity));
-        let _ = named("vitals-look").spawn(move || Look::new(scope, vital, seen).run(&looks, &is_ready));
+        let _ = named("watchdog-look").spawn(move || Look::new(scope, vital, seen).run(&looks, &is_ready));
         Self { pulse, raised, told, limit, activity, base_url, page, ready, _living: [living, living_too] }
     }
 
@@ -257,33 +252,6 @@ impl Vitals {
     }
 }
 
-/// What an alarm comes to: the engine may first say in its log why one of its processes has ended. `ready`: whether its
-/// server was ready by then.
-pub(super) async fn conclude(server: &mut Server, alarm: Alarm, ready: bool) -> Failure {
-    match alarm {
-        Alarm::Death { who, status } => {
-            let leader = tokio::time::timeout(DEATH_LIMIT, server.exited()).await;
-            // What a leader makes of a signal to another process is a code of its own, often 0.
-            let failure = match status.filter(|status| status.signal().is_some()).or(leader.ok()) {
-                Some(status) if ready => crash(server, status),
-                Some(status) => start_failure(server, StartError::Exited(status)),
-                None => server.diagnose(None, ready),
-            };
-            Failure { message: format!("{who} ended; {}", failure.message), ..failure }
-        }
-        Alarm::Silence { silent, in_flight, reason } => {
-            let healthy = tokio::time::timeout(HEALTH_LIMIT, server.is_healthy()).await == Ok(true);
-            let health = if healthy { "answers" } else { "does not answer" };
-            let message = format!(
-                "no token for {silent:.1?} with {in_flight} requests in flight, and its counters stand still; {reason}; the \
-                 health check {health}"
-            );
-            Failure { kind: FailureKind::Hang, message }
-        }
-        Alarm::End { kind, message } => Failure { kind, message },
-    }
-}
-
 /// Looks at the vital processes until one has ended, or nobody wants to know any more.
 fn watch_deaths(raised: &watch::Sender<Option<Alarm>>, vital: &Mutex<Vec<Who>>, lives: &Receiver<()>) {
     while lives.recv_timeout(DEATH_POLL) == Err(RecvTimeoutError::Timeout) {
@@ -308,7 +276,7 @@ fn raise(raised: &watch::Sender<Option<Alarm>>, alarm: Alarm) {
 
 /// Everything that is looked at twice a second.
 struct Look {
-    scope: Scope,
+    scope: WatchScope,
     vital: Arc<Mutex<Vec<Who>>>,
     pids: Vec<i32>,
     searched: Option<Instant>,
@@ -328,7 +296,7 @@ struct Look {
 }
 
 impl Look {
-    fn new(scope: Scope, vital: Arc<Mutex<Vec<Who>>>, activity: Arc<Activity>) -> Self {
+    fn new(scope: WatchScope, vital: Arc<Mutex<Vec<Who>>>, activity: Arc<Activity>) -> Self {
         let stall = if scope.elsewhere { Duration::ZERO } else { scope.stall };
         Self {
             vital,

@@ -1,20 +1,22 @@
-//! The vitals of real processes.
+//! The watchdog over real processes.
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::*;
-use crate::server::{Marker, Spawn};
+use crate::server::{Marker, Server, Spawn};
+use crate::tuner::launcher::conclude;
 
 /// An engine core as vLLM calls it, below a leader that lives on. `exec -a` is what `bash` has over `sh`.
 const CORE_BELOW_A_LEADER: &str = "(exec -a VLLM::EngineCore sleep 600) & while :; do sleep 0.1; done";
 
-fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
-    let marker = Marker::new(&directory.join("test.db"), "vitals", 0);
+fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, WatchScope) {
+    let marker = Marker::new(&directory.join("test.db"), "watchdog", 0);
     let command = ["bash", "-c", script].map(str::to_owned).to_vec();
     let (env, log) = (BTreeMap::new(), directory.join("log"));
     let spawn = Spawn {
@@ -32,7 +34,7 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, Scope) {
     };
     let server = Server::spawn(&spawn).unwrap();
     let (processes, log) = (server.processes(), server.log_path().to_owned());
-    let scope = Scope {
+    let scope = WatchScope {
         processes,
         log,
         directories: vec![directory.to_owned()],
@@ -137,9 +139,9 @@ async fn what_is_watched_as_a_whole_tells_of_a_death_and_what_the_log_says_of_it
     let script = "trap '' CHLD; (exec -a VLLM::EngineCore sh -c 'sleep 2; kill -9 $$') & \
                   wait; sleep 0.3; echo 'RuntimeError: Engine core initialization failed.'; exit 1";
     let (mut server, scope) = launch(directory.path(), script, Duration::ZERO);
-    let vitals = Vitals::start(scope, server.base_url());
-    let alarm = tokio::time::timeout(Duration::from_secs(20), vitals.alarm()).await.unwrap();
-    assert_eq!(vitals.raised().as_ref(), Some(&alarm));
+    let watchdog = Watchdog::start(scope, server.base_url());
+    let alarm = tokio::time::timeout(Duration::from_secs(20), watchdog.alarm()).await.unwrap();
+    assert_eq!(watchdog.raised().as_ref(), Some(&alarm));
     let failure = conclude(&mut server, alarm, false).await;
     assert!(failure.message.starts_with("VLLM::EngineCore (pid "), "{failure:?}");
     assert!(
@@ -155,8 +157,8 @@ async fn a_start_that_sleeps_for_ever_hangs_and_one_that_works_does_not() {
     let directory = tempfile::tempdir().unwrap();
     let stall = Duration::from_millis(1200);
     let (sleeping, scope) = launch(directory.path(), "echo loading; exec sleep 600", stall);
-    let vitals = Vitals::start(scope, sleeping.base_url());
-    let alarm = tokio::time::timeout(Duration::from_secs(20), vitals.alarm()).await.unwrap();
+    let watchdog = Watchdog::start(scope, sleeping.base_url());
+    let alarm = tokio::time::timeout(Duration::from_secs(20), watchdog.alarm()).await.unwrap();
     let Alarm::End { kind: FailureKind::Hang, message } = alarm else { panic!("{alarm:?}") };
     assert!(message.starts_with("the start shows no sign of work for "), "{message}");
     assert!(message.ends_with(" ago: loading"), "{message}");
@@ -164,8 +166,8 @@ async fn a_start_that_sleeps_for_ever_hangs_and_one_that_works_does_not() {
 
     let directory = tempfile::tempdir().unwrap();
     let (working, scope) = launch(directory.path(), "while :; do :; done", stall);
-    let vitals = Vitals::start(scope, working.base_url());
-    assert_eq!(tokio::time::timeout(stall * 2, vitals.alarm()).await.ok(), None, "no line, and busy");
+    let watchdog = Watchdog::start(scope, working.base_url());
+    assert_eq!(tokio::time::timeout(stall * 2, watchdog.alarm()).await.ok(), None, "no line, and busy");
     working.stop(Duration::ZERO).await.unwrap();
 }
 
@@ -186,11 +188,11 @@ fn clients_of_engines_that_run_elsewhere_are_known() {
 async fn the_first_alarm_counts_and_want_of_memory_allows_no_grace() {
     let directory = tempfile::tempdir().unwrap();
     let (server, scope) = launch(directory.path(), "exec sleep 600", Duration::ZERO);
-    let (vitals, grace) = (Vitals::start(scope, server.base_url()), Duration::from_secs(30));
-    assert_eq!((vitals.raised(), vitals.grace(grace)), (None, grace));
+    let (watchdog, grace) = (Watchdog::start(scope, server.base_url()), Duration::from_secs(30));
+    assert_eq!((watchdog.raised(), watchdog.grace(grace)), (None, grace));
     let memory = Alarm::End { kind: FailureKind::HostMemory, message: "none left".to_owned() };
-    raise(&vitals.raised, memory.clone());
-    raise(&vitals.raised, Alarm::Death { who: "a (pid 1)".to_owned(), status: None });
-    assert_eq!((vitals.alarm().await, vitals.grace(grace)), (memory, Duration::ZERO));
+    raise(&watchdog.raised, memory.clone());
+    raise(&watchdog.raised, Alarm::Death { who: "a (pid 1)".to_owned(), status: None });
+    assert_eq!((watchdog.alarm().await, watchdog.grace(grace)), (memory, Duration::ZERO));
     server.stop(Duration::ZERO).await.unwrap();
 }

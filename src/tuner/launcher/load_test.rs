@@ -5,20 +5,24 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::{LaunchReport, crash, failed};
+use super::attempt::LaunchReport;
+use super::devices::launch_devices;
+use super::failure::{conclude, crash, failed};
 use crate::config::Config;
 use crate::engine::MetricsPage;
 use crate::job::{follow, repeated};
-use crate::load::{self, Arrival, Flow, LoadError, Plan, Run, Target};
+use crate::load::{self, Arrival, Flow, Plan, Target};
 use crate::metrics::{self, Options, Part, Recorder, Until, WatchOptions, summarize};
 use crate::server::Server;
 use crate::telemetry::{self, DeviceProcesses, Devices, Scope};
 use crate::trial::{
     FailureKind, LaunchRecords, Measurement, Outcome, Replies, SampleFlaw, ServerTelemetry, SetAsideMeasurement,
 };
+use crate::tuner::context::ContextKeeper;
+use crate::tuner::run::StudyRun;
 use crate::tuner::slots::Place;
-use crate::tuner::watchdog::{Pulse, Vitals, conclude};
-use crate::tuner::{Event, Phase, TuneError, Tuner};
+use crate::tuner::watchdog::Watchdog;
+use crate::tuner::{Event, Phase, TuneError};
 
 /// How often a load is driven on one server until the sample is sound.
 const SAMPLES: u64 = 2;
@@ -30,22 +34,30 @@ struct Seen {
     stop: Option<metrics::Stop>,
 }
 
-impl Tuner<'_> {
+/// The load on one server that is ready.
+pub(super) struct LoadTest<'l> {
+    pub(super) run: &'l StudyRun<'l>,
+    pub(super) context: &'l ContextKeeper<'l>,
+    pub(super) config: &'l Config,
+    pub(super) place: &'l Place,
+    pub(super) watchdog: &'l Watchdog,
+}
+
+impl LoadTest<'_> {
     /// Drives the load and reduces it to an outcome. A sample is void if the load generator was the bottleneck. It is
     /// disturbed if others used the engine's GPUs, or if these were slowed down. Both are taken once more with other prompts,
     /// if there are any. One that is void again is not used; one that is disturbed again keeps its mark.
-    pub(in crate::tuner) async fn sample(
-        &self,
-        server: &mut Server,
-        (model, config): (&str, &Config),
-        (place, vitals): (&Place, &Vitals),
-    ) -> Result<LaunchReport, TuneError> {
-        let workload = &*self.job.workload.built;
-        let mut plan = self.job.load.plan(self.job.seed);
+    ///
+    /// # Errors
+    /// When the load cannot be driven.
+    pub(super) async fn run(&self, server: &mut Server, model: &str) -> Result<LaunchReport, TuneError> {
+        let job = self.run.job;
+        let workload = &*job.workload.built;
+        let mut plan = job.load.plan(job.seed);
         let mut asked = follow(&mut plan, workload, 0);
         let (mut known, mut set_aside) = (Vec::new(), Vec::new());
         for again in 1.. {
-            let mut sample = self.sample_once(server, (model, config), &plan, (place, vitals), &mut known).await?;
+            let mut sample = self.sample(server, model, &plan, &mut known).await?;
             let Some(Flawed { flaw, reasons }) = flawed(&sample.outcome) else {
                 sample.records.set_aside = set_aside;
                 return Ok(sample);
@@ -53,13 +65,13 @@ impl Tuner<'_> {
             asked = follow(&mut plan, workload, asked);
             // Prompts that the server has in its cache would make the second sample another one.
             let is_last = again == SAMPLES || repeated(&plan, workload).is_some();
-            let number = place.trial;
+            let number = self.place.trial;
             match flaw {
                 SampleFlaw::ClientBound if is_last => {}
-                SampleFlaw::ClientBound => (self.observer)(Event::Void { number, reasons: reasons.clone() }),
+                SampleFlaw::ClientBound => self.run.tell(Event::Void { number, reasons: reasons.clone() }),
                 SampleFlaw::Disturbed => {
                     let (reasons, is_repeated) = (reasons.clone(), !is_last);
-                    (self.observer)(Event::Disturbed { number, reasons, is_repeated });
+                    self.run.tell(Event::Disturbed { number, reasons, is_repeated });
                 }
             }
             if is_last && flaw == SampleFlaw::Disturbed {
@@ -77,18 +89,20 @@ impl Tuner<'_> {
         unreachable!("the loop ends by returning")
     }
 
-    async fn sample_once(
+    /// Drives the load once. `known`: other processes on the devices, as the samples before have seen them.
+    async fn sample(
         &self,
         server: &mut Server,
-        (model, config): (&str, &Config),
+        model: &str,
         plan: &Plan,
-        (place, vitals): (&Place, &Vitals),
         known: &mut Vec<DeviceProcesses>,
     ) -> Result<LaunchReport, TuneError> {
         let (halt, halted) = watch::channel(false);
-        let base_url = server.base_url();
-        let telemetry = telemetry::Watch::start(self.watched(server, config, (place, known)));
+        let job = self.run.job;
+        let target = self.target(server, model);
+        let telemetry = telemetry::Watch::start(self.telemetry_scope(server, known));
         let seen = Arc::new(Mutex::new(Seen::default()));
+        let follow = self.follower(plan, &seen, telemetry.mark());
         let run = tokio::select! {
             biased;
             status = server.exited() => {
@@ -97,24 +111,21 @@ impl Tuner<'_> {
                 let telemetry = telemetry.stop().await.record(None, 0);
                 return Ok(report(Outcome::Failed(crash(server, status)), telemetry, None));
             }
-            alarm = vitals.alarm_under_load() => {
+            alarm = self.watchdog.alarm_under_load() => {
                 let _ = halt.send(true);
                 let telemetry = telemetry.stop().await.record(None, 0);
                 let outcome = Outcome::Failed(conclude(server, alarm, true).await);
                 return Ok(report(outcome, telemetry, None));
             }
-            run = self.drive(
-                place.trial, Target::new(base_url, model), plan, (&seen, &vitals.pulse), telemetry.mark(), halted,
-            ) => run?,
+            run = load::drive(target, Arc::clone(&job.workload.built), plan.clone(), follow, halted) => run?,
         };
         let telemetry = telemetry.stop().await;
         known.clone_from(&telemetry.known);
         let Seen { recorder, stop } = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
-        let load = &self.job.load;
         let options = Options {
-            goodput: load.goodput.clone(),
+            goodput: job.load.goodput.clone(),
             // What was given up when the run was ended would be missing from the whole.
-            window: if stop.is_some() { Part::Steady } else { load.window },
+            window: if stop.is_some() { Part::Steady } else { job.load.window },
             plan: Some(plan),
             recorder: Some(&recorder),
         };
@@ -123,13 +134,13 @@ impl Tuner<'_> {
             window.reason = format!("ended early: {stop}; {}", window.reason);
         }
         let tokens = measurement.total_output_tokens;
-        Ok(match metrics::outcome(measurement, &run, self.job.load.max_error_rate) {
+        Ok(match metrics::outcome(measurement, &run, job.load.max_error_rate) {
             Outcome::Measured(mut measurement) => {
                 let record = telemetry.record(Some(run.began..run.ended), tokens);
                 measurement.server.clone_from(&record.summary);
                 measurement.disturbed.clone_from(&record.disturbed);
                 self.notice_absent(&measurement, &telemetry.notes);
-                let replies = Some(metrics::replies(&run, plan, &*self.job.workload.built));
+                let replies = Some(metrics::replies(&run, plan, &*job.workload.built));
                 report(Outcome::Measured(measurement), record, replies)
             }
             // What led to a failure may have begun before the window.
@@ -137,30 +148,37 @@ impl Tuner<'_> {
         })
     }
 
-    async fn drive(
+    fn target(&self, server: &Server, model: &str) -> Target {
+        let job = self.run.job;
+        let api_key = job.engine.api_key().map(|key| load::ApiKey(key.to_owned()));
+        let (api, dialect) = (job.load.api, job.engine.dialect);
+        Target { api, dialect, api_key, own_server: true, ..Target::new(server.base_url(), model) }
+    }
+
+    /// Returns the observer of a load, which is called on the load's thread: it reports progress, feeds the watchdog, records
+    /// arrivals in `seen`, and ends the load as soon as its outcome is certain.
+    fn follower(
         &self,
-        number: u32,
-        target: Target,
         plan: &Plan,
-        (seen, pulse): (&Arc<Mutex<Seen>>, &Arc<Pulse>),
+        seen: &Arc<Mutex<Seen>>,
         mark: telemetry::Mark,
-        halted: watch::Receiver<bool>,
-    ) -> Result<Run, LoadError> {
-        let (observer, seen) = (Arc::clone(&self.observer), Arc::clone(seen));
-        let pulse = Arc::clone(pulse);
+    ) -> impl FnMut(load::Event<'_>) -> Flow + Send + 'static {
+        let (observer, seen, pulse) =
+            (Arc::clone(&self.run.observer), Arc::clone(seen), Arc::clone(&self.watchdog.pulse));
+        let number = self.place.trial;
         let mut watch = metrics::Watch::new(self.watch_options(plan));
         let (mut done, mut of) = (0, 0);
-        let follow = move |event: load::Event<'_>| {
-            let phase_is = |phase| observer(Event::Phase { number, phase });
+        move |event: load::Event<'_>| {
+            let enter = |phase| observer(Event::Phase { number, phase });
             match event {
                 load::Event::Phase { phase, total } => {
                     (done, of) = (0, usize::try_from(total.unwrap_or(0)).unwrap_or(usize::MAX));
                     match phase {
                         load::Phase::Prepare => {}
-                        load::Phase::Warmup => phase_is(Phase::WarmingUp),
+                        load::Phase::Warmup => enter(Phase::WarmingUp),
                         load::Phase::Measure => {
                             mark.now();
-                            phase_is(Phase::Measuring);
+                            enter(Phase::Measuring);
                         }
                     }
                 }
@@ -175,16 +193,12 @@ impl Tuner<'_> {
             seen.recorder.on(&event);
             seen.stop = watch.on(&event);
             if seen.stop.is_some() { Flow::End } else { Flow::Continue }
-        };
-        let api_key = self.job.engine.api_key().map(|key| load::ApiKey(key.to_owned()));
-        let own_server = true;
-        let target = Target { api: self.job.load.api, dialect: self.job.engine.dialect, api_key, own_server, ..target };
-        load::drive(target, Arc::clone(&self.job.workload.built), plan.clone(), follow, halted).await
+        }
     }
 
-    /// What ends a run before its end.
+    /// The conditions that end a load before its end.
     fn watch_options(&self, plan: &Plan) -> WatchOptions {
-        let (load, objective) = (&self.job.load, &self.job.objective);
+        let (load, objective) = (&self.run.job.load, &self.run.job.objective);
         WatchOptions {
             until: load.until.map(|relative| Until { metric: objective.metric.clone(), relative }),
             error_rate_limit: Some(load.max_error_rate),
@@ -199,20 +213,21 @@ impl Tuner<'_> {
 
     /// Reports why a value is missing that the objective or a limit needs.
     fn notice_absent(&self, measurement: &Measurement, notes: &[String]) {
-        let objective = &self.job.objective;
+        let objective = &self.run.job.objective;
         let limits = objective.constraints.iter().map(|constraint| constraint.metric.as_str());
         for name in std::iter::once(objective.metric.as_str()).chain(limits) {
             if measurement.metric(name).is_none() {
                 let notes = if notes.is_empty() { "nothing reports it".to_owned() } else { notes.join("; ") };
-                self.notice_once(format!("{name}, which the study judges by, cannot be measured: {notes}"));
+                let text = format!("{name}, which the study judges by, cannot be measured: {notes}");
+                self.context.notice_once(text);
             }
         }
     }
 
-    /// What to watch while the load is driven.
-    fn watched(&self, server: &Server, config: &Config, (place, known): (&Place, &[DeviceProcesses])) -> Scope {
-        let devices = self.devices(place, config);
-        let page = self.job.engine.engine.metrics();
+    /// What telemetry reads while the load is driven.
+    fn telemetry_scope(&self, server: &Server, known: &[DeviceProcesses]) -> Scope {
+        let devices = launch_devices(self.run, self.place, self.config);
+        let page = self.run.job.engine.engine.metrics();
         Scope {
             base_url: page.as_ref().map(|_| server.plain_url()),
             page: page.unwrap_or_else(MetricsPage::usual),

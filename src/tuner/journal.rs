@@ -1,0 +1,144 @@
+//! The writer of a run: trials, launches and incidents reach the database here.
+
+use std::path::{Path, PathBuf};
+
+use super::context::ContextKeeper;
+use super::memory::{observed_start, start_key};
+use super::run::StudyRun;
+use super::{TuneError, command_line};
+use crate::config::Config;
+use crate::objective::Score;
+use crate::store::{Begin, Incident, StoreError, TrialRecord};
+use crate::trial::{Failure, Launch, LaunchRecords, Outcome, Proposal, Rejection, Trial};
+
+pub(super) struct Journal<'r> {
+    run: &'r StudyRun<'r>,
+    context: &'r ContextKeeper<'r>,
+}
+
+impl<'r> Journal<'r> {
+    pub(super) fn new(run: &'r StudyRun<'r>, context: &'r ContextKeeper<'r>) -> Self {
+        Self { run, context }
+    }
+
+    /// Stores that a trial is about to be launched, so that numbers have no gaps whichever ends first.
+    pub(super) async fn reserve(&self, proposal: &Proposal) -> Result<(), TuneError> {
+        let command = command_line(self.run.job, &self.run.installed, &proposal.config, None)?;
+        let launch = self.launch(&command, &proposal.config);
+        Ok(self.begin(proposal, &launch, &self.run.time.timestamp()).await?)
+    }
+
+    /// Stores that a launch of a trial begins.
+    pub(super) async fn begin(&self, proposal: &Proposal, launch: &Launch, started_at: &str) -> Result<(), StoreError> {
+        let log = &self.run.log_path(proposal.number);
+        let begin = Begin { proposal, launch, started_at, log };
+        self.run.store.begin(self.run.study.id, &begin).await
+    }
+
+    /// A command with its variables, as the database shows it.
+    fn launch(&self, command: &[String], config: &Config) -> Launch {
+        Launch::redacted(command, self.run.job.launch_env(self.run.installed.device, config))
+    }
+
+    /// The trial of a proposal that is not launched.
+    pub(super) fn rejected(&self, proposal: Proposal, rejection: Rejection) -> Trial {
+        // A flag that the release does not have cannot be rendered; then the stored command is what could be.
+        let command = command_line(self.run.job, &self.run.installed, &proposal.config, None)
+            .unwrap_or_else(|_| self.run.job.engine.command.clone());
+        Trial {
+            launch: self.launch(&command, &proposal.config),
+            proposal,
+            started_at: self.run.time.timestamp(),
+            startup_s: None,
+            elapsed_s: 0.0,
+            engine_version: None,
+            log: None,
+            outcome: Outcome::Rejected(rejection),
+            probe: None,
+        }
+    }
+
+    /// Stores a trial, how its server started, what that tells of the memory, and what was seen of it.
+    pub(super) async fn append(&self, trial: &Trial, score: Score, records: &LaunchRecords) -> Result<(), TuneError> {
+        let run = self.run;
+        let context = self.context.of_trial(trial);
+        let config = run.whole(&trial.proposal.config);
+        let start = trial.log.as_deref().and_then(|log| observed_start(run.job, &config, log));
+        let key = start_key(run.job, &run.installed);
+        let model = &*run.job.model.argument;
+        let record = TrialRecord {
+            trial,
+            score,
+            context: Some(&context),
+            start: start.as_ref().map(|start| (model, &key, start)),
+            records,
+        };
+        run.store.append_record(run.study.id, record).await.map_err(|source| unstored(source, trial))
+    }
+
+    /// Stores a failure as an incident of its trial.
+    pub(super) async fn append_incident(
+        &self,
+        number: u32,
+        failure: &Failure,
+        log: Option<&Path>,
+    ) -> Result<Incident, TuneError> {
+        let incident = self.incident(number, failure, log).await?;
+        self.run.store.append_incident(self.run.study.id, &incident).await?;
+        Ok(incident)
+    }
+
+    /// Returns the next incident of a trial, and puts its log aside: the next launch begins a new one.
+    pub(super) async fn incident(
+        &self,
+        number: u32,
+        failure: &Failure,
+        log: Option<&Path>,
+    ) -> Result<Incident, TuneError> {
+        let earlier = self.run.store.incidents(&self.run.study, Some(number)).await?;
+        let attempt = earlier.last().map_or(1, |last| last.attempt + 1);
+        let log = log.map(|log| put_aside(log, attempt)).transpose()?.flatten();
+        let at = self.run.time.timestamp();
+        Ok(Incident { number, attempt, at, failure: failure.clone(), log, paused: false })
+    }
+}
+
+/// The last resort of a measurement that the database did not take is the error's text.
+fn unstored(source: StoreError, trial: &Trial) -> TuneError {
+    match trial.outcome.measurement() {
+        None => source.into(),
+        Some(measurement) => {
+            let measured = serde_json::json!({"config": trial.proposal.config, "metrics": measurement}).to_string();
+            TuneError::Unstored { source, number: trial.proposal.number, measured }
+        }
+    }
+}
+
+/// `trial-0007.log` as `trial-0007.1.log`; `None` if there is no log.
+fn put_aside(log: &Path, attempt: u32) -> Result<Option<PathBuf>, TuneError> {
+    let kept = log.with_extension(format!("{attempt}.log"));
+    match std::fs::rename(log, &kept) {
+        Ok(()) => Ok(Some(kept)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(TuneError::Log { path: kept, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_put_aside_under_names_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("trial-0007.log");
+        assert_eq!(put_aside(&log, 1).unwrap(), None);
+        for attempt in [1, 2] {
+            std::fs::write(&log, attempt.to_string()).unwrap();
+            let kept = put_aside(&log, attempt).unwrap().unwrap();
+            assert_eq!(kept, directory.path().join(format!("trial-0007.{attempt}.log")));
+            assert_eq!(std::fs::read_to_string(kept).unwrap(), attempt.to_string());
+        }
+        assert!(!log.exists());
+    }
+}

@@ -1,0 +1,274 @@
+//! One server from spawn to its last process.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Launcher;
+use super::command::{first_request, served_names};
+use super::devices::{gpu_conditions, launch_devices};
+use super::failure::{DEATH_LIMIT, conclude, crash, failed, start_failure, with_end};
+use super::load_test::LoadTest;
+use crate::config::Config;
+use crate::engine::{Filling, LogReader, Timeline, differences, own_models};
+use crate::facts::MeasurementCondition;
+use crate::server::{self, LeftBehind, Marker, Owed, Ready, ReadyCheck, Server, Spawn, SpawnError, StartError, finish};
+use crate::trial::{FailureKind, LaunchRecords, Outcome, PhaseTime, Startup};
+use crate::tuner::run::StudyRun;
+use crate::tuner::slots::Place;
+use crate::tuner::watchdog::{
+    Alarm, BEREAVED_GRACE, WatchScope, Watchdog, computes_elsewhere, computes_on_another_host,
+};
+use crate::tuner::{Event, Phase, Stop, TuneError};
+
+/// A server that is being interrupted gets this long before it is killed.
+const INTERRUPTED_GRACE: Duration = Duration::from_secs(5);
+
+/// The result of one launch.
+pub(super) struct LaunchReport {
+    pub(super) outcome: Outcome,
+    /// If the server became ready.
+    pub(super) ready: Option<Ready>,
+    pub(super) records: LaunchRecords,
+    /// Processes that could not be ended. The trial is stored first.
+    pub(super) left_behind: Option<LeftBehind>,
+}
+
+impl LaunchReport {
+    /// A report without a server that became ready.
+    pub(super) fn new(outcome: Outcome, records: LaunchRecords) -> Self {
+        Self { outcome, ready: None, records, left_behind: None }
+    }
+
+    pub(super) fn failed_with(&self, kind: FailureKind) -> bool {
+        matches!(&self.outcome, Outcome::Failed(failure) if failure.kind == kind)
+    }
+}
+
+/// Why a server did not become ready.
+enum StartEnd {
+    Failed(StartError),
+    Alarm(Alarm),
+}
+
+/// One launch of a configuration.
+pub(super) struct LaunchAttempt<'l> {
+    pub(super) launcher: &'l Launcher<'l>,
+    pub(super) config: &'l Config,
+    pub(super) place: &'l Place,
+    pub(super) filling: &'l Filling,
+}
+
+impl LaunchAttempt<'_> {
+    fn study(&self) -> &StudyRun<'_> {
+        self.launcher.run
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.study().tell(Event::Phase { number: self.place.trial, phase });
+    }
+
+    /// Starts the server, measures it, and ends it. Returns `None` if the user asks to stop meanwhile.
+    ///
+    /// # Errors
+    /// When the log cannot be written, the load cannot be driven, or an interrupted server leaves processes behind.
+    pub(super) async fn run(
+        &self,
+        command: Vec<String>,
+        variables: BTreeMap<String, String>,
+    ) -> Result<Option<LaunchReport>, TuneError> {
+        let run = self.study();
+        let (engine, filling) = (&run.job.engine, self.filling);
+        let stop_command = engine.stop_command.as_ref().map(|words| filling.words(words));
+        // Written down first: a tuner that is killed leaves it to the next one.
+        let owed = stop_command.as_deref().map(|command| Owed::write(&filling.log, command)).transpose();
+        let owed = owed.map_err(|source| TuneError::Log { path: filling.log.clone(), source })?;
+        let mut server = match Server::spawn(&self.spawn(command, variables, stop_command)) {
+            Ok(server) => server,
+            Err(SpawnError::Log { path, source }) => return Err(TuneError::Log { path, source }),
+            Err(error) => {
+                owed.into_iter().for_each(Owed::settle);
+                let outcome = failed(FailureKind::Spawn, error.to_string());
+                return Ok(Some(LaunchReport::new(outcome, LaunchRecords::default())));
+            }
+        };
+        if engine.engine.log_reader().is_some() {
+            server.own_models = own_models(self.config, &run.job.parameters().fixed);
+        }
+        // A tokenizer, for instance, may be that of the served model.
+        server.own_models.retain(|name| *name != run.job.model.argument);
+        let watchdog = Watchdog::start(self.watch_scope(&server), server.plain_url());
+        let measured = tokio::select! {
+            biased;
+            () = run.stopped(Stop::Gently) => None,
+            measured = self.measure(&mut server, &watchdog) => Some(measured),
+        };
+        self.enter(Phase::Stopping);
+        let grace = if measured.is_some() { engine.stop_timeout } else { INTERRUPTED_GRACE };
+        let grace = watchdog.grace(grace);
+        let grace = if server.has_exited() { grace.min(BEREAVED_GRACE) } else { grace };
+        // What ends now is meant to.
+        drop(watchdog);
+        let stopped = tokio::select! {
+            biased;
+            // Dropping the server kills it at once.
+            () = run.stopped(Stop::Now) => {
+                // What the signals did not reach. Where it fails the next run does it.
+                if let Some(owed) = owed
+                    && finish(&owed.command, INTERRUPTED_GRACE).await.is_ok()
+                {
+                    owed.settle();
+                }
+                return Ok(None);
+            }
+            stopped = server.stop(grace) => stopped.err(),
+        };
+        if let (None, Some(owed)) = (&stopped, owed) {
+            owed.settle();
+        }
+        match (measured, stopped) {
+            (Some(measured), left_behind) => Ok(Some(LaunchReport { left_behind, ..measured? })),
+            (None, Some(left_behind)) => Err(left_behind.into()),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn spawn(
+        &self,
+        command: Vec<String>,
+        variables: BTreeMap<String, String>,
+        stop_command: Option<Vec<String>>,
+    ) -> Spawn {
+        let (run, filling) = (self.study(), self.filling);
+        let engine = &run.job.engine;
+        let mut env = filling.values(engine.env.clone());
+        env.extend(variables);
+        Spawn {
+            command,
+            env,
+            log: filling.log.clone(),
+            marker: Marker::new(run.store.path(), &run.job.name, filling.trial),
+            port: filling.port,
+            processors: self.place.processors.clone(),
+            stop_command,
+            forwarded: engine.forwarded,
+            api_key: engine.api_key().map(|key| server::ApiKey(key.to_owned())),
+            tls: run.job.speaks_tls(run.installed.version),
+            engine: Arc::clone(&engine.engine),
+        }
+    }
+
+    fn watch_scope(&self, server: &Server) -> WatchScope {
+        let run = self.study();
+        let (log, engine) = (server.log_path().to_owned(), &run.job.engine);
+        let directories = [log.as_path(), run.store.path()].map(|file| match file.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
+            _ => PathBuf::from("."),
+        });
+        WatchScope {
+            processes: server.processes(),
+            log,
+            directories: directories.to_vec(),
+            stall: engine.stall_timeout,
+            longest_step: self.launcher.steps.longest_step(self.config),
+            devices: launch_devices(run, self.place, self.config)
+                .filter(|_| !computes_on_another_host(&engine.command)),
+            elsewhere: computes_elsewhere(&engine.command),
+            page: engine.engine.metrics(),
+            title: engine.engine.process_title(),
+        }
+    }
+
+    /// From spawn to numbers, or to the reason why there are none.
+    async fn measure(&self, server: &mut Server, watchdog: &Watchdog) -> Result<LaunchReport, TuneError> {
+        let run = self.study();
+        let (names, limit) = (served_names(run), run.job.engine.startup_timeout);
+        let reader = run.job.engine.engine.log_reader();
+        let (spawned, mut timeline) = (Instant::now(), reader.map(LogReader::timeline));
+        let see = &mut |line: &str, at| {
+            if let Some(timeline) = &mut timeline {
+                timeline.see(line, at);
+            }
+        };
+        let check = ReadyCheck { names: &names, first: first_request(run.job) };
+        let ready = tokio::select! {
+            biased;
+            ready = server.ready(&check, limit, see) => ready.map_err(StartEnd::Failed),
+            alarm = watchdog.alarm() => Err(StartEnd::Alarm(alarm)),
+        };
+        let end = ready.as_ref().map_or_else(|_| spawned.elapsed(), |ready| ready.startup);
+        let phases = timeline.map_or_else(Vec::new, |timeline: Timeline| timeline.end(end));
+        let failure = match ready {
+            Ok(ready) => {
+                self.launcher.context.check_reported_release(self.place.trial, ready.version.as_deref())?;
+                let startup = self.startup(server, phases).await;
+                return self.measure_ready(server, watchdog, ready, startup).await;
+            }
+            Err(StartEnd::Failed(error)) => {
+                let error = with_end(server, error).await;
+                start_failure(server, error)
+            }
+            Err(StartEnd::Alarm(alarm)) => conclude(server, alarm, false).await,
+        };
+        let startup = Some(Startup { phases, ..Startup::default() });
+        Ok(LaunchReport::new(Outcome::Failed(failure), LaunchRecords { startup, ..LaunchRecords::default() }))
+    }
+
+    /// From readiness to numbers, or to the reason why there are none.
+    async fn measure_ready(
+        &self,
+        server: &mut Server,
+        watchdog: &Watchdog,
+        ready: Ready,
+        startup: Startup,
+    ) -> Result<LaunchReport, TuneError> {
+        watchdog.serve();
+        // Nothing of ours may take the engine's processors while it is measured.
+        self.launcher.preflighter.settled().await;
+        let Self { launcher, config, place, .. } = self;
+        let test = LoadTest { run: launcher.run, context: launcher.context, config, place, watchdog };
+        let mut report = test.run(server, &ready.model).await?;
+        // Requests to a dead engine fail at once, sooner than a death is noticed; its last process may take seconds to end.
+        if let Outcome::Failed(failure) = &report.outcome
+            && !watchdog.has_told()
+            && (watchdog.raised().is_some() || !server.is_healthy().await)
+        {
+            let found = tokio::select! {
+                biased;
+                status = server.exited() => Ok(status),
+                alarm = watchdog.alarm() => Err(Some(alarm)),
+                () = tokio::time::sleep(DEATH_LIMIT) => Err(None),
+            };
+            let failure = match found {
+                Ok(status) => Some(crash(server, status)),
+                Err(Some(alarm)) => Some(conclude(server, alarm, true).await),
+                Err(None) => watchdog.unanswered(failure),
+            };
+            report.outcome = failure.map_or(report.outcome, Outcome::Failed);
+        }
+        report.records.startup = Some(startup);
+        Ok(LaunchReport { ready: Some(ready), ..report })
+    }
+
+    /// How a server that is ready has started, and whether it runs with what was asked for.
+    async fn startup(&self, server: &Server, phases: Vec<PhaseTime>) -> Startup {
+        let run = self.study();
+        let mut conditions = tokio::task::spawn_blocking(MeasurementCondition::of_launch).await.unwrap_or_default();
+        conditions.extend(gpu_conditions(run, self.place).await);
+        let engine = &run.job.engine.engine;
+        let Some(reader) = engine.log_reader() else { return Startup { phases, conditions, ..Startup::default() } };
+        // Without its page the log tells most of it.
+        let page = match engine.metrics() {
+            Some(page) => server.page(&page.path).await.unwrap_or_default(),
+            None => String::new(),
+        };
+        let seen = reader.resolved(&server.log_text(), &page);
+        let asked = run.whole(self.config);
+        let differences = differences(&asked, &seen);
+        if !differences.is_empty() {
+            run.tell(Event::Differs { number: self.place.trial, differences: differences.clone() });
+        }
+        Startup { phases, resolved: seen.shown(&asked), differences, conditions }
+    }
+}

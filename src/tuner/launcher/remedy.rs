@@ -1,0 +1,71 @@
+//! The next step of a person after a failure of the environment.
+
+use std::path::PathBuf;
+
+use crate::trial::{Failure, FailureKind};
+use crate::tuner::run::StudyRun;
+use crate::tuner::watchdog::LEAST_DISK;
+
+/// Returns the next step of a person after a failure of the environment.
+pub(in crate::tuner) fn remedy(run: &StudyRun<'_>, failure: &Failure) -> String {
+    // Where an engine and the tuner write.
+    let places = [run.log_directory(), std::env::temp_dir(), PathBuf::from("/dev/shm")];
+    let what = match failure.kind {
+        FailureKind::DeviceBusy => "see with `nvidia-smi` which processes hold the device, and end them".to_owned(),
+        FailureKind::DeviceLost => {
+            "see with `nvidia-smi` and `dmesg` (Xid lines) whether the device, its driver and its fabric \
+                                    manager still work; reset the device or restart the machine"
+                .to_owned()
+        }
+        FailureKind::PortInUse => "see with `ss -ltnp` which processes listen, and end what is left over".to_owned(),
+        FailureKind::ModelUnavailable => format!(
+            "make the model {:?} readable here: its path or name, the cache (HF_HOME), the token (HF_TOKEN)",
+            run.job.model.argument
+        ),
+        FailureKind::Network => "check the network, name resolution and NCCL_SOCKET_IFNAME".to_owned(),
+        FailureKind::Disk => match scarce(&places) {
+            Some(scarce) => format!("free some space: {scarce}"),
+            None => "free some space, inodes or open files (`df -h`, `df -i`, `ulimit -n`)".to_owned(),
+        },
+        FailureKind::Killed => {
+            "find out who ends it: `journalctl -k`, a limit of the scheduler or container, another user".to_owned()
+        }
+        FailureKind::WrongServer => {
+            "see with `ss -ltnp` and in the log what answers on the port and under which name: \
+                                     a wrapper or a configuration of the engine may set --served-model-name or --port"
+                .to_owned()
+        }
+        FailureKind::RequestErrors if failure.message.contains("another API key") => {
+            "see in the log which API key the engine was started with: a wrapper or a configuration of the engine may \
+             set it"
+                .to_owned()
+        }
+        _ => "see the log for what has changed on this machine".to_owned(),
+    };
+    format!("{what}; then run the same command again, which goes on where this run has stopped")
+}
+
+/// The places of which less than a twentieth is free, of space or of files, or less space than a launch may leave.
+fn scarce(places: &[PathBuf]) -> Option<String> {
+    let full = places.iter().filter_map(|place| {
+        let space = nix::sys::statvfs::statvfs(place).ok()?;
+        let is_low = |free: u64, all: u64, least: u64| all > 0 && free < least.max(all / 20);
+        let least = LEAST_DISK / space.fragment_size().max(1);
+        let low = is_low(space.blocks_available(), space.blocks(), least)
+            || is_low(space.files_available(), space.files(), 0);
+        let free = (space.blocks_available() * space.fragment_size()) >> 20;
+        low.then(|| format!("{} has {free} MiB and {} files left", place.display(), space.files_available()))
+    });
+    let full: Vec<_> = full.collect();
+    (!full.is_empty()).then(|| full.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_without_blocks_or_without_existence_is_not_called_full() {
+        assert_eq!(scarce(&[PathBuf::from("/proc"), PathBuf::from("/no/such/place")]), None);
+    }
+}

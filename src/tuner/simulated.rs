@@ -1,0 +1,276 @@
+//! Whole studies without processes: the twin predicts each launch, and a simulated clock moves from one end to the next.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::believe::twin_question;
+use super::context::ContextKeeper;
+use super::estimate::startup_s;
+use super::journal::Journal;
+use super::launcher::{EndedOrder, LaunchEnd, LaunchOrder, Launches, command_line, failed};
+use super::preflighter::Preflighter;
+use super::run::StudyRun;
+use super::scheduler::Scheduler;
+use super::time::RunTime;
+use super::{Ending, Event, Observer, Slots, Stop, Summary, TuneError, run, steps};
+use crate::config::Config;
+use crate::execution::ExecutionEnvironment;
+use crate::facts::{DeviceContext, TrialContext};
+use crate::job::Job;
+use crate::predict::{Outlook, PredictError, Span};
+use crate::stats::to_f64;
+use crate::store::Store;
+use crate::trial::{FailureKind, Launch, Outcome, Trial};
+use crate::twin::Calibration;
+
+/// A study whose launches the twin predicts.
+///
+/// The same scheduler, rules, sampler and database decide as in a run with servers. The budget's time counts on a simulated
+/// clock, which starts at zero and moves to the end of the next launch. A launch takes as long as its predicted start and load;
+/// two launches of a configuration have equal outcomes, and launches at the same time do not disturb each other.
+pub struct SimulatedStudy<'a> {
+    pub job: &'a Job,
+    pub store: &'a Store,
+    pub installed: ExecutionEnvironment,
+    pub slots: Slots,
+    pub observer: Arc<Observer>,
+}
+
+impl std::fmt::Debug for SimulatedStudy<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimulatedStudy").field("study", &self.job.name).finish_non_exhaustive()
+    }
+}
+
+/// A run of a simulated study that is over.
+#[derive(Debug)]
+pub struct SimulatedRun {
+    pub summary: Summary,
+    /// The time that the run has taken on its own clock.
+    pub elapsed: Duration,
+}
+
+impl SimulatedStudy<'_> {
+    /// Runs the study, or goes on with it, until the budget is spent.
+    ///
+    /// # Errors
+    /// When the twin has no preset of the device, the load cannot be driven, or the database cannot be used.
+    pub async fn run(self) -> Result<SimulatedRun, TuneError> {
+        let Self { job, store, installed, slots, observer } = self;
+        installed.preset(job).map_err(TuneError::NoTwin)?;
+        let study = run::study_row(job, store).await?;
+        let (stop, stopped) = watch::channel(Stop::No);
+        let device = DeviceContext::described(installed.device);
+        let run = StudyRun { job, store, study, installed, slots, observer, stop: stopped, time: RunTime::simulated() };
+        let present = TrialContext { device, ..TrialContext::default() };
+        let context = ContextKeeper::new(&run, false, present);
+        let preflighter = Preflighter::new(&run, None);
+        let journal = Journal::new(&run, &context);
+        let scheduler = Scheduler::open(&run, &journal, &preflighter).await?;
+        let ending = match steps::take(&run, scheduler, PredictedLaunches::new(&run, stop)).await? {
+            Ending::Interrupted => Ending::TimeSpent,
+            ending => ending,
+        };
+        run.tell(Event::End(ending.clone()));
+        let elapsed = run.time.elapsed();
+        Ok(SimulatedRun { summary: Summary { study: run.study, ending }, elapsed })
+    }
+}
+
+/// A launch under way on the simulated clock.
+struct PredictedLaunch {
+    order: LaunchOrder,
+    end: Duration,
+    result: Result<Trial, TuneError>,
+}
+
+/// Launches whose outcomes are predicted when they start.
+struct PredictedLaunches<'l> {
+    run: &'l StudyRun<'l>,
+    outlook: Outlook,
+    /// Predictions by the keys of their configurations: confirmations repeat configurations.
+    predicted: BTreeMap<String, Outcome>,
+    running: Vec<PredictedLaunch>,
+    ended: VecDeque<EndedOrder>,
+    /// Asks the run to stop at the end of its time.
+    stop: watch::Sender<Stop>,
+}
+
+impl<'l> PredictedLaunches<'l> {
+    fn new(run: &'l StudyRun<'l>, stop: watch::Sender<Stop>) -> Self {
+        let (predicted, running, ended) = (BTreeMap::new(), Vec::new(), VecDeque::new());
+        Self { run, outlook: Outlook::new(run.job), predicted, running, ended, stop }
+    }
+
+    /// The trial as its launch would leave it. It has no log and no processes.
+    fn predict(&mut self, order: &LaunchOrder) -> Result<Trial, TuneError> {
+        let run = self.run;
+        let proposal = order.pending.proposal.clone();
+        let config = &proposal.config;
+        let outcome = self.outcome(config)?;
+        let start_s = startup_s(run.job, &run.installed, config);
+        // The warm-up's requests take as long as the measured ones.
+        let warmed = |completed: u64| 1.0 + f64::from(run.job.load.warmup) / to_f64(completed.max(1));
+        let load_s = outcome.measurement().map(|measured| measured.duration_s * warmed(measured.completed));
+        let command = command_line(run.job, &run.installed, config, None)?;
+        Ok(Trial {
+            launch: Launch::redacted(&command, run.job.launch_env(run.installed.device, config)),
+            started_at: run.time.timestamp(),
+            startup_s: load_s.map(|_| start_s),
+            elapsed_s: start_s + load_s.unwrap_or(0.0),
+            engine_version: Some(run.installed.version.to_string()),
+            log: None,
+            outcome,
+            probe: None,
+            proposal,
+        })
+    }
+
+    fn outcome(&mut self, config: &Config) -> Result<Outcome, TuneError> {
+        let key = config.key();
+        if let Some(known) = self.predicted.get(&key) {
+            return Ok(known.clone());
+        }
+        let calibration = Calibration::none();
+        let question = twin_question(self.run.job, &self.run.installed, config.clone(), &calibration);
+        let question = question.map_err(TuneError::NoTwin)?;
+        let outcome = match self.outlook.forecast(&question, Span::Own, None) {
+            // A launch is not refused: the engine ends in its start.
+            Ok(forecast) => match forecast.outcome {
+                Outcome::Rejected(refused) => failed(FailureKind::StartupExit, refused.message),
+                outcome => outcome,
+            },
+            Err(PredictError::Load(error)) => return Err(error.into()),
+            Err(error @ PredictError::Settings(_)) => failed(FailureKind::StartupExit, error.to_string()),
+            Err(error @ PredictError::Request(_)) => failed(FailureKind::RequestErrors, error.to_string()),
+        };
+        self.predicted.insert(key, outcome.clone());
+        Ok(outcome)
+    }
+}
+
+impl Launches for PredictedLaunches<'_> {
+    fn start(&mut self, order: LaunchOrder) {
+        let result = self.predict(&order);
+        let taken = result.as_ref().map_or(0.0, |trial| trial.elapsed_s);
+        let end = self.run.time.elapsed() + Duration::from_secs_f64(taken);
+        self.running.push(PredictedLaunch { order, end, result });
+    }
+
+    fn count(&self) -> usize {
+        self.running.len()
+    }
+
+    fn ended(&mut self) -> Option<EndedOrder> {
+        self.ended.pop_front()
+    }
+
+    async fn wait(&mut self) -> bool {
+        let order = |launch: &PredictedLaunch| (launch.end, launch.order.place.trial);
+        let Some(first) = (0..self.running.len()).min_by_key(|at| order(&self.running[*at])) else {
+            return !self.ended.is_empty();
+        };
+        let PredictedLaunch { order, end, result } = self.running.swap_remove(first);
+        let limit = self.run.job.budget.time.unwrap_or(Duration::MAX);
+        self.run.time.advance_to(end.min(limit));
+        let result = result.map(|trial| {
+            if end > limit {
+                self.stop.send_replace(Stop::Gently);
+                return LaunchEnd::Ended(Ending::Interrupted);
+            }
+            LaunchEnd::Outcome(trial.into())
+        });
+        self.ended.push_back(EndedOrder { order, result });
+        true
+    }
+
+    // The clock stands still meanwhile.
+    async fn alongside<T>(&mut self, work: impl Future<Output = T>) -> T {
+        work.await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::execution::detect;
+    use crate::sampler;
+
+    fn quickstart() -> Job {
+        let mut job = Job::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart.toml")).unwrap();
+        job.sampler = sampler::find("sobol").unwrap();
+        job
+    }
+
+    /// The run, and the number, configuration, value and begin of each trial.
+    async fn simulate(job: &Job) -> (SimulatedRun, Vec<(u32, String, Option<f64>, String)>) {
+        let store = Store::in_memory().await.unwrap();
+        let mut installed = detect(job).await;
+        let slots = Slots::resolve(job, &mut installed).unwrap();
+        let study = SimulatedStudy { job, store: &store, installed, slots, observer: Arc::new(|_| {}) };
+        let run = study.run().await.unwrap();
+        let trials = store.trials(&run.summary.study).await.unwrap();
+        let row = |scored: crate::store::Scored| {
+            let value = scored.trial.outcome.measurement().and_then(|found| found.metric(&job.objective.metric));
+            let Trial { proposal, started_at, .. } = scored.trial;
+            (proposal.number, proposal.config.key(), value, started_at)
+        };
+        (run, trials.into_iter().map(row).collect())
+    }
+
+    #[tokio::test]
+    async fn a_simulated_study_spends_its_trials_and_is_the_same_each_time() {
+        let mut job = quickstart();
+        job.budget.trials = Some(8);
+        let (run, trials) = simulate(&job).await;
+        assert_eq!((&run.summary.ending, trials.len()), (&Ending::TrialsSpent, 8));
+        assert!(trials.iter().all(|(.., value, _)| value.is_some_and(|value| value > 0.0)), "{trials:?}");
+        assert!(trials.windows(2).all(|pair| pair[0].3 < pair[1].3), "one after the other: {trials:?}");
+        let again = simulate(&job).await;
+        assert_eq!((again.0.elapsed, again.1), (run.elapsed, trials));
+    }
+
+    #[tokio::test]
+    async fn the_budgets_time_ends_on_the_simulated_clock() {
+        let mut job = quickstart();
+        (job.budget.trials, job.budget.time) = (None, Some(Duration::from_hours(1)));
+        let begin = std::time::Instant::now();
+        let (run, trials) = simulate(&job).await;
+        assert_eq!(run.summary.ending, Ending::TimeSpent);
+        assert!(run.elapsed <= Duration::from_hours(1) && run.elapsed > Duration::from_mins(50), "{:?}", run.elapsed);
+        assert!(trials.len() > 3 && begin.elapsed() < Duration::from_hours(1), "{}", trials.len());
+    }
+
+    #[tokio::test]
+    async fn launches_at_the_same_time_end_in_the_order_of_the_simulated_clock() {
+        let mut job = quickstart();
+        job.budget.trials = Some(8);
+        let alone = simulate(&job).await.0.elapsed;
+        job.slots.get_or_insert_default().parallel = Some(4);
+        let (run, trials) = simulate(&job).await;
+        assert_eq!(run.summary.ending, Ending::TrialsSpent);
+        assert_eq!(trials.iter().filter(|(_, _, value, _)| value.is_some()).count(), 8 + 4, "four of them are unpaid");
+        assert!(run.elapsed < alone, "{:?} {alone:?}", run.elapsed);
+    }
+
+    #[tokio::test]
+    async fn without_a_preset_of_the_device_there_is_no_simulated_study() {
+        let text =
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/any-server.toml")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("study.toml");
+        std::fs::write(&file, text).unwrap();
+        let job = Job::read(&file).unwrap();
+        let store = Store::in_memory().await.unwrap();
+        let mut installed = detect(&job).await;
+        let slots = Slots::resolve(&job, &mut installed).unwrap();
+        let study = SimulatedStudy { job: &job, store: &store, installed, slots, observer: Arc::new(|_| {}) };
+        let error = study.run().await.unwrap_err();
+        assert!(matches!(&error, TuneError::NoTwin(why) if why.contains("does not simulate")), "{error}");
+    }
+}

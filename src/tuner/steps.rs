@@ -1,0 +1,63 @@
+//! The loop of a run: the scheduler says what is next, and the launches go on whatever else is waited for.
+
+use super::launcher::Launches;
+use super::run::StudyRun;
+use super::scheduler::{Next, Scheduler};
+use super::{Ending, Event, Stop, TuneError};
+
+/// Takes step after step until the run is over. Returns how it ended.
+///
+/// # Errors
+/// When the tuner cannot go on. Launches that are under way are measured to their end first.
+pub(super) async fn take(
+    run: &StudyRun<'_>,
+    mut scheduler: Scheduler<'_>,
+    mut launches: impl Launches,
+) -> Result<Ending, TuneError> {
+    let mut end = None;
+    let mut is_told = false;
+    loop {
+        if let Some(ended) = launches.ended() {
+            let settled = launches.alongside(Box::pin(scheduler.settle(ended))).await;
+            match (settled, &end) {
+                (Ok(None), _) | (Ok(Some(_)), Some(_)) => {}
+                (Ok(Some(ending)), None) => end = Some(Ok(ending)),
+                (Err(error), None) => end = Some(Err(error)),
+                (Err(error), Some(_)) => run.tell(Event::Also { error: error.to_string() }),
+            }
+        } else if end.is_some() {
+            // What runs is measured to its end, unless the user has asked to stop.
+            if !std::mem::replace(&mut is_told, true) {
+                tell_last(run, end.as_ref(), launches.count());
+            }
+            if !launches.wait().await {
+                break;
+            }
+        } else {
+            match launches.alongside(Box::pin(scheduler.next())).await {
+                Ok(Next::Launch(order)) => launches.start(order),
+                Ok(Next::Wait) => assert!(launches.wait().await, "the scheduler waits for a launch, and none runs"),
+                Ok(Next::Propose) => {}
+                Ok(Next::End(ending)) => end = Some(Ok(ending)),
+                Err(error) => end = Some(Err(error)),
+            }
+        }
+    }
+    let ending = end.unwrap_or(Ok(Ending::Interrupted))?;
+    if run.stop() < Stop::Now {
+        scheduler.judge().await?;
+    }
+    Ok(ending)
+}
+
+/// Says why nothing more begins while some still run: the end may be an hour away.
+fn tell_last(run: &StudyRun<'_>, end: Option<&Result<Ending, TuneError>>, running: usize) {
+    let why = match end {
+        Some(Ok(ending)) => ending.to_string(),
+        Some(Err(error)) => error.to_string(),
+        None => return,
+    };
+    if running > 0 && run.stop() == Stop::No {
+        run.tell(Event::Last { why, running });
+    }
+}
