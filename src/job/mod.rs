@@ -147,7 +147,7 @@ impl Job {
         let space = root.section("space", |section| SpaceJob::read(section, &paths, &engine, &model.shape))?;
         let mut load = root.section("load", LoadJob::read)?;
         let workload =
-            root.section("workload", |section| WorkloadJob::read(section, &paths, seed, (&model, &engine), &mut load))?;
+            root.section("workload", |section| WorkloadJob::read(section, &paths, seed, &model, &engine, &mut load))?;
         let objective = root.section("objective", |section| objective::read(section, &load))?;
         let budget = root.section("budget", read_budget)?;
         let slots = root.optional_section("slots", SlotsJob::read)?;

@@ -85,7 +85,8 @@ impl Question {
         search: &Search<'_>,
         job: &Job,
         arguments: &Config,
-        (history, priors): (Vec<Past>, Vec<Prior>),
+        history: Vec<Past>,
+        priors: Vec<Prior>,
     ) -> Self {
         Self {
             sampler: job.sampler,

@@ -92,7 +92,7 @@ impl<'a> Search<'a> {
     /// What is asked of the sampler after these trials.
     #[must_use]
     pub fn question(&self, history: Vec<Past>, priors: Vec<Prior>) -> Question {
-        Question::new(self, self.job, &self.arguments, (history, priors))
+        Question::new(self, self.job, &self.arguments, history, priors)
     }
 
     /// The next configuration and its origin. All but the first, the engine's defaults, pass the rules.

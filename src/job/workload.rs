@@ -42,7 +42,8 @@ impl WorkloadJob {
         section: &Section<'_>,
         paths: &Paths,
         seed: u64,
-        (model, engine): (&ModelJob, &EngineJob),
+        model: &ModelJob,
+        engine: &EngineJob,
         load: &mut LoadJob,
     ) -> Result<Self, DocumentError> {
         let spec = read_spec(section, paths, load)?;

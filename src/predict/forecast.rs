@@ -65,7 +65,7 @@ impl Outlook {
             Err(rejection) => return Ok(Forecasted { outcome: Outcome::Rejected(rejection), cost: 0 }),
         };
         let factors = draw.map_or_else(|| question.knowledge.central(), |number| question.knowledge.draw(number));
-        let ran = run::run_over(span, &setup, &self.script, (question.load, question.job.seed), &factors)?;
+        let ran = run::run_over(span, &setup, &self.script, question.load, question.job.seed, &factors)?;
         Ok(Forecasted { outcome: ran.outcome, cost: ran.cost })
     }
 }

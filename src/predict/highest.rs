@@ -119,7 +119,7 @@ impl Search<'_> {
 
     /// Whether all limits hold at this load.
     fn holds(&self, value: f64, factors: &Factors) -> Result<bool, PredictError> {
-        let ran = run::run(self.setup, self.script, (&self.load(value), self.seed), factors)?;
+        let ran = run::run(self.setup, self.script, &self.load(value), self.seed, factors)?;
         let Some(measurement) = ran.outcome.measurement() else { return Ok(false) };
         let kept = self.limits.iter().all(|limit| limit.violation(measurement) <= 0.0);
         Ok(kept && ran.good.is_none_or(|good| good >= GOOD))

@@ -187,11 +187,11 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
     };
     let script = Script::new(std::sync::Arc::clone(&job.workload.built));
     let central = question.knowledge.central();
-    let ran = run::run(&setup, &script, (load, job.seed), &central)?;
+    let ran = run::run(&setup, &script, load, job.seed, &central)?;
     let effort = Effort::of(ran.cost, ran.outcome.measurement());
     let mut drawn: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
     for number in 1..=effort.draws {
-        let drawn_run = run::run(&setup, &script, (load, job.seed), &question.knowledge.draw(number))?;
+        let drawn_run = run::run(&setup, &script, load, job.seed, &question.knowledge.draw(number))?;
         let Some(measurement) = drawn_run.outcome.measurement() else { continue };
         for name in Measurement::NAMES {
             if let Some(value) = measurement.metric(name) {

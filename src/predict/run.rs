@@ -37,10 +37,11 @@ impl Observer for Blind {}
 pub(super) fn run(
     setup: &Setup,
     script: &Script,
-    load: (&LoadJob, u64),
+    load: &LoadJob,
+    seed: u64,
     factors: &Factors,
 ) -> Result<Ran, PredictError> {
-    run_over(Span::Own, setup, script, load, factors)
+    run_over(Span::Own, setup, script, load, seed, factors)
 }
 
 /// The same, of which a part is measured.
@@ -48,7 +49,8 @@ pub(super) fn run_over(
     span: Span,
     setup: &Setup,
     script: &Script,
-    (load, seed): (&LoadJob, u64),
+    load: &LoadJob,
+    seed: u64,
     factors: &Factors,
 ) -> Result<Ran, PredictError> {
     let plan = load.plan(seed);

@@ -172,7 +172,7 @@ fn a_rate_far_below_what_can_be_served_is_the_limit_itself() {
         LoadJob { arrival: Arrival::Rate { per_s: 1.5 * rate, burstiness: 1.0 }, requests: Some(400), ..load.clone() };
     let question = question(&job, &load, &calibration);
     let (setup, script) = (Setup::resolve(&question).unwrap(), Script::new(std::sync::Arc::clone(&job.workload.built)));
-    let ran = run::run(&setup, &script, (&load, job.seed), &question.knowledge.central()).unwrap();
+    let ran = run::run(&setup, &script, &load, job.seed, &question.knowledge.central()).unwrap();
     assert!(!job.objective.score(&ran.outcome).is_feasible(), "{highest:?}");
 }
 

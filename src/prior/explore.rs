@@ -53,7 +53,8 @@ pub(super) fn explore(
     aim: &Aim,
     allowed: &dyn Fn(&Config) -> bool,
     seed: u64,
-    (first, ignored): (Vec<Config>, &[String]),
+    first: Vec<Config>,
+    ignored: &[String],
     look: &mut dyn FnMut(&[Config]) -> Vec<Seen>,
 ) -> Vec<(Config, Known)> {
     let mut found = Exploration { space, allowed, look, points: Vec::new(), met: HashSet::new(), work: 0 };

@@ -70,8 +70,8 @@ pub fn of_job(
     let load = view::shortened(question.load, question.job);
     let question = Question { load: &load, ..question.clone() };
     let mut view = View::new(question, Span::Own, wanted, |config: &Config| (config.clone(), false));
-    let first = (vec![space.fixed.clone()], ignored.as_slice());
-    let points = explore(space, aim, allowed, seed, first, &mut |configs| view.look(configs));
+    let first = vec![space.fixed.clone()];
+    let points = explore(space, aim, allowed, seed, first, &ignored, &mut |configs| view.look(configs));
     finish(&view, points, notes)
 }
 
@@ -103,8 +103,8 @@ pub fn of_context(
     let calibration = crate::twin::Calibration::none();
     let view = View::new(scene.question(&calibration), scene.span, scene.wanted.clone(), |config| reader.read(config));
     let mut view = view.accepting(reading::acceptance);
-    let first = (reader.defaults(space).into_iter().collect(), reader.ignored());
-    let points = explore(space, aim, allowed, seed, first, &mut |configs| view.look(configs));
+    let first = reader.defaults(space).into_iter().collect();
+    let points = explore(space, aim, allowed, seed, first, reader.ignored(), &mut |configs| view.look(configs));
     Ok(finish(&view, points, notes))
 }
 

@@ -10,7 +10,7 @@ use procfs::process::Process;
 use serde_json::{Value as Json, json};
 
 use super::{ApiKey, LogTail, Owner, Server, port, process};
-use crate::engine::{Engine, ModelNameCheck, Readiness};
+use crate::engine::{Engine, ModelNameCheck};
 use crate::trial::without_controls;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
@@ -131,7 +131,7 @@ impl Server {
             }
             on_line(line, at);
         };
-        let ready = self.prove(check, (&readiness, &announced), timeout, (&mut log, on_line)).await;
+        let ready = self.prove(check, &announced, timeout, &mut log, on_line).await;
         // The last words of an engine that has ended, or the lines of the last moment.
         tell(&mut log, self.started, on_line);
         ready
@@ -140,16 +140,17 @@ impl Server {
     async fn prove(
         &mut self,
         check: &ReadyCheck<'_>,
-        (readiness, announced): (&Readiness, &AtomicBool),
+        announced: &AtomicBool,
         timeout: Duration,
-        (log, on_line): (&mut LogTail, OnLine<'_>),
+        log: &mut LogTail,
+        on_line: OnLine<'_>,
     ) -> Result<Ready, StartError> {
         let deadline = self.started + timeout;
         let base_url = self.plain_url();
         let client = self.client().map_err(StartError::Client)?;
-        let health = readiness.health.as_deref();
+        let health = self.engine.readiness().health;
         while !announced.load(Ordering::Relaxed)
-            || !self.alive(log, on_line, is_healthy(&client, &base_url, health)).await?
+            || !self.alive(log, on_line, is_healthy(&client, &base_url, health.as_deref())).await?
         {
             if Instant::now() >= deadline {
                 return Err(StartError::Timeout(timeout));
@@ -165,7 +166,7 @@ impl Server {
 
         let asked = Instant::now();
         let left = deadline.saturating_duration_since(asked);
-        let token = first_token(&client, &base_url, (check.first, &model), deadline);
+        let token = first_token(&client, &base_url, check.first, &model, deadline);
         match self.alive(log, on_line, tokio::time::timeout(left, token)).await? {
             Ok(answer) => answer?,
             Err(_) if left < FAIR => return Err(StartError::Timeout(timeout)),
@@ -308,7 +309,8 @@ async fn check_model(
 async fn first_token(
     client: &reqwest::Client,
     base_url: &str,
-    (first, model): (FirstRequest, &str),
+    first: FirstRequest,
+    model: &str,
     deadline: Instant,
 ) -> Result<(), StartError> {
     let request = first.body(model);
@@ -433,7 +435,7 @@ mod tests {
 
     async fn token(answer: Option<(u16, &'static str)>, limit: Duration) -> Result<(), StartError> {
         let base_url = format!("http://{HOST}:{}", serve(answer).await);
-        first_token(&client(None).unwrap(), &base_url, (FirstRequest::Tokens, "m"), Instant::now() + limit).await
+        first_token(&client(None).unwrap(), &base_url, FirstRequest::Tokens, "m", Instant::now() + limit).await
     }
 
     fn check(names: &[String]) -> ReadyCheck<'_> {

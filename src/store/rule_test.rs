@@ -87,7 +87,8 @@ impl Store {
         study: i64,
         number: u32,
         key: &RuleTestKey,
-        (rule, message): (&str, &str),
+        rule: &str,
+        message: &str,
     ) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT OR REPLACE INTO rule_tests (study_id, number, rule, engine, engine_version, device, message, at) \
@@ -198,9 +199,9 @@ mod tests {
         let host = Host::detect();
         let first = store.create_study("s", &serde_json::json!({}), &host).await.unwrap();
         let second = store.create_study("t", &serde_json::json!({}), &host).await.unwrap();
-        store.begin_rule_test(second.id, 0, &key("a"), ("R6", "why")).await.unwrap();
-        store.begin_rule_test(first.id, 4, &key("a"), ("R7", "why")).await.unwrap();
-        store.begin_rule_test(first.id, 5, &key("b"), ("R6", "why")).await.unwrap();
+        store.begin_rule_test(second.id, 0, &key("a"), "R6", "why").await.unwrap();
+        store.begin_rule_test(first.id, 4, &key("a"), "R7", "why").await.unwrap();
+        store.begin_rule_test(first.id, 5, &key("b"), "R6", "why").await.unwrap();
         store.end_rule_test(first.id, 4, RuleVerdict::Confirmed, Some("no_kv_memory: none")).await.unwrap();
         let tests = store.rule_tests(&key("a")).await.unwrap();
         let seen: Vec<_> = tests.iter().map(|test| (&*test.study, test.number, &*test.rule, test.verdict)).collect();
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(of_first.iter().map(|test| test.number).collect::<Vec<_>>(), [4, 5]);
         assert_eq!(of_first[0], tests[0]);
         // A trial that was interrupted is launched again and tests again.
-        store.begin_rule_test(first.id, 4, &key("a"), ("R7", "why")).await.unwrap();
+        store.begin_rule_test(first.id, 4, &key("a"), "R7", "why").await.unwrap();
         assert_eq!(store.rule_tests(&key("a")).await.unwrap()[0].verdict, None);
         assert_eq!(store.rule_tests(&RuleTestKey { version: "0.33.0".to_owned(), ..key("a") }).await.unwrap(), []);
     }

@@ -11,7 +11,7 @@ use argmin::solver::quasinewton::LBFGS;
 
 use super::Axis;
 use super::kernel::{Hyper, LEVEL, compare, matern, shares};
-use super::process::{Data, Expected};
+use super::process::{Data, Expected, Scale};
 use crate::stats::{Cholesky, dot};
 
 /// Steps at most.
@@ -59,18 +59,12 @@ struct Column {
 }
 
 /// The most likely hyper-parameters; those that are expected without any data where the search fails.
-pub(super) fn fit(
-    axes: &[Axis],
-    data: &Data,
-    (level, spread): (f64, f64),
-    expected: &Expected,
-    moved: &[f64],
-) -> Hyper {
+pub(super) fn fit(axes: &[Axis], data: &Data, scale: Scale, expected: &Expected, moved: &[f64]) -> Hyper {
     let start = prior_means(axes, expected, moved);
     if data.points.len() < 2 {
         return hyper(&start, axes.len());
     }
-    let likelihood = Likelihood::new(axes, data, (level, spread), expected, start.clone());
+    let likelihood = Likelihood::new(axes, data, scale, expected, start.clone());
     let found = search(&likelihood, start.clone()).unwrap_or(start);
     hyper(&found, axes.len())
 }
@@ -113,7 +107,7 @@ fn hyper(logs: &[f64], axes: usize) -> Hyper {
 }
 
 impl<'a> Likelihood<'a> {
-    fn new(axes: &[Axis], data: &Data, (level, spread): (f64, f64), expected: &'a Expected, means: Vec<f64>) -> Self {
+    fn new(axes: &[Axis], data: &Data, scale: Scale, expected: &'a Expected, means: Vec<f64>) -> Self {
         let data = data.evenly(MOST_FITTED);
         let columns = axes.iter().zip(shares(axes)).enumerate().map(|(index, (axis, share))| {
             let coordinates: Vec<_> = data.points.iter().map(|point| point[index]).collect();
@@ -123,8 +117,8 @@ impl<'a> Likelihood<'a> {
             axes: axes.len(),
             size: data.points.len(),
             means,
-            targets: data.targets.iter().map(|target| (target - level) / spread).collect(),
-            variances: data.variances.iter().map(|variance| variance / (spread * spread)).collect(),
+            targets: data.targets.iter().map(|target| scale.target(*target)).collect(),
+            variances: data.variances.iter().map(|variance| scale.variance(*variance)).collect(),
             columns: columns.collect(),
             expected,
             last: RefCell::new(None),

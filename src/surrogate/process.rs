@@ -45,8 +45,7 @@ pub(crate) struct Expected {
 pub(crate) struct Process {
     kernel: Kernel,
     hyper: Hyper,
-    level: f64,
-    spread: f64,
+    scale: Scale,
     /// Coordinates of the data, one column for each axis.
     columns: Vec<Vec<f64>>,
     factor: Cholesky,
@@ -68,18 +67,18 @@ impl Process {
         if !data.is_sound(axes.len()) {
             return None;
         }
-        let (level, spread) = scale(&data.targets, expected);
-        let hyper = fit::fit(axes, data, (level, spread), expected, moved);
-        Self::condition(axes, hyper, (level, spread), data)
+        let scale = Scale::of(&data.targets, expected);
+        let hyper = fit::fit(axes, data, scale, expected, moved);
+        Self::condition(axes, hyper, scale, data)
     }
 
     /// The same hyper-parameters with other data.
     #[must_use]
     pub(crate) fn on(&self, data: &Data) -> Option<Self> {
-        Self::condition(self.kernel.axes(), self.hyper.clone(), (self.level, self.spread), data)
+        Self::condition(self.kernel.axes(), self.hyper.clone(), self.scale, data)
     }
 
-    pub(super) fn condition(axes: &[Axis], hyper: Hyper, (level, spread): (f64, f64), data: &Data) -> Option<Self> {
+    pub(super) fn condition(axes: &[Axis], hyper: Hyper, scale: Scale, data: &Data) -> Option<Self> {
         if !data.is_sound(axes.len()) {
             return None;
         }
@@ -90,13 +89,13 @@ impl Process {
         for (i, point) in data.points.iter().enumerate() {
             let row = &mut rows[i * n..=i * n + i];
             kernel.across(point, &columns, row);
-            row[i] += hyper.noise_variance(data.variances[i] / (spread * spread));
+            row[i] += hyper.noise_variance(scale.variance(data.variances[i]));
         }
         let factor = Cholesky::new(n, rows)?;
-        let mut weights: Vec<_> = data.targets.iter().map(|target| (target - level) / spread).collect();
+        let mut weights: Vec<_> = data.targets.iter().map(|target| scale.target(*target)).collect();
         factor.forward(&mut weights);
         factor.backward(&mut weights);
-        Some(Self { kernel, hyper, level, spread, columns, factor, weights })
+        Some(Self { kernel, hyper, scale, columns, factor, weights })
     }
 
     /// Number of data.
@@ -113,7 +112,7 @@ impl Process {
     /// Standard deviation of the noise of one target.
     #[must_use]
     pub(crate) fn noise(&self) -> f64 {
-        self.hyper.noise * self.spread
+        self.hyper.noise * self.scale.spread
     }
 
     /// The length scale of each axis, as a share of its range.
@@ -127,7 +126,7 @@ impl Process {
     pub(crate) fn mean(&self, point: &[f64]) -> f64 {
         let mut cross = vec![0.0; self.len()];
         self.kernel.across(point, &self.columns, &mut cross);
-        self.level + self.spread * dot(&cross, &self.weights)
+        self.scale.level + self.scale.spread * dot(&cross, &self.weights)
     }
 
     /// What is believed of the value at a point.
@@ -145,7 +144,13 @@ impl Process {
         self.factor.forward(&mut cross);
         let own = self.kernel.own(point);
         let variance = (own - dot(&cross, &cross)).max(1e-12 * own);
-        (Belief { mean: self.level + self.spread * mean, deviation: self.spread * variance.sqrt() }, alike)
+        (
+            Belief {
+                mean: self.scale.level + self.scale.spread * mean,
+                deviation: self.scale.spread * variance.sqrt(),
+            },
+            alike,
+        )
     }
 }
 
@@ -154,19 +159,38 @@ fn columns(axes: usize, points: &[Vec<f64>]) -> Vec<Vec<f64>> {
     (0..axes).map(|axis| points.iter().map(|point| point[axis]).collect()).collect()
 }
 
-/// Level and spread of the targets.
-fn scale(targets: &[f64], expected: &Expected) -> (f64, f64) {
-    let Some(spread) = expected.spread else {
-        let n = to_f64(targets.len().max(1));
-        // In units of the largest, whose square may be no number.
-        let unit = targets.iter().fold(f64::MIN_POSITIVE, |most, target| most.max(target.abs()));
-        let mean = targets.iter().map(|target| target / unit).sum::<f64>() / n;
-        let square = |target: &f64| (target / unit - mean) * (target / unit - mean);
-        let variance = targets.iter().map(square).sum::<f64>() / n;
-        let few = if targets.len() < 3 { 1.0 } else { 0.0 };
-        return (mean * unit, (variance.sqrt() * unit).max(expected.noise).max(few * 0.3));
-    };
-    (expected.level, spread)
+/// Level and spread of the targets: a process models them in units of the spread above the level.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    pub(super) level: f64,
+    pub(super) spread: f64,
+}
+
+impl Scale {
+    fn of(targets: &[f64], expected: &Expected) -> Self {
+        let Some(spread) = expected.spread else {
+            let n = to_f64(targets.len().max(1));
+            // In units of the largest, whose square may be no number.
+            let unit = targets.iter().fold(f64::MIN_POSITIVE, |most, target| most.max(target.abs()));
+            let mean = targets.iter().map(|target| target / unit).sum::<f64>() / n;
+            let square = |target: &f64| (target / unit - mean) * (target / unit - mean);
+            let variance = targets.iter().map(square).sum::<f64>() / n;
+            let few = if targets.len() < 3 { 1.0 } else { 0.0 };
+            let spread = (variance.sqrt() * unit).max(expected.noise).max(few * 0.3);
+            return Self { level: mean * unit, spread };
+        };
+        Self { level: expected.level, spread }
+    }
+
+    /// A target in units of the spread above the level.
+    pub(super) fn target(self, target: f64) -> f64 {
+        (target - self.level) / self.spread
+    }
+
+    /// A variance of a target in the same units.
+    pub(super) fn variance(self, variance: f64) -> f64 {
+        variance / (self.spread * self.spread)
+    }
 }
 
 impl Data {

@@ -65,7 +65,7 @@ pub(super) struct Foreign {
 
 impl Foreign {
     /// `now` is the present reading of each device of `known`.
-    pub(super) fn new((known, now): (Vec<DeviceProcesses>, Vec<Compute>), pids: &[i32]) -> Self {
+    pub(super) fn new(known: Vec<DeviceProcesses>, now: &[Compute], pids: &[i32]) -> Self {
         let has_our_ids = now.iter().any(|compute| compute.processes.keys().any(|pid| is_in(*pid, pids)));
         Self { seen: now.iter().map(|compute| compute.last).collect(), known, has_our_ids }
     }
@@ -111,7 +111,7 @@ mod tests {
 
     fn found(before: &Compute, now: Compute, pids: &[i32]) -> Vec<(u32, bool)> {
         let known = vec![(GpuId::default(), before.pids())];
-        let found = Foreign::new((known, vec![before.clone()]), pids).find(vec![now], || pids.to_vec());
+        let found = Foreign::new(known, std::slice::from_ref(before), pids).find(vec![now], || pids.to_vec());
         found.iter().map(|process| (process.pid, process.is_new)).collect()
     }
 

@@ -108,7 +108,7 @@ impl Gpus {
             Err(_) => return Ok(None),
         };
         let used: Vec<_> = computes.iter().map(Compute::pids).collect();
-        let (ids, doubt) = chosen(&all, &used, &visible, (devices, pids));
+        let (ids, doubt) = chosen(&all, &used, &visible, devices, pids);
         let known = |id: &GpuId| all.iter().position(|one| one == id);
         let before: Vec<_> =
             ids.iter().map(|id| known(id).map(|at| computes[at].clone()).unwrap_or_default()).collect();
@@ -117,7 +117,7 @@ impl Gpus {
             (id.clone(), earlier.map_or_else(|| now.pids(), |(_, pids)| pids.clone()))
         };
         let known = ids.iter().zip(&before).map(first).collect();
-        let foreign = Foreign::new((known, before), pids);
+        let foreign = Foreign::new(known, &before, pids);
         Ok((!ids.is_empty()).then_some(Self { ids, doubt, foreign }))
     }
 
@@ -193,7 +193,8 @@ fn chosen(
     all: &[GpuId],
     used: &[Vec<u32>],
     visible: &[GpuId],
-    (devices, pids): (&Devices, &[i32]),
+    devices: &Devices,
+    pids: &[i32],
 ) -> (Vec<GpuId>, Option<String>) {
     let ours = |pid: &u32| i32::try_from(*pid).is_ok_and(|pid| pids.contains(&pid));
     let mine: Vec<_> =
@@ -258,7 +259,7 @@ mod tests {
         let used = [vec![7], vec![8, 9], vec![9]];
         let look = |visible: &[GpuId], used_count, is_given, pids: &[i32]| {
             let devices = Devices { visible: None, used: used_count, is_given, known: Vec::new() };
-            let (ids, doubt) = chosen(&all, &used, visible, (&devices, pids));
+            let (ids, doubt) = chosen(&all, &used, visible, &devices, pids);
             (ids.iter().map(|id| id.index).collect::<Vec<_>>(), doubt.is_none())
         };
         assert_eq!(look(&all, 1, false, &[9]), (vec![1, 2], true), "by its processes");
@@ -267,6 +268,6 @@ mod tests {
         assert_eq!(look(&all, 2, false, &[1]), (vec![0, 1], false), "they may be others' as well");
         assert_eq!(look(&all, u64::MAX, false, &[]), (vec![0, 1, 2], false));
         let devices = Devices { visible: None, used: u64::MAX, is_given: false, known: Vec::new() };
-        assert_eq!(chosen(&all[..1], &used[..1], &all[..1], (&devices, &[])).1, None, "there is no other");
+        assert_eq!(chosen(&all[..1], &used[..1], &all[..1], &devices, &[]).1, None, "there is no other");
     }
 }

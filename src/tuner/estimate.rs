@@ -82,7 +82,8 @@ type Cost = (f64, f64);
 /// When the database cannot be read.
 pub async fn estimate(
     job: &Job,
-    (installed, slots): (&ExecutionEnvironment, &Slots),
+    installed: &ExecutionEnvironment,
+    slots: &Slots,
     configurations: Option<usize>,
     store: Option<&Store>,
 ) -> Result<Estimate, StoreError> {

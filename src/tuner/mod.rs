@@ -1,8 +1,8 @@
 //! The loop: ask, check, launch, measure, store, until the budget is spent.
 //!
-//! A team does it. [`scheduler`] decides what comes next, [`preflighter`] asks rules and engine about it, [`launcher`] starts and
-//! measures it while [`watchdog`] looks after the processes, and [`journal`] writes down what came of it. Each of them knows the
-//! run ([`run::StudyRun`]) and those of the team that it is given, and none knows the loop.
+//! A team does it. `scheduler` decides what comes next. `preflighter` asks rules and engine about it. `launcher` starts and
+//! measures it. `watchdog` looks after the processes meanwhile. `journal` records the result. Each knows the run (`run::StudyRun`)
+//! and the members that it is given; none knows the loop.
 
 mod believe;
 mod context;

@@ -51,7 +51,7 @@ pub(super) async fn check(file: &Path, explain: bool, format: Format, global: &G
     let now = search.knowing(&known, None);
     let removal = now.removal();
     let possible = removal.complete.then_some(removal.remaining);
-    let estimate = estimate(&job, (&installed, &slots), possible, store.as_ref()).await?;
+    let estimate = estimate(&job, &installed, &slots, possible, store.as_ref()).await?;
     if let Some(store) = store {
         store.close().await;
     }

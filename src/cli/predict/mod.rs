@@ -73,7 +73,7 @@ impl Predict {
             return Err(Failure::new(INVALID, message).with_hint(hint));
         }
         let simulated = job.engine.engine.simulated(&job.engine.args);
-        let release = Release::find(self.engine_version, &job, simulated, (self.calibrate.as_deref(), global)).await?;
+        let release = Release::find(self.engine_version, &job, simulated, self.calibrate.as_deref(), global).await?;
         let version = release.version;
         job.check_release(version)?;
         let configs = configs::read(&self.configs, &job, version)?;

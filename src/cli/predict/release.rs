@@ -41,7 +41,8 @@ impl Release {
         stated: Option<EngineVersion>,
         job: &Job,
         simulated: Option<Simulated>,
-        (calibrate, global): (Option<&str>, &Global),
+        calibrate: Option<&str>,
+        global: &Global,
     ) -> Result<Self, Failure> {
         let simulated = simulated.map(|simulated| simulated.version.unwrap_or_else(FlagTable::newest_release));
         if let Some(version) = stated.or(job.engine.version).or(simulated) {

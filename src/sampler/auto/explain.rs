@@ -62,23 +62,23 @@ pub(super) fn explain(ask: &Ask<'_>) -> Option<Explanation> {
     let objectives = ask.aim.objectives.iter().zip(&table.objectives).zip(&table.units.objectives);
     let objectives = objectives.map(|((target, column), measure)| {
         let told = move |modelled: f64| measure.value(modelled);
-        (&target.name, Kind::Objective, column, Box::new(told) as Box<dyn Fn(f64) -> f64>)
+        ModelledNumber { name: &target.name, of: Kind::Objective, column, told: Box::new(told) }
     });
     let limits = ask.aim.constraints.iter().zip(&table.constraints).zip(&table.units.limits);
     let limits = limits.map(|((name, column), unit)| {
         let told = move |modelled: f64| unit.excess(modelled);
-        (name, Kind::Limit, column, Box::new(told) as Box<dyn Fn(f64) -> f64>)
+        ModelledNumber { name, of: Kind::Limit, column, told: Box::new(told) }
     });
     let measured = table.measured.iter().map(|(place, _)| ask.defaults.merged(&ask.history[*place].config));
     let configs: Vec<Config> = measured.collect();
     let mut best = None;
-    let about = objectives.chain(limits).filter_map(|(name, of, column, told)| {
-        let data = column.data.evenly(MOST_DATA);
+    let about = objectives.chain(limits).filter_map(|number| {
+        let data = number.column.data.evenly(MOST_DATA);
         let processes = assume(&encoding, &data);
         let process = processes.first()?;
         // The first one is the first objective.
         let best = best.get_or_insert_with(|| best_of(ask, &table, process));
-        Some(about(&region, &sample, (name, of, column), (&processes, &configs), &told, best.as_ref()))
+        Some(about(&region, &sample, &number, &processes, &configs, best.as_ref()))
     });
     Some(Explanation { about: about.collect() })
 }
@@ -96,13 +96,22 @@ fn assume(encoding: &Encoding<'_>, data: &Data) -> Vec<Process> {
     std::iter::once(likely).chain(moved).flatten().filter(|process| !process.is_empty()).collect()
 }
 
+/// An objective or a limit, with the measurements that it is modelled by.
+struct ModelledNumber<'a> {
+    name: &'a str,
+    of: Kind,
+    column: &'a Column,
+    /// Turns a modelled value into the unit that people know.
+    told: Box<dyn Fn(f64) -> f64 + 'a>,
+}
+
 /// Everything about one number.
 fn about(
     region: &Region<'_, '_>,
     sample: &Sample,
-    (name, of, column): (&str, Kind, &Column),
-    (processes, configs): (&[Process], &[Config]),
-    told: &dyn Fn(f64) -> f64,
+    number: &ModelledNumber<'_>,
+    processes: &[Process],
+    configs: &[Config],
     best: Option<&Config>,
 ) -> About {
     let process = &processes[0];
@@ -131,7 +140,7 @@ fn about(
         alone: share(&effects.alone[index]),
         total: share(&effects.total[index]),
         at_best: near.as_ref().map(|near| near[index]),
-        dependence: dependence(region, sample, &functions, index, (told, &support)),
+        dependence: dependence(region, sample, &functions, index, &number.told, &support),
     });
     let mut parameters: Vec<_> = parameters.collect();
     parameters.sort_by(|a, b| b.total.share.total_cmp(&a.total.share));
@@ -142,12 +151,13 @@ fn about(
         .map(|(one, other, shares)| Interaction { parameters: [name_of(*one), name_of(*other)], share: share(shares) });
     let mut pairs: Vec<_> = pairs.filter(|pair| pair.share.share >= LEAST_PAIR).collect();
     pairs.sort_by(|a, b| b.share.share.total_cmp(&a.share.share));
+    let ModelledNumber { name, of, column, .. } = number;
     let measured = column.data.targets.len();
     let held_out_r2 = held_out_r2(&column.data.evenly(MOST_DATA).targets, process);
     let explained = effects.variance.first().copied().filter(|variance| *variance > least).unwrap_or(0.0);
     About {
-        name: name.to_owned(),
-        of,
+        name: (*name).to_owned(),
+        of: *of,
         measured,
         held_out_r2,
         unknown: unlearnt / (explained + unlearnt),

@@ -16,8 +16,13 @@ fn likelihood_and_gradient_are_those_of_dense_systems_of_fifty_digits() {
     let expected = expected();
     let compare = |case: &Case| {
         let logs = logs(&case.hyper());
-        let likelihood =
-            Likelihood::new(&case.axes(), &case.data(), (case.level, case.spread), &expected, logs.clone());
+        let likelihood = Likelihood::new(
+            &case.axes(),
+            &case.data(),
+            Scale { level: case.level, spread: case.spread },
+            &expected,
+            logs.clone(),
+        );
         let (cost, gradient) = likelihood.negative_log(&logs).unwrap();
         assert!((cost - case.negative_log).abs() < 1e-10 * cost.abs().max(1.0), "{}: {cost}", case.name);
         for (index, (found, known)) in gradient.iter().zip(case.gradient.iter().flatten()).enumerate() {
@@ -48,7 +53,7 @@ proptest! {
         let (axes, expected, mut numbers) = (axes(), expected(), Numbers::new(seed));
         let data = random_data(&mut numbers, &axes, count);
         let means = prior_means(&axes, &expected, &[]);
-        let likelihood = Likelihood::new(&axes, &data, (0.3, 0.8), &expected, means.clone());
+        let likelihood = Likelihood::new(&axes, &data, Scale { level: 0.3, spread: 0.8 }, &expected, means.clone());
         let at: Vec<_> = means.iter().map(|mean| mean + 0.7 * numbers.normal()).collect();
         let (_, gradient) = likelihood.evaluate(&at);
         let step = 1e-5;
@@ -70,9 +75,9 @@ proptest! {
         let data = random_data(&mut numbers, &axes, count);
         let moved: Vec<_> = (0..2 * axes.len() + 2).map(|_| if moved { numbers.normal() } else { 0.0 }).collect();
         let start = prior_means(&axes, &expected, &moved);
-        let likelihood = Likelihood::new(&axes, &data, (0.3, 0.8), &expected, start.clone());
+        let likelihood = Likelihood::new(&axes, &data, Scale { level: 0.3, spread: 0.8 }, &expected, start.clone());
         let (before, slopes) = likelihood.evaluate(&start);
-        let found = fit(&axes, &data, (0.3, 0.8), &expected, &moved);
+        let found = fit(&axes, &data, Scale { level: 0.3, spread: 0.8 }, &expected, &moved);
         let after = likelihood.evaluate(&logs(&found)).0;
         let steepness = dot(&slopes, &slopes).sqrt();
         prop_assert!(after <= before + 1e-9, "{after} after {before}");
@@ -111,7 +116,7 @@ fn length_scales_and_noise_of_a_drawn_function_are_found_again() {
     };
     for seed in 0..5 {
         let data = drawn(&axes, &truth, 100, seed);
-        let found = fit(&axes, &data, (0.0, 1.0), &expected, &[]);
+        let found = fit(&axes, &data, Scale { level: 0.0, spread: 1.0 }, &expected, &[]);
         let within = |found: f64, truth: f64, factor: f64| found < truth * factor && found > truth / factor;
         assert!(within(found.lengths[0], 0.2, 1.6), "{seed}: {found:?}");
         assert!(within(found.lengths[1], 1.2, 2.5), "{seed}: {found:?}");
@@ -128,7 +133,7 @@ fn deviations_that_come_with_the_targets_count_as_far_as_the_targets_bear_them_o
         let of = |deviation: f64| {
             let data = drawn(&axes, &truth, 60, seed);
             let data = Data { variances: vec![deviation * deviation; 60], ..data };
-            let Hyper { noise, told, .. } = fit(&axes, &data, (0.0, 1.0), &quiet, &[]);
+            let Hyper { noise, told, .. } = fit(&axes, &data, Scale { level: 0.0, spread: 1.0 }, &quiet, &[]);
             (told, libm::sqrt(noise * noise + told * told * deviation * deviation))
         };
         for (deviation, least, most) in [(0.1, 0.5, 1.5), (1.0, 0.0, 0.2), (0.02, 1.2, 10.0)] {
@@ -146,7 +151,7 @@ fn more_data_than_are_fitted_are_chosen_evenly_and_with_the_last() {
     let points: Vec<_> = (0..count).map(|at| vec![f64::from(u32::try_from(at).unwrap())]).collect();
     let data = Data { targets: points.iter().map(|point| point[0]).collect(), variances: vec![0.0; count], points };
     let expected = expected();
-    let likelihood = Likelihood::new(&axes, &data, (0.0, 1.0), &expected, vec![0.0; 4]);
+    let likelihood = Likelihood::new(&axes, &data, Scale { level: 0.0, spread: 1.0 }, &expected, vec![0.0; 4]);
     let chosen = &likelihood.targets;
     assert_eq!(chosen.len(), MOST_FITTED);
     assert_eq!((chosen[0], chosen[MOST_FITTED - 1]), (0.0, data.targets[count - 1]));

@@ -97,7 +97,7 @@ impl Process {
                 None => missed.iter_mut().zip(&block).for_each(|(missed, j)| *missed /= inverse[j * n + j]),
             }
             for (j, missed) in block.into_iter().zip(missed) {
-                differences[j] = self.spread * missed;
+                differences[j] = self.scale.spread * missed;
             }
         }
         differences
@@ -113,7 +113,10 @@ impl Draws<'_> {
         let mut cross = vec![0.0; process.len()];
         process.kernel.across(point, &process.columns, &mut cross);
         features.extend(cross);
-        self.weights.iter().map(|weights| process.level + process.spread * dot(&features, weights)).collect()
+        self.weights
+            .iter()
+            .map(|weights| process.scale.level + process.scale.spread * dot(&features, weights))
+            .collect()
     }
 
     /// Features whose weights are standard normal before there are data.

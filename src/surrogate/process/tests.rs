@@ -11,7 +11,8 @@ use crate::surrogate::reference::{Numbers, expected, reference};
 fn beliefs_are_those_of_dense_systems_of_fifty_digits() {
     for case in reference().processes {
         let (axes, data) = (case.axes(), case.data());
-        let process = Process::condition(&axes, case.hyper(), (case.level, case.spread), &data).unwrap();
+        let process =
+            Process::condition(&axes, case.hyper(), Scale { level: case.level, spread: case.spread }, &data).unwrap();
         for answer in &case.asked {
             let belief = process.at(&answer.point);
             let place = format!("{} at {:?}", case.name, answer.point);
@@ -26,7 +27,7 @@ fn beliefs_are_those_of_dense_systems_of_fifty_digits() {
 fn a_measured_point_is_as_alike_as_can_be() {
     for case in reference().processes {
         let data = case.data();
-        let process = Process::condition(&case.axes(), case.hyper(), (0.0, 1.0), &data).unwrap();
+        let process = Process::condition(&case.axes(), case.hyper(), Scale { level: 0.0, spread: 1.0 }, &data).unwrap();
         for point in &data.points {
             assert_eq!(process.near(point).1, 1.0, "{}", case.name);
         }
@@ -154,7 +155,7 @@ proptest! {
         let expected = Expected { noise: 0.05 * f64::min(unit, 1.0), ..expected() };
         let process = Process::fit(&axes, &data, &expected, &[]).unwrap();
         prop_assert!(is_finite(&process, &mut numbers, &axes));
-        let (_, spread) = scale(&data.targets, &expected);
+        let Scale { spread, .. } = Scale::of(&data.targets, &expected);
         for (point, target) in data.points.iter().zip(&data.targets) {
             let miss = (process.mean(point) - target).abs();
             prop_assert!(miss <= 6.0 * process.noise() + 0.05 * spread, "{miss} with noise {}", process.noise());

@@ -449,8 +449,7 @@ async fn expected_launch(run: &StudyRun<'_>) -> Result<Option<Duration>, TuneErr
     if run.job.budget.time.is_none() {
         return Ok(None);
     }
-    let here = (&run.installed, &run.slots);
-    let estimate = estimate(run.job, here, None, Some(run.store)).await?;
+    let estimate = estimate(run.job, &run.installed, &run.slots, None, Some(run.store)).await?;
     let seconds = (estimate.startup_s + estimate.load_s).clamp(0.0, MOST_EXPECTED.as_secs_f64());
     Ok((estimate.source != Source::Guess).then(|| Duration::from_secs_f64(seconds)))
 }

@@ -132,7 +132,7 @@ impl Scheduler<'_> {
         }
         let number = u32::try_from(self.history.len()).unwrap_or(u32::MAX);
         let key = rule_test_key(self.run.job, &self.run.installed);
-        self.run.store.begin_rule_test(self.run.study.id, number, &key, (rule, &message)).await?;
+        self.run.store.begin_rule_test(self.run.study.id, number, &key, rule, &message).await?;
         let why = format!("tests rule {rule}, which {reason} and which only a start can refute: {message}");
         Ok(Some(Suggestion { config, why }))
     }

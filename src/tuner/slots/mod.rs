@@ -68,7 +68,7 @@ impl Slots {
         let on_gpu = matches!(installed.device, Device::Cuda(_)) && job.engine.engine.computes();
         let words = &job.engine.command;
         let elsewhere = computes_elsewhere(words);
-        let (devices, problems) = devices(asked, (on_gpu, elsewhere), visible)
+        let (devices, problems) = devices(asked, on_gpu, elsewhere, visible)
             .map_err(|problem| error("slots.devices", problem, "name them, one for each slot, or give slots.count"))?;
         for problem in problems {
             if !installed.gpu_notices.contains(&problem) {
@@ -152,7 +152,8 @@ fn count(asked: &SlotsJob, devices: usize) -> Option<usize> {
 /// One for each slot, none where slots have no devices of their own; and the devices that cannot be read.
 fn devices(
     asked: &SlotsJob,
-    (on_gpu, elsewhere): (bool, bool),
+    on_gpu: bool,
+    elsewhere: bool,
     visible: Option<&str>,
 ) -> Result<(Vec<GpuPlace>, Vec<String>), String> {
     match &asked.devices {

@@ -37,7 +37,7 @@ pub(super) struct DeviceWitness {
 }
 
 impl DeviceWitness {
-    pub(super) fn new(devices: Devices, processes: Processes, (activity, pulse): (Arc<Activity>, Arc<Pulse>)) -> Self {
+    pub(super) fn new(devices: Devices, processes: Processes, activity: Arc<Activity>, pulse: Arc<Pulse>) -> Self {
         let (driver, stillness) = (Driver::Unasked(devices), Stillness::new(MOST_GAP));
         Self { processes, driver, activity, pulse, stillness }
     }

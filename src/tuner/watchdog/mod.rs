@@ -158,8 +158,8 @@ impl Watchdog {
         // Without a thread the leader is still awaited, and the timeouts hold.
         let _ = named("watchdog").spawn(move || watch_deaths(&deaths.0, &deaths.1, &lives));
         if let Some(devices) = scope.devices.clone() {
-            let written = (Arc::clone(&activity), Arc::clone(&pulse));
-            let witness = DeviceWitness::new(devices, scope.processes.clone(), written);
+            let (activity, pulse) = (Arc::clone(&activity), Arc::clone(&pulse));
+            let witness = DeviceWitness::new(devices, scope.processes.clone(), activity, pulse);
             let _ = named("watchdog-device").spawn(move || witness.run(&lives_too));
         }
         let page = scope.page.clone();
@@ -367,7 +367,7 @@ impl Look {
         let rooms = Room::read(largest.map(|member| member.who.pid));
         self.neighbour.tell(resident, &rooms);
         let is_to_end = |room: &str| self.neighbour.is_to_end(now, room);
-        if let Some(reason) = self.memory.look(now, &rooms, (resident, self.serving), is_to_end) {
+        if let Some(reason) = self.memory.look(now, &rooms, resident, self.serving, is_to_end) {
             let of = largest.map(|member| format!("{} with {}", member.who, size(member.resident)));
             let of = of.unwrap_or_else(|| "none".to_owned());
             let message = format!("{reason}; the largest process of the launch: {of}; all of them: {}", size(resident));

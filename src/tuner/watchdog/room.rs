@@ -104,7 +104,8 @@ impl Memory {
         &mut self,
         now: Instant,
         rooms: &[Room],
-        (resident, serving): (u64, bool),
+        resident: u64,
+        serving: bool,
         is_to_end: impl Fn(&str) -> bool,
     ) -> Option<String> {
         let mut low = None;
@@ -189,7 +190,7 @@ mod tests {
         (0..seconds).find_map(|second| {
             let (available, resident) = at(u64::from(second));
             let now = begin + Duration::from_secs(1) * second;
-            Some((u64::from(second), memory.look(now, &room(available, total), (resident, serving), |_| true)?))
+            Some((u64::from(second), memory.look(now, &room(available, total), resident, serving, |_| true)?))
         })
     }
 
@@ -211,14 +212,14 @@ mod tests {
         let (begin, mut memory) = (Instant::now(), Memory::default());
         let mut at = |second: u32, available, resident| {
             let now = begin + Duration::from_secs(1) * second;
-            memory.look(now, &room(available, 24 * GIB), (resident, true), |_| false)
+            memory.look(now, &room(available, 24 * GIB), resident, true, |_| false)
         };
         assert_eq!((0..9).find_map(|second| at(second, (600 * MIB) >> second, 3)), None);
         let (begin, mut memory) = (Instant::now(), Memory::default());
         let said = (0..9_u32).find_map(|second| {
             let now = begin + Duration::from_secs(1) * second;
             let grown = u64::from(second) * GIB;
-            memory.look(now, &room(10 * GIB - grown, 24 * GIB), (grown, true), |_| false)
+            memory.look(now, &room(10 * GIB - grown, 24 * GIB), grown, true, |_| false)
         });
         assert!(said.is_some_and(|said| said.contains("the engine has grown by")));
     }
@@ -284,7 +285,7 @@ mod tests {
             for (second, step) in (0u32..).zip(steps) {
                 available += step;
                 let now = begin + Duration::from_secs(1) * second;
-                prop_assert_eq!(memory.look(now, &room(available.min(total), total), (u64::from(second) * GIB, serving), |_| true), None);
+                prop_assert_eq!(memory.look(now, &room(available.min(total), total), u64::from(second) * GIB, serving, |_| true), None);
             }
         }
     }

@@ -36,7 +36,8 @@ pub(super) fn dependence(
     sample: &Sample,
     functions: &Functions<'_>,
     parameter: usize,
-    (told, support): (&dyn Fn(f64) -> f64, &Support<'_>),
+    told: &dyn Fn(f64) -> f64,
+    support: &Support<'_>,
 ) -> Vec<Expectation> {
     let parameter_of = &region.ask.space.parameters[parameter];
     let levels = levels(&parameter_of.domain);
