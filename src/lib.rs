@@ -22,7 +22,7 @@ pub mod memory;
 pub mod twin;
 pub mod sampler;
 pub mod rule;
-pub mod cost;
+mod cost;
 
 // Launch.
 pub mod engine;

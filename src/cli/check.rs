@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use super::failure::{Failure, INVALID};
 use super::output::note;
 use super::{Format, Global};
-use crate::engine::{ENGINES, environment, is_variable};
+use crate::engine::{ENGINES, assumed, environment, is_variable};
 use crate::facts::{Device, EngineVersion, Gpu, HostLimits, ModelShape};
 use crate::flag::FlagTable;
 use crate::rule::{Facts, unchecked_of_model};
@@ -86,7 +86,9 @@ impl Check {
         let name = directory.to_string_lossy();
         let given: BTreeMap<_, _> = self.variables.iter().cloned().collect();
         let env = if self.preflight.is_some() { environment(&given) } else { given.clone() };
-        let preflight = self.preflight.clone().map(|python| engine::start(python, &name, given));
+        let engine = assumed();
+        let program = engine.preflight().zip(self.preflight.clone());
+        let preflight = program.map(|(program, python)| engine::start(program, python, &name, given));
         let installed = match &preflight {
             Some(preflight) => Some(preflight.ready().await.map_err(|error| engine::no_preflight(&error))?),
             None => None,
@@ -99,7 +101,7 @@ impl Check {
             DeviceKind::Cpu => Device::Cpu,
             DeviceKind::Cuda => Device::Cuda(Gpu::described(memory, self.gpus, self.compute_capability)),
         };
-        let mut facts = Facts { env: &env, ..Facts::new(&model, version, device) };
+        let mut facts = Facts { env: &env, ..Facts::new(engine.rules(), &model, version, device) };
         // The engine that is asked runs here.
         if let Some(installed) = &installed {
             facts = Facts { host: HostLimits::detect(), absent: Some(&installed.absent), ..facts };

@@ -3,9 +3,7 @@
 //! Samplers divide the expected gain of a trial by it, and predictions and estimates report its start. What trials have cost is
 //! recorded elsewhere: by the tuner for the launches of a study, and of other programs by the sampler (`Past::cost`).
 
-mod compiled;
 mod starts;
 
-pub use compiled::compile_key;
 pub(crate) use starts::expected_start_s;
-pub use starts::{LaunchCosts, LaunchSurroundings, ObservedLaunch, StartHistory};
+pub(crate) use starts::{LaunchCosts, LaunchSurroundings, ObservedLaunch, StartHistory};

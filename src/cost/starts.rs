@@ -2,29 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use super::compiled::compile_key;
 use crate::config::Config;
-use crate::rule::{Facts, memory_launch, resolve_config};
+use crate::rule::Facts;
 use crate::stats::median;
 use crate::trial::{Outcome, PhaseTime, Startup, Trial};
 use crate::twin::{DevicePreset, Start, StartupModel, Warm};
 
 /// A launch that has an outcome, as far as further ones learn from it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ObservedLaunch {
+pub(crate) struct ObservedLaunch {
     /// As the trial has it, without the study's own arguments.
-    pub config: Config,
+    pub(crate) config: Config,
     /// Phases that have ended.
-    pub phases: Vec<PhaseTime>,
+    pub(crate) phases: Vec<PhaseTime>,
     /// Seconds until it was ready, where it ever was.
-    pub startup_s: Option<f64>,
+    pub(crate) startup_s: Option<f64>,
     /// Seconds from then on, where it was measured.
-    pub load_s: Option<f64>,
+    pub(crate) load_s: Option<f64>,
 }
 
 impl ObservedLaunch {
     #[must_use]
-    pub fn new(trial: &Trial, startup: Startup) -> Self {
+    pub(crate) fn new(trial: &Trial, startup: Startup) -> Self {
         let (mut phases, startup_s) = (startup.phases, trial.startup_s);
         if startup_s.is_none() {
             // It failed in the last one.
@@ -38,17 +37,17 @@ impl ObservedLaunch {
 
 /// What launches run on, and what every one of them sets.
 #[derive(Clone, Debug)]
-pub struct LaunchSurroundings<'a> {
-    pub facts: Facts<'a>,
-    pub preset: &'static DevicePreset,
+pub(crate) struct LaunchSurroundings<'a> {
+    pub(crate) facts: Facts<'a>,
+    pub(crate) preset: &'static DevicePreset,
     /// The study's own arguments.
-    pub arguments: Config,
+    pub(crate) arguments: Config,
 }
 
 /// What starts have shown and left behind.
 #[derive(Clone, Debug, Default)]
-pub struct StartHistory {
-    pub model: StartupModel,
+pub(crate) struct StartHistory {
+    pub(crate) model: StartupModel,
     compiled: BTreeSet<String>,
     loaded: bool,
 }
@@ -56,7 +55,7 @@ pub struct StartHistory {
 impl StartHistory {
     /// From launches in their order; what the twin does not know the start of shows nothing.
     #[must_use]
-    pub fn learn(around: &LaunchSurroundings<'_>, started: &[ObservedLaunch]) -> Self {
+    pub(crate) fn learn(around: &LaunchSurroundings<'_>, started: &[ObservedLaunch]) -> Self {
         let mut starts = Self::default();
         for one in started {
             let Some((start, key)) = starts.start(around, &one.config) else { continue };
@@ -72,7 +71,7 @@ impl StartHistory {
 
     /// What they have left to a launch of this configuration.
     #[must_use]
-    pub fn warm(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Warm {
+    pub(crate) fn warm(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Warm {
         self.start(around, config).map_or_else(Warm::default, |(start, _)| start.warm)
     }
 
@@ -80,20 +79,21 @@ impl StartHistory {
     fn start(&self, around: &LaunchSurroundings<'_>, config: &Config) -> Option<(Start, String)> {
         let LaunchSurroundings { facts, preset, arguments } = around;
         let config = config.merged(arguments);
-        let effective = resolve_config(&config, facts);
-        let key = compile_key(&config, facts, &effective);
+        let engine = facts.engine?;
+        let resolved = engine.resolve(&config, facts);
+        let key = engine.compile_key(&config, facts, &resolved);
         let warm = Warm { weights: self.loaded, compiled: self.compiled.contains(&key) };
-        let start = Start::new(facts.model, &memory_launch(&config, facts, &effective), preset, warm);
+        let start = Start::new(facts.model, &engine.memory_launch(&config, facts, &resolved), preset, warm);
         Some((start.ok()?, key))
     }
 }
 
 /// What launches of a study have cost so far, from which follows what further ones will.
 #[derive(Clone, Debug)]
-pub struct LaunchCosts {
-    pub preset: &'static DevicePreset,
+pub(crate) struct LaunchCosts {
+    pub(crate) preset: &'static DevicePreset,
     /// In their order.
-    pub started: Vec<ObservedLaunch>,
+    pub(crate) started: Vec<ObservedLaunch>,
 }
 
 impl LaunchCosts {
@@ -149,7 +149,7 @@ mod tests {
             "max_position_embeddings": 40960, "torch_dtype": "bfloat16",
         });
         let model = ModelShape::from_json(&sizes);
-        let facts = Facts::new(&model, EngineVersion::V0_32, Device::gpu_of(80 << 30));
+        let facts = Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_32, Device::gpu_of(80 << 30));
         let launches = LaunchCosts { preset: DevicePreset::find("h100").unwrap(), started: after.to_vec() };
         let cost = launches.cost(facts, &Config::new())?;
         Some(of.iter().map(|config| cost(config)).collect())

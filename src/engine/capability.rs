@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use regex::Regex;
 
 use super::{Resolved, Timeline};
+use crate::config::{Config, ResolvedConfig};
+use crate::rule::Facts;
 use crate::trial::MemoryObservation;
+use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 
 /// How a server shows that it serves.
 #[derive(Clone, Debug)]
@@ -57,6 +60,39 @@ pub const QUANTITIES: [&str; 12] = [
     "engine_steps",
     "requests_finished",
 ];
+
+/// A program that the engine's own Python runs, and that says what the engine would say of a command line (`preflight`).
+#[derive(Clone, Debug)]
+pub struct PreflightProgram {
+    /// The engine's name in messages.
+    pub engine: &'static str,
+    /// Python.
+    pub source: &'static str,
+    /// Packages that an installation may lack: the program looks for them.
+    pub packages: Vec<&'static str>,
+    /// Variables of its environment.
+    pub variables: &'static [(&'static str, &'static str)],
+}
+
+/// How the twin simulates an engine.
+pub trait TwinModel: Send + Sync {
+    /// Returns the scheduler's settings and the division of the memory of `device`. `acceptance` is the share of drafts, 0 to 1, that
+    /// the model agrees with; without it there is no speculation.
+    ///
+    /// # Errors
+    /// When the engine would not start.
+    fn settings(
+        &self,
+        config: &Config,
+        resolved: &ResolvedConfig,
+        facts: &Facts<'_>,
+        device: &DevicePreset,
+        acceptance: Option<f64>,
+    ) -> Result<(Settings, MemoryPlan), Shortage>;
+
+    /// Returns how many engines serve at once, each on devices of its own: at least 1, and no more than are worth a simulation.
+    fn replicas(&self, config: &Config, resolved: &ResolvedConfig) -> usize;
+}
 
 /// Reads an engine's log, whose lines are known.
 pub trait LogReader: Send + Sync {

@@ -3,6 +3,7 @@
 //! Every engine is one file and one line in [`ENGINES`].
 
 mod access;
+mod allocate;
 mod capability;
 mod command;
 mod config_file;
@@ -13,6 +14,7 @@ mod placeholder;
 mod python;
 mod python_text;
 mod resolved;
+mod scheduling;
 #[cfg(test)]
 mod resolved_tests;
 mod sim;
@@ -31,10 +33,11 @@ use crate::config::Config;
 use crate::document::{DocumentError, Section};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagError, FlagTable};
+use crate::rule::EngineRules;
 use crate::trial::Failure;
 
 pub use access::{API_KEY_VARIABLE, take_api_keys};
-pub use capability::{LogReader, MetricsPage, ModelNameCheck, QUANTITIES, Readiness};
+pub use capability::{LogReader, MetricsPage, ModelNameCheck, PreflightProgram, QUANTITIES, Readiness, TwinModel};
 pub use config_file::{ConfigFileError, inline_config_file, passes_config_file};
 pub use diagnose::{Evidence, Exit, own_models, root_line};
 pub use environment::{environment, is_variable};
@@ -43,6 +46,7 @@ pub use placeholder::{Filling, PLACEHOLDERS, PlaceholderError, asks_for, check_c
 pub use python::python_of;
 pub use resolved::{Resolved, differences};
 pub use simulated::Simulated;
+pub use vllm::TWIN;
 
 /// Everything that decides a launch's command line.
 #[derive(Clone, Copy, Debug)]
@@ -137,14 +141,14 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns whether there are rules for the engine's configurations, and a model of the device's memory.
-    fn has_rules(&self) -> bool {
-        false
+    /// The rules of the engine's configurations, with a model of the device's memory.
+    fn rules(&self) -> Option<&'static dyn EngineRules> {
+        None
     }
 
-    /// Returns whether the twin simulates this engine, so that there are predictions and priors.
-    fn has_twin(&self) -> bool {
-        false
+    /// How the twin simulates this engine. Without it there are no predictions and no priors.
+    fn twin(&self) -> Option<&'static dyn TwinModel> {
+        None
     }
 
     /// Reads the phases, the memory and the configuration from the engine's log, if its lines are known.
@@ -189,9 +193,9 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Whether an installed engine can be asked what it would say of a command line.
-    fn has_preflight(&self) -> bool {
-        false
+    /// The program that asks an installed engine what it would say of a command line.
+    fn preflight(&self) -> Option<PreflightProgram> {
+        None
     }
 
     /// The Python of this machine that runs the command, where it is known.
@@ -248,7 +252,7 @@ impl EngineKind {
     /// Returns whether its flags and rules are known without a study.
     #[must_use]
     pub fn has_rules(&self) -> bool {
-        self.built_in.is_some_and(|build| build().has_rules())
+        self.built_in.is_some_and(|build| build().rules().is_some())
     }
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::vllm::Vllm;
-use super::{Engine, Evidence, LaunchSpec, LogReader, MetricsPage, Readiness, Simulated};
+use super::{Engine, Evidence, LaunchSpec, LogReader, MetricsPage, Readiness, Simulated, TwinModel};
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagError, FlagTable};
+use crate::rule::EngineRules;
 use crate::trial::Failure;
 
 /// The name in study files.
@@ -38,12 +39,12 @@ impl Engine for Sim {
         Vllm.flags(version)
     }
 
-    fn has_rules(&self) -> bool {
-        true
+    fn rules(&self) -> Option<&'static dyn EngineRules> {
+        Vllm.rules()
     }
 
-    fn has_twin(&self) -> bool {
-        true
+    fn twin(&self) -> Option<&'static dyn TwinModel> {
+        Vllm.twin()
     }
 
     fn log_reader(&self) -> Option<&dyn LogReader> {

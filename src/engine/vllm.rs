@@ -2,18 +2,21 @@
 
 use std::path::Path;
 
+use super::allocate::allocate;
 use super::diagnose::diagnose;
 use super::resolved::resolved;
+use super::scheduling::scheduling;
 use super::startup::observe;
 use super::{
-    API_KEY_VARIABLE, Engine, Evidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, Readiness, Resolved,
-    Timeline, python_of,
+    API_KEY_VARIABLE, Engine, Evidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, PreflightProgram,
+    Readiness, Resolved, Timeline, TwinModel, python_of,
 };
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagError, FlagTable};
-
+use crate::rule::{EngineRules, Facts, VLLM, optional_packages};
 use crate::trial::{Failure, MemoryObservation};
+use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 
 /// The name in study files.
 pub(super) const KIND: &str = "vllm";
@@ -39,6 +42,37 @@ impl LogReader for VllmLog {
     }
 }
 
+/// The twin of vLLM.
+pub static TWIN: &dyn TwinModel = &VllmTwin;
+
+/// Reads the flags of vLLM for the twin.
+#[derive(Debug)]
+struct VllmTwin;
+
+/// More replicas are not simulated: they would be the same again.
+const MOST_REPLICAS: usize = 256;
+
+impl TwinModel for VllmTwin {
+    fn settings(
+        &self,
+        config: &Config,
+        resolved: &ResolvedConfig,
+        facts: &Facts<'_>,
+        device: &DevicePreset,
+        acceptance: Option<f64>,
+    ) -> Result<(Settings, MemoryPlan), Shortage> {
+        let scheduling = scheduling(config, resolved, facts.version, device.cpu, acceptance);
+        allocate(resolved, config, facts, device, scheduling)
+    }
+
+    /// The old engine has no replicas.
+    fn replicas(&self, config: &Config, resolved: &ResolvedConfig) -> usize {
+        let asked = config.get_i64("data-parallel-size").and_then(|size| usize::try_from(size).ok());
+        let alone = resolved.v0 || config.get("data-parallel-rank").is_some();
+        asked.filter(|_| !alone).unwrap_or(1).clamp(1, MOST_REPLICAS)
+    }
+}
+
 /// Asks the package's metadata, which takes milliseconds; `vllm --version` imports the engine first.
 const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('vllm'))";
 
@@ -58,12 +92,12 @@ impl Engine for Vllm {
         Some(FlagTable::for_version(version))
     }
 
-    fn has_rules(&self) -> bool {
-        true
+    fn rules(&self) -> Option<&'static dyn EngineRules> {
+        Some(VLLM)
     }
 
-    fn has_twin(&self) -> bool {
-        true
+    fn twin(&self) -> Option<&'static dyn TwinModel> {
+        Some(TWIN)
     }
 
     fn log_reader(&self) -> Option<&dyn LogReader> {
@@ -108,8 +142,14 @@ impl Engine for Vllm {
         Some(vec![python_of(command, "vllm")?, "-c".to_owned(), PRINT_VERSION.to_owned()])
     }
 
-    fn has_preflight(&self) -> bool {
-        true
+    fn preflight(&self) -> Option<PreflightProgram> {
+        Some(PreflightProgram {
+            engine: "vLLM",
+            source: include_str!("../preflight/helper.py"),
+            packages: optional_packages().collect(),
+            // The engine would report each configuration that it creates.
+            variables: &[("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1")],
+        })
     }
 
     /// Another wrapper may run the engine elsewhere, or with another environment.

@@ -140,7 +140,7 @@ impl ExecutionEnvironment {
     /// The reason why there is none.
     pub(crate) fn preset(&self, job: &Job) -> Result<&'static DevicePreset, String> {
         let engine = &job.engine.engine;
-        if !engine.has_twin() {
+        if engine.twin().is_none() {
             return Err(format!("the twin does not simulate an engine of kind {:?}", engine.kind()));
         }
         if !engine.computes() {

@@ -2,20 +2,18 @@
 //! engine's defaults, which are always measured first.
 
 use crate::config::{Config, Value};
-use crate::rule::{Facts, constant_default, resolve_config};
+use crate::rule::Facts;
 use crate::space::{Domain, Space};
 
 /// Values of the space's parameters that the engine chooses by itself, in the types of their domains; those that are not known
 /// are left out. They are those of a launch that sets nothing but what every launch sets.
 pub(super) fn resolve(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Config {
-    if !facts.has_rules {
-        return Config::new();
-    }
+    let Some(engine) = facts.engine else { return Config::new() };
     let always = space.fixed.merged(arguments);
-    let effective = resolve_config(&always, facts);
+    let resolved = engine.resolve(&always, facts);
     let free = space.parameters.iter().filter(|parameter| always.get(&parameter.name).is_none());
     let known = free.filter_map(|parameter| {
-        let value = effective.value(&parameter.name).or_else(|| constant_default(&parameter.name))?;
+        let value = resolved.value(&parameter.name).or_else(|| engine.constant_default(&parameter.name))?;
         Some((parameter.name.clone(), typed(&parameter.domain, value)?))
     });
     known.collect()
@@ -58,7 +56,7 @@ mod tests {
         ];
         let space = Space { parameters, fixed: Config::new().with("max-num-batched-tokens", 512_i64) };
         let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": 4096}));
-        let facts = Facts::new(&model, "0.32.0".parse().unwrap(), Device::gpu_of(24 << 30));
+        let facts = Facts::new(crate::rule::VLLM, &model, "0.32.0".parse().unwrap(), Device::gpu_of(24 << 30));
         let arguments = Config::new().with("tensor-parallel-size", 2_i64);
         let expected = Config::new()
             .with("max-num-seqs", 256_i64)

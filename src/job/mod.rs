@@ -177,8 +177,7 @@ impl Job {
             env: &self.engine.environment,
             longest_request: Some(self.workload.built.longest()),
             host,
-            has_rules: self.engine.engine.has_rules(),
-            ..Facts::new(&self.model.shape, version, device)
+            ..Facts::new(self.engine.engine.rules(), &self.model.shape, version, device)
         }
     }
 

@@ -23,7 +23,7 @@ pub struct ModelJob {
 impl ModelJob {
     pub(super) fn read(section: &Section<'_>, paths: &Paths, engine: &EngineJob) -> Result<Self, DocumentError> {
         let path: String = section.required("path")?;
-        if !engine.engine.has_rules() {
+        if engine.engine.rules().is_none() {
             let found = paths.find(&path);
             if found.as_ref().is_none_or(|found| !found.join("config.json").exists()) {
                 return Self::without_shape(section, path, found);

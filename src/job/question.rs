@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::cost::LaunchCosts;
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::Learned;
-use crate::rule::{self, Facts};
+use crate::rule::{self, EngineRules, Facts};
 use crate::sampler::{self, Aim, Ask, Explanation, Judgement, Past, Prior, Sampler, Suggestion, Target};
 use crate::space::Space;
 use crate::trial::Origin;
@@ -45,7 +45,7 @@ struct Owned {
     absent: Option<BTreeSet<String>>,
     memory: Option<Learned>,
     distrusted: Vec<&'static str>,
-    has_rules: bool,
+    engine: Option<&'static dyn EngineRules>,
 }
 
 impl Owned {
@@ -60,7 +60,7 @@ impl Owned {
             absent: facts.absent.cloned(),
             memory: facts.memory.cloned(),
             distrusted: facts.distrusted.to_vec(),
-            has_rules: facts.has_rules,
+            engine: facts.engine,
         }
     }
 
@@ -75,7 +75,7 @@ impl Owned {
             absent: self.absent.as_ref(),
             memory: self.memory.as_ref(),
             distrusted: &self.distrusted,
-            has_rules: self.has_rules,
+            engine: self.engine,
         }
     }
 }
@@ -105,7 +105,7 @@ impl Question {
 
     /// The same with what the study's launches have cost: it decides what is tried next, and nothing else.
     #[must_use]
-    pub fn costing(self, launches: Option<LaunchCosts>) -> Self {
+    pub(crate) fn costing(self, launches: Option<LaunchCosts>) -> Self {
         Self { launches, ..self }
     }
 

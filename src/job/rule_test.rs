@@ -4,13 +4,14 @@ use super::Search;
 use super::defaults::resolve;
 use crate::config::{Config, Value};
 use crate::memory::Prediction;
-use crate::rule::{self, Finding, RISK, Removal, TestableRule};
+use crate::rule::{self, Finding, RISK, Removal, RuleSubject, TestableRule};
 
 impl Search<'_> {
     /// Returns the rules that a launch should test. `removal` is what the rules remove from the space.
     #[must_use]
     pub fn testable(&self, removal: &Removal) -> Vec<TestableRule> {
-        rule::testable(removal, &self.findings(&self.job.parameters().fixed))
+        let Some(engine) = self.facts.engine else { return Vec::new() };
+        rule::testable(engine, removal, &self.findings(&self.job.parameters().fixed))
     }
 
     /// Returns the configuration that tests a rule, and the rule's finding about it. `None` if other rules, or `accepts`,
@@ -45,7 +46,7 @@ impl Search<'_> {
     fn cost(&self, rule: &str, config: &Config, distance: f64) -> [f64; 3] {
         let memory = self.memory(config);
         let fails = memory.as_ref().map_or(0.0, Prediction::failure_probability);
-        if rule::rests_on_memory(rule) {
+        if self.facts.engine.is_some_and(|engine| engine.subject(rule) == RuleSubject::Memory) {
             return [fails, memory.map_or(0.0, |memory| memory.shortage_gib()), distance];
         }
         let risk = if fails >= RISK { fails } else { 0.0 };

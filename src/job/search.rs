@@ -68,13 +68,13 @@ impl<'a> Search<'a> {
     /// What a launch of this configuration would spend its memory on; `None` where too little is known.
     #[must_use]
     pub fn memory(&self, config: &Config) -> Option<Prediction> {
-        rule::predict_memory(&config.merged(&self.arguments), &self.facts)
+        self.facts.predict_memory(&config.merged(&self.arguments))
     }
 
     /// How many devices of this host a launch of this configuration computes on.
     #[must_use]
     pub fn devices_needed(&self, config: &Config) -> u64 {
-        rule::devices_needed(&config.merged(&self.arguments))
+        self.facts.devices_needed(&config.merged(&self.arguments))
     }
 
     /// Why a launch of this configuration would be wasted.

@@ -64,7 +64,7 @@ impl SpaceJob {
         }
         let names = space.parameters.iter().map(|parameter| parameter.name.as_str());
         if let Some(name) = names.chain(fixed.iter().map(|(name, _)| name)).find(|name| RESERVED.contains(name))
-            && engine.engine.has_rules()
+            && engine.engine.rules().is_some()
         {
             return Err(section.error("fixed", format!("`{name}` is chosen by setpoint for every launch"), None));
         }

@@ -9,7 +9,6 @@
 //! `load.until`, images, and chat templates. A request that exceeds `load.request_timeout` counts as failed, but is
 //! computed to its end, and its user waits for that.
 
-mod allocate;
 mod client;
 mod forecast;
 mod highest;
@@ -39,7 +38,6 @@ use crate::stats::percentile;
 use crate::trial::{Measurement, Outcome, Rejection};
 use crate::twin::{AddError, DevicePreset, Forecast, SettingsError, StartupModel, Warm};
 
-pub use allocate::{Shortage, allocate};
 pub use forecast::{Forecasted, Outlook, Span};
 pub use highest::{GOOD, Highest, Knob};
 pub use knowledge::Knowledge;

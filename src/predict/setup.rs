@@ -3,20 +3,15 @@
 use std::time::Duration;
 
 use super::Question;
-use super::allocate::allocate;
 use super::client::Wire;
-use crate::config::{Config, ResolvedConfig};
 use crate::engine::Simulated;
-use crate::rule::{self, memory_launch, resolve_config};
+use crate::rule;
 use crate::trial::Rejection;
 use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, SettingsError, Speculation, Start, StepTime};
 
 /// Between a client and what the simulated engine simulates, and back: its own HTTP server on the loopback interface.
 const SIMULATED_REQUEST: Duration = Duration::from_micros(200);
 const SIMULATED_TOKEN: Duration = Duration::from_micros(100);
-
-/// More are not simulated: they would be the same again.
-const MOST_REPLICAS: usize = 256;
 
 /// What is needed to run a load on the twin.
 #[derive(Clone, Debug)]
@@ -60,26 +55,31 @@ impl Setup {
             return Err(Rejection { rule: finding.rule.to_owned(), message: finding.message });
         }
         let engine = |message: String| Rejection { rule: "ENGINE".to_owned(), message };
-        let effective = resolve_config(config, &facts);
+        let known = job.engine.engine.rules().zip(job.engine.engine.twin());
+        let (rules, twin) = known.ok_or_else(|| engine("nothing simulates this engine".to_owned()))?;
+        let resolved = rules.resolve(config, &facts);
         let simulated = simulated(question);
         let acceptance = question.acceptance.or(simulated.map(|simulated| simulated.acceptance));
-        let mut scheduling = Scheduling::resolve(config, *version, device.preset.cpu, acceptance);
-        if effective.v0 {
-            // The twin knows neither pipelines nor speculation of the old engine.
-            scheduling = Scheduling { pipeline_stages: 1, speculation: None, ..scheduling };
-        }
-        let allocated = allocate(&effective, config, &facts, device.preset, scheduling);
-        let (settings, memory) = allocated.map_err(|shortage| engine(shortage.to_string()))?;
+        let settings = twin.settings(config, &resolved, &facts, device.preset, acceptance);
+        let (settings, memory) = settings.map_err(|shortage| engine(shortage.to_string()))?;
         Engine::new(settings.clone()).map_err(|error| engine(error.to_string()))?;
         let prior = StepTime::on_several(&job.model.shape, device.preset, &settings, Parallel::of(&settings.resolved));
         let prior = prior.map_err(|error| engine(error.to_string()))?;
         let prior =
             if simulated.is_some_and(|simulated| !simulated.front_end) { prior.without_frontend() } else { prior };
-        let start =
-            Start::new(&job.model.shape, &memory_launch(config, &facts, &effective), device.preset, question.warm);
+        let launch = rules.memory_launch(config, &facts, &resolved);
+        let start = Start::new(&job.model.shape, &launch, device.preset, question.warm);
         let start = start.ok().filter(|_| job.engine.engine.computes());
         let pace = simulated.map_or(1.0, |simulated| simulated.time_scale);
-        Ok(Self { settings, memory, replicas: replicas(config, &effective), prior, wire: wire(simulated), pace, start })
+        Ok(Self {
+            settings,
+            memory,
+            replicas: twin.replicas(config, &resolved),
+            prior,
+            wire: wire(simulated),
+            pace,
+            start,
+        })
     }
 }
 
@@ -87,13 +87,6 @@ impl Setup {
 fn simulated(question: &Question<'_>) -> Option<Simulated> {
     let engine = &question.job.engine;
     engine.engine.simulated(&engine.args)
-}
-
-/// How many engines serve at once, each on devices of its own. The old engine has no replicas.
-fn replicas(config: &Config, effective: &ResolvedConfig) -> usize {
-    let asked = config.get_i64("data-parallel-size").and_then(|size| usize::try_from(size).ok());
-    let alone = effective.v0 || config.get("data-parallel-rank").is_some();
-    asked.filter(|_| !alone).unwrap_or(1).clamp(1, MOST_REPLICAS)
 }
 
 /// What the step time's front end does not hold.

@@ -8,10 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Installed, InstalledFlag, PreflightError, Setup, Stage, Verdict};
-use crate::rule::optional_packages;
 use crate::server::{Pipe, PipeError};
-
-const PROGRAM: &str = include_str!("helper.py");
 
 /// What a message quotes of a foreign line, in characters.
 const MOST_QUOTED: usize = 200;
@@ -63,16 +60,19 @@ enum Words {
 impl Helper {
     /// Starts the helper, imports the engine, and asks for the warm-up. Afterwards an answer takes milliseconds.
     pub(super) async fn start(setup: &Setup) -> Result<(Self, Installed, bool), PreflightError> {
-        let mut command = vec![setup.python.clone(), "-c".to_owned(), PROGRAM.to_owned()];
-        command.extend(optional_packages().map(str::to_owned));
+        let mut command = vec![setup.python.clone(), "-c".to_owned(), setup.program.source.to_owned()];
+        command.extend(setup.program.packages.iter().map(|name| (*name).to_owned()));
         let mut env = setup.env.clone();
-        // The engine would report each configuration that it creates.
-        env.extend(["VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"].map(|name| (name.to_owned(), "1".to_owned())));
+        let variables = setup.program.variables.iter();
+        env.extend(variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let spawned = Pipe::spawn(&command, &env, setup.marker.clone());
         let pipe = spawned.map_err(|error| PreflightError::Start(error.to_string()))?;
         let mut helper = Self { pipe, asked: 0 };
         let hello = helper.next(setup.limits.import, "import the engine", |line| serde_json::from_str(line).ok()).await;
-        let import = |error| PreflightError::Import { python: setup.python.clone(), error };
+        let import = |error| {
+            let (engine, python) = (setup.program.engine, setup.python.clone());
+            PreflightError::Import { engine, python, error }
+        };
         let (version, device, flags, absent) = match hello {
             Ok(Hello::Here { version, device, flags, absent }) => (version, device, flags, absent),
             Ok(Hello::Failed { error }) => return Err(import(error)),

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::engine::PreflightProgram;
 use crate::server::Marker;
 
 use helper::{Answer, Helper};
@@ -26,6 +27,8 @@ pub use judge::{Disagreement, ENGINE, judge};
 /// What to start, and what for.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    /// The helper's program.
+    pub program: PreflightProgram,
     /// The Python that has the engine installed.
     pub python: String,
     /// The launch's own variables, added to the tuner's environment.
@@ -40,7 +43,7 @@ pub struct Setup {
 /// How long the helper may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// vLLM imports in 10 to 23 s on a busy machine with a warm file cache.
+    /// vLLM, for instance, imports in 10 to 23 s on a busy machine with a warm file cache.
     pub import: Duration,
     pub warm_up: Duration,
     pub answer: Duration,
@@ -57,8 +60,8 @@ impl Default for Limits {
 pub enum PreflightError {
     #[error("{0}")]
     Start(String),
-    #[error("{python} cannot import vLLM: {error}")]
-    Import { python: String, error: String },
+    #[error("{python} cannot import {engine}: {error}")]
+    Import { engine: &'static str, python: String, error: String },
     #[error("the preflight did not {what} within {limit:?}")]
     Silent { what: &'static str, limit: Duration },
     #[error("the preflight answered what it was not asked: {line:?}")]
@@ -129,7 +132,7 @@ impl Preflight {
         }
     }
 
-    /// What the engine says of a command line: the model and its flags, as they stand behind `vllm serve`. `env` is
+    /// What the engine says of a command line: the model and its flags, as they stand behind its command, such as `vllm serve`. `env` is
     /// added to the helper's environment for this question alone. Several questions may be under way; they are answered
     /// in their order.
     ///

@@ -71,7 +71,7 @@ pub fn resolve_config(config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
 /// Returns the default of a flag that has the same one in every release, model and device (`vllm/engine/arg_utils.py`,
 /// `vllm/config`, 0.6.3 to 0.33.0).
 #[must_use]
-pub fn constant_default(flag: &str) -> Option<Value> {
+pub(super) fn constant_default(flag: &str) -> Option<Value> {
     Some(match flag {
         "enforce-eager" | "enable-expert-parallel" | "enable-eplb" | "enable-dbo" | "disable-custom-all-reduce" => {
             false.into()
@@ -186,7 +186,7 @@ mod tests {
 
     fn effective(version: &str, device: Device, length: u64, config: &Config) -> ResolvedConfig {
         let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": length}));
-        let facts = Facts::new(&model, version.parse().unwrap(), device);
+        let facts = Facts::new(crate::rule::VLLM, &model, version.parse().unwrap(), device);
         resolve_config(config, &facts)
     }
 
@@ -200,7 +200,8 @@ mod tests {
         let json = serde_json::json!({"model_type": "whisper", "max_target_positions": 448});
         let model = ModelShape::from_json(&json);
         let asked = Config::new().with("enable-prefix-caching", true).with("enable-chunked-prefill", true);
-        let effective = resolve_config(&asked, &Facts::new(&model, EngineVersion::V0_32, Device::Cpu));
+        let effective =
+            resolve_config(&asked, &Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_32, Device::Cpu));
         assert_eq!((effective.max_model_len, effective.chunked_prefill, effective.prefix_caching), (448, false, false));
     }
 
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(resolve("0.8.5", gpu, 4096, &steps).0, 4096);
         let shape = serde_json::json!({"max_position_embeddings": 65_536, "vision_config": {}});
         let model = ModelShape::from_json(&shape);
-        let facts = Facts::new(&model, EngineVersion::new(0, 6, 3), gpu);
+        let facts = Facts::new(crate::rule::VLLM, &model, EngineVersion::new(0, 6, 3), gpu);
         let asked = Config::new().with("enable-prefix-caching", true).with("max-model-len", 1024_i64);
         let effective = resolve_config(&asked, &facts);
         assert_eq!((effective.max_num_batched_tokens, effective.prefix_caching), (5120, false));
@@ -275,7 +276,7 @@ mod tests {
         let model = ModelShape::from_json(&serde_json::json!({"kv_lora_rank": 512, "qk_rope_head_dim": 64}));
         let size = |version: &str, capability, given: i64| {
             let device = Device::Cuda(crate::facts::Gpu { capability, ..Default::default() });
-            let facts = Facts::new(&model, version.parse().unwrap(), device);
+            let facts = Facts::new(crate::rule::VLLM, &model, version.parse().unwrap(), device);
             resolve_config(&Config::new().with("block-size", given), &facts).block_size
         };
         assert_eq!(size("0.8.5", Some((9, 0)), 128), 64);
@@ -299,7 +300,7 @@ mod tests {
         };
         let of = |version: &str, amx, tokens: i64| {
             let host = HostLimits { amx, ..HostLimits::default() };
-            let facts = Facts { host, ..Facts::new(&model, version.parse().unwrap(), Device::Cpu) };
+            let facts = Facts { host, ..Facts::new(crate::rule::VLLM, &model, version.parse().unwrap(), Device::Cpu) };
             let found = resolve_config(&asked(tokens), &facts);
             (found.max_num_batched_tokens, found.block_size, found.chunked_prefill, found.prefix_caching)
         };

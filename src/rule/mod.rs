@@ -4,7 +4,9 @@
 //! engine has any. Each family of rules is one file.
 
 mod candidate;
+mod compiled;
 mod effective;
+mod engine_rules;
 mod family;
 mod narrow;
 mod possible;
@@ -19,13 +21,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
-use crate::memory::{Learned, Prediction};
+use crate::memory::{Launch, Learned, Prediction};
 
-pub use effective::{constant_default, resolve_config};
-pub use family::{devices_needed, memory_launch, optional_packages, predict_memory};
+pub use compiled::compile_key;
+pub use effective::resolve_config;
+pub use engine_rules::{EngineRules, RuleSubject};
+pub use family::{VLLM, memory_launch, optional_packages};
 pub use narrow::{Narrowing, narrow};
 pub use removal::{RISK, Removal, Removed, configurations, removal};
-pub use testable::{TESTED_SHARE, TestableRule, predicts, rests_on_memory, testable};
+pub use testable::{TESTED_SHARE, TestableRule, predicts, testable};
 pub use unchecked::{unchecked, unchecked_of_model};
 
 /// What no configuration changes.
@@ -45,8 +49,8 @@ pub struct Facts<'a> {
     pub memory: Option<&'a Learned>,
     /// Rules that the installed engine contradicts; they are set aside.
     pub distrusted: &'a [&'static str],
-    /// Whether rules are known for the engine at all. Without any, everything is allowed and no memory is predicted.
-    pub has_rules: bool,
+    /// The engine's rules. Without any, everything is allowed and no memory is predicted.
+    pub engine: Option<&'static dyn EngineRules>,
 }
 
 static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
@@ -54,7 +58,12 @@ static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
 impl<'a> Facts<'a> {
     /// An engine and a model without anything else.
     #[must_use]
-    pub fn new(model: &'a ModelShape, version: EngineVersion, device: Device) -> Self {
+    pub fn new(
+        engine: impl Into<Option<&'static dyn EngineRules>>,
+        model: &'a ModelShape,
+        version: EngineVersion,
+        device: Device,
+    ) -> Self {
         Self {
             model,
             version,
@@ -65,15 +74,41 @@ impl<'a> Facts<'a> {
             absent: None,
             memory: None,
             distrusted: &[],
-            has_rules: true,
+            engine: engine.into(),
         }
     }
 
+    /// Returns how many devices a launch of this configuration computes on: one if no rules say otherwise.
+    #[must_use]
+    pub fn devices_needed(&self, config: &Config) -> u64 {
+        self.engine.map_or(1, |engine| engine.devices_needed(config))
+    }
+
+    /// Returns the values that the engine works with.
+    #[must_use]
+    pub fn resolve(&self, config: &Config) -> Option<ResolvedConfig> {
+        Some(self.engine?.resolve(config, self))
+    }
+
+    /// Returns the properties of a launch that decide its memory.
+    #[must_use]
+    pub fn memory_launch(&self, config: &Config) -> Option<Launch> {
+        let engine = self.engine?;
+        Some(engine.memory_launch(config, self, &engine.resolve(config, self)))
+    }
+
+    /// Predicts the memory of a launch. `None` if too little is known. Its failure probability is the risk of a launch that no rule
+    /// rejects.
+    #[must_use]
+    pub fn predict_memory(&self, config: &Config) -> Option<Prediction> {
+        self.engine?.predict_memory(config, self)
+    }
+
     /// The same with the memory and capability of the devices that a launch of this configuration uses.
-    fn of_launch(&self, config: &Config) -> Self {
+    pub(crate) fn of_launch(&self, config: &Config) -> Self {
         match self.device {
             Device::Cuda(gpu) if !gpu.units.is_empty() => {
-                Self { device: Device::Cuda(gpu.first(devices_needed(config))), ..*self }
+                Self { device: Device::Cuda(gpu.first(self.devices_needed(config))), ..*self }
             }
             _ => *self,
         }
@@ -91,8 +126,8 @@ pub struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    fn new(config: &'a Config, facts: &'a Facts<'a>) -> Self {
-        Self { config, facts, effective: resolve_config(config, facts), failing: OnceCell::new() }
+    fn new(engine: &dyn EngineRules, config: &'a Config, facts: &'a Facts<'a>) -> Self {
+        Self { config, facts, effective: engine.resolve(config, facts), failing: OnceCell::new() }
     }
 }
 
@@ -222,28 +257,22 @@ impl Violation {
     }
 }
 
-/// Every rule, in the order in which the engine would notice.
-pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    family::ALL.iter().copied().flatten()
-}
-
 /// Everything that the rules have to say of a configuration, the most severe first. Where the device is not known, what
 /// holds on every one that it could be.
 #[must_use]
 pub fn check(config: &Config, facts: &Facts<'_>) -> Vec<Finding> {
-    if !facts.has_rules {
-        return Vec::new();
-    }
+    let Some(engine) = facts.engine else { return Vec::new() };
     let facts = &facts.of_launch(config);
-    let candidate = Candidate::new(config, facts);
-    let mut broken: Vec<_> = rules()
+    let candidate = Candidate::new(engine, config, facts);
+    let mut broken: Vec<_> = engine
+        .all()
         .filter(|rule| rule.releases.contain(facts.version) && !facts.distrusted.contains(&rule.id))
         .filter_map(|rule| Some((rule, (rule.check)(&candidate)?)))
         .collect();
     if !broken.is_empty() {
         for device in possible::devices(facts) {
             let facts = Facts { device, ..*facts };
-            let candidate = Candidate::new(config, &facts);
+            let candidate = Candidate::new(engine, config, &facts);
             broken.retain(|(rule, _)| (rule.check)(&candidate).is_some());
         }
     }
@@ -316,7 +345,7 @@ pub(crate) mod tests {
         let version: EngineVersion = version.parse().unwrap();
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap();
-        look(&config, &Facts::new(&model, version, device))
+        look(&config, &Facts::new(VLLM, &model, version, device))
     }
 
     /// The most severe finding.
@@ -336,8 +365,8 @@ pub(crate) mod tests {
 
     #[test]
     fn one_release_has_an_identifier_only_once() {
-        for (index, rule) in rules().enumerate() {
-            for other in rules().skip(index + 1).filter(|other| other.id == rule.id) {
+        for (index, rule) in VLLM.all().enumerate() {
+            for other in VLLM.all().skip(index + 1).filter(|other| other.id == rule.id) {
                 let apart =
                     other.releases.before <= rule.releases.first || rule.releases.before <= other.releases.first;
                 assert!(apart, "{} {:?} {:?}", rule.id, rule.releases, other.releases);

@@ -40,7 +40,7 @@ const ROUNDS: usize = 3;
 #[must_use]
 pub fn narrow(space: &Space, arguments: &Config, facts: &Facts<'_>) -> (Space, Vec<Narrowing>) {
     let mut narrowed = space.clone();
-    if !facts.has_rules {
+    if facts.engine.is_none() {
         return (narrowed, Vec::new());
     }
     let mut reasons: Vec<Vec<(&'static str, String)>> = vec![Vec::new(); space.parameters.len()];
@@ -285,7 +285,12 @@ mod tests {
             "max_position_embeddings": 4096, "vocab_size": 4096, "intermediate_size": 512
         }));
         let version = EngineVersion::new(version.0, version.1, version.2);
-        let facts = Facts::new(&model, version, Device::Cuda(Gpu { memory: Some(80 << 30), ..Gpu::default() }));
+        let facts = Facts::new(
+            crate::rule::VLLM,
+            &model,
+            version,
+            Device::Cuda(Gpu { memory: Some(80 << 30), ..Gpu::default() }),
+        );
         let (space, changes) = narrow(&Space { parameters, fixed }, &Config::new(), &facts);
         let text = |parameter: &Parameter| {
             let change = changes.iter().find(|change| change.parameter == parameter.name);

@@ -68,7 +68,7 @@ fn the_defaults_of_every_release_are_accepted_for_every_model_on_every_device() 
             for device in devices {
                 let facts = Facts {
                     host: HostLimits { memory: Some(64 << 30), numa_nodes: Some(1), amx: Some(false) },
-                    ..Facts::new(&model, version, device)
+                    ..Facts::new(VLLM, &model, version, device)
                 };
                 // A model may be too large for a device, or its length for what the device leaves.
                 let finding = rejection(&Config::new(), &facts).filter(|finding| !["R6", "R7"].contains(&finding.rule));
@@ -225,7 +225,7 @@ impl Case {
             env: &self.env,
             longest_request: self.longest_request,
             host: HostLimits { memory: self.host_memory, numa_nodes: self.numa_nodes, amx: None },
-            ..Facts::new(&self.model, self.version, self.device)
+            ..Facts::new(VLLM, &self.model, self.version, self.device)
         }
     }
 

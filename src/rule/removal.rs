@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Facts, Finding, Severity, check, predict_memory, rules};
+use super::{Facts, Finding, Severity, check};
 use crate::config::Config;
 use crate::space::Space;
 use crate::stats::to_f64;
@@ -101,7 +101,7 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal 
         let mut findings = check(&whole, facts);
         findings.retain(|finding| finding.severity.rejects());
         if findings.is_empty() {
-            let fails = predict_memory(&whole, facts).map_or(0.0, |prediction| prediction.failure_probability());
+            let fails = facts.predict_memory(&whole).map_or(0.0, |prediction| prediction.failure_probability());
             removal.remaining += 1;
             removal.risky += usize::from(fails >= RISK);
         }
@@ -117,7 +117,8 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal 
 
 /// What a rule demands in the release at hand.
 fn holds(id: &str, facts: &Facts<'_>) -> &'static str {
-    rules().find(|rule| rule.id == id && rule.releases.contain(facts.version)).map_or("", |rule| rule.holds)
+    let mut rules = facts.engine.into_iter().flat_map(|engine| engine.all());
+    rules.find(|rule| rule.id == id && rule.releases.contain(facts.version)).map_or("", |rule| rule.holds)
 }
 
 #[cfg(test)]
@@ -132,7 +133,7 @@ mod tests {
 
     fn of(space: &Space, arguments: &Config) -> Removal {
         let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": 4096}));
-        removal(space, arguments, &Facts::new(&model, EngineVersion::V0_32, Device::UNKNOWN_GPU))
+        removal(space, arguments, &Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_32, Device::UNKNOWN_GPU))
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use super::refusal::Refusal;
 use crate::config::{Config, ResolvedConfig};
+use crate::engine::TWIN;
 use crate::facts::EngineVersion;
-use crate::predict::{self, Shortage};
 use crate::rule::Facts;
 use crate::stats::gib;
-use crate::twin::{DevicePreset, MemoryPlan, Scheduling, Settings};
+use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 
 /// Divides the memory and gives the scheduler its settings, or refuses as the engine's own process does.
 pub(super) fn allocate(
@@ -17,11 +17,7 @@ pub(super) fn allocate(
     acceptance: f64,
 ) -> Result<(Settings, MemoryPlan), Refusal> {
     let version = facts.version;
-    let scheduling = Scheduling::resolve(config, version, device.cpu, Some(acceptance));
-    // The old engine's pipelines and speculation are not simulated.
-    let scheduling =
-        if effective.v0 { Scheduling { pipeline_stages: 1, speculation: None, ..scheduling } } else { scheduling };
-    predict::allocate(effective, config, facts, device, scheduling).map_err(|shortage| match &shortage {
+    TWIN.settings(config, effective, facts, device, Some(acceptance)).map_err(|shortage| match &shortage {
         Shortage::Shape(error) => Refusal::traceback("config/model.py", &format!("KeyError: '{error}'")),
         Shortage::NotFree { utilization, wanted_gib, free_gib, total_gib } => {
             let cause = format!(

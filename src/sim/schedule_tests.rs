@@ -116,7 +116,7 @@ fn in_virtual_time(flags: &str, asks: &[Ask]) -> Log {
     let arguments = std::iter::once(path.as_str()).chain(flags.split_whitespace());
     let options = Options::parse(&arguments.map(str::to_owned).collect::<Vec<_>>()).unwrap();
     let model = ModelShape::read(directory.path()).unwrap();
-    let facts = Facts::new(&model, options.version, options.facts_device());
+    let facts = Facts::new(crate::rule::VLLM, &model, options.version, options.facts_device());
     let effective = resolve_config(&options.config, &facts);
     let (settings, _) = allocate(&effective, &options.config, &facts, options.device, options.acceptance).unwrap();
     let (mut engines, step_time) = build(&options, &model, &effective, &settings).unwrap();

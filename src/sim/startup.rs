@@ -10,7 +10,8 @@ use super::log::Log;
 use super::memory::allocate;
 use super::options::Options;
 use super::refusal::Refusal;
-use crate::config::{Config, ResolvedConfig, Value};
+use crate::config::{ResolvedConfig, Value};
+use crate::engine::TWIN;
 use crate::facts::{EngineVersion, ModelError, ModelShape};
 use crate::rule::{self, Facts, Severity, resolve_config};
 use crate::stats::gib;
@@ -21,9 +22,6 @@ use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, Speculatio
 const CONFIGURED: f64 = 0.25;
 const LOADED: f64 = 0.5;
 const PROFILED: f64 = 0.7;
-
-/// More replicas than this are not simulated: they would be the same again.
-const MOST_ENGINES: usize = 256;
 
 /// A started engine that nobody talks to yet.
 #[derive(Debug)]
@@ -63,7 +61,7 @@ pub(super) async fn start(
     faults.at(Phase::Config).await?;
     let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
     let device = options.facts_device();
-    let facts = Facts { env: &options.env, ..Facts::new(&model, version, device) };
+    let facts = Facts { env: &options.env, ..Facts::new(rule::VLLM, &model, version, device) };
     let effective = resolve_config(&options.config, &facts);
     let findings = rule::check(&options.config, &facts);
     for finding in &findings {
@@ -113,7 +111,7 @@ pub(super) async fn start(
         return Err(Refusal::found(version, finding));
     }
     let (settings, plan) = allocate(&effective, &options.config, &facts, options.device, options.acceptance)?;
-    let count = engines(&options.config, &effective);
+    let count = TWIN.replicas(&options.config, &effective);
     let memory = if since(20) { " memory" } else { "" };
     let took = options.startup.mul_f64(LOADED - CONFIGURED).as_secs_f64();
     if version.is_v0() {
@@ -173,13 +171,6 @@ fn log_cache(log: &Log, options: &Options, settings: &Settings, plan: &MemoryPla
     }
 }
 
-/// How many engines serve at once, each on devices of its own. The old engine has no replicas.
-fn engines(config: &Config, effective: &ResolvedConfig) -> usize {
-    let asked = config.get_i64("data-parallel-size").and_then(|engines| usize::try_from(engines).ok());
-    let alone = effective.v0 || config.get("data-parallel-rank").is_some();
-    asked.filter(|_| !alone).unwrap_or(1).clamp(1, MOST_ENGINES)
-}
-
 /// The schedulers, and how long their steps take.
 pub(super) fn build(
     options: &Options,
@@ -194,7 +185,7 @@ pub(super) fn build(
         let scheduling = Scheduling { speculation, ..settings.scheduling.clone() };
         Engine::new(Settings { scheduling, ..settings.clone() })
     };
-    let engines = (0..).take(engines(&options.config, effective)).map(seeded).collect::<Result<Vec<_>, _>>();
+    let engines = (0..).take(TWIN.replicas(&options.config, effective)).map(seeded).collect::<Result<Vec<_>, _>>();
     let engines = engines.map_err(|error| Refusal::engine(version, &format!("AssertionError: {error}")))?;
     let step_time = StepTime::on_several(model, options.device, settings, Parallel::of(effective))
         .map_err(|error| Refusal::engine(version, &format!("KeyError: '{error}'")))?;

@@ -9,7 +9,6 @@ use crate::flag::FlagTable;
 use crate::job::{Job, LoadJob};
 use crate::load::Arrival;
 use crate::predict::{Knowledge, On, Outlook, Question, Span};
-use crate::rule::{memory_launch, resolve_config};
 use crate::stats::median;
 use crate::store::{Scored, Store, StoreError};
 use crate::trial::{Origin, Outcome};
@@ -192,7 +191,7 @@ const MOST_REQUESTS: u32 = 400;
 /// `None` of the simulated engine, whose options say more, of loads without a number of requests, and if the twin knows neither
 /// the device nor the model.
 fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str, Cost)> {
-    if !job.engine.engine.computes() || !job.engine.engine.has_twin() {
+    if !job.engine.engine.computes() || job.engine.engine.twin().is_none() {
         return None;
     }
     let version = job.engine.version.unwrap_or_else(FlagTable::newest_release);
@@ -230,8 +229,7 @@ pub(super) fn startup_s(job: &Job, installed: &ExecutionEnvironment, config: &Co
     let start = preset.and_then(|preset| {
         let config = job.with_arguments(config, installed.version);
         let facts = job.facts(installed.version, installed.device, installed.host);
-        let launch = memory_launch(&config, &facts, &resolve_config(&config, &facts));
-        Start::new(&job.model.shape, &launch, preset, Warm::default()).ok()
+        Start::new(&job.model.shape, &facts.memory_launch(&config)?, preset, Warm::default()).ok()
     });
     start.map_or_else(|| guess(job, installed.device).0, |start| expected_start_s(&StartupModel::default(), &start))
 }

@@ -7,7 +7,7 @@ use crate::execution::ExecutionEnvironment;
 use crate::facts::Device;
 use crate::job::Job;
 use crate::memory::{Learned, Observation};
-use crate::rule::{Facts, memory_launch, resolve_config};
+use crate::rule::Facts;
 use crate::server::read_log;
 use crate::store::{Start, StartKey, Store, StoreError};
 
@@ -21,10 +21,9 @@ const MOST_STARTS: u32 = 64;
 pub async fn learned(job: &Job, installed: &ExecutionEnvironment, store: &Store) -> Result<Learned, StoreError> {
     let starts = store.starts(&start_key(job, installed), MOST_STARTS).await?;
     let facts = job.facts(installed.version, installed.device, installed.host);
-    let observations = starts.into_iter().map(|start| {
-        let facts = Facts { env: &start.env, ..facts };
-        let effective = resolve_config(&start.config, &facts);
-        Observation { launch: memory_launch(&start.config, &facts, &effective), observed: start.observed }
+    let observations = starts.into_iter().filter_map(|start| {
+        let launch = Facts { env: &start.env, ..facts }.memory_launch(&start.config)?;
+        Some(Observation { launch, observed: start.observed })
     });
     Ok(Learned::new(observations.collect()))
 }

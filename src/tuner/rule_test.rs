@@ -7,7 +7,7 @@ use super::memory::start_key;
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::job::{Job, Search};
-use crate::rule::{self, Facts, predicts, rules};
+use crate::rule::{self, EngineRules, Facts, predicts};
 use crate::store::{FailedStart, RuleTest, RuleTestKey, RuleVerdict, StartKey, Store, StoreError};
 use crate::trial::{FailureKind, Outcome, Trial};
 
@@ -32,6 +32,7 @@ pub struct PlannedRuleTest {
 /// What a database holds about rules, for one engine, release and device class.
 #[derive(Clone, Debug, Default)]
 pub struct RuleVerdicts {
+    engine: Option<&'static dyn EngineRules>,
     tests: Vec<RuleTest>,
     failed: Vec<FailedStart>,
 }
@@ -42,30 +43,31 @@ pub(super) fn rule_test_key(job: &Job, installed: &ExecutionEnvironment) -> Rule
     RuleTestKey { engine, version, device }
 }
 
-/// Returns the rule of this identifier, unless it is one of another version of this program.
-pub(super) fn known_rule(id: &str) -> Option<&'static str> {
-    rules().find(|rule| rule.id == id).map(|rule| rule.id)
-}
-
-/// Concludes from a launch that tested a rule.
-pub(super) fn verdict(rule: &str, trial: &Trial) -> RuleVerdict {
-    let served = trial.startup_s.is_some();
-    match &trial.outcome {
-        Outcome::Measured(_) => RuleVerdict::Refuted,
-        // The engine answered every request; only the load generator was too slow.
-        Outcome::Failed(failure) if served && failure.kind == FailureKind::ClientBound => RuleVerdict::Refuted,
-        Outcome::Failed(failure) if !served && predicts(rule, failure.kind) => RuleVerdict::Confirmed,
-        Outcome::Failed(_) | Outcome::Rejected(_) => RuleVerdict::Inconclusive,
-    }
-}
-
 impl RuleVerdicts {
     /// # Errors
     /// When the database cannot be read.
     pub async fn read(job: &Job, installed: &ExecutionEnvironment, store: &Store) -> Result<Self, StoreError> {
         let tests = store.rule_tests(&rule_test_key(job, installed)).await?;
         let failed = store.failed_starts(&start_key(job, installed)).await?;
-        Ok(Self { tests, failed })
+        Ok(Self { engine: job.engine.engine.rules(), tests, failed })
+    }
+
+    /// Returns the engine's rule of this identifier, unless it is one of another version of this program.
+    pub(super) fn known(&self, rule: &str) -> Option<&'static str> {
+        self.engine?.all().map(|known| known.id).find(|known| *known == rule)
+    }
+
+    /// Concludes from a launch that tested a rule.
+    pub(super) fn conclude(&self, rule: &str, trial: &Trial) -> RuleVerdict {
+        let served = trial.startup_s.is_some();
+        let is_predicted = |kind| self.engine.is_some_and(|engine| predicts(engine.subject(rule), kind));
+        match &trial.outcome {
+            Outcome::Measured(_) => RuleVerdict::Refuted,
+            // The engine answered every request; only the load generator was too slow.
+            Outcome::Failed(failure) if served && failure.kind == FailureKind::ClientBound => RuleVerdict::Refuted,
+            Outcome::Failed(failure) if !served && is_predicted(failure.kind) => RuleVerdict::Confirmed,
+            Outcome::Failed(_) | Outcome::Rejected(_) => RuleVerdict::Inconclusive,
+        }
     }
 
     /// Returns the first test that refuted each refuted rule.
@@ -73,7 +75,7 @@ impl RuleVerdicts {
     pub fn refuted(&self) -> Vec<(&'static str, &RuleTest)> {
         let mut refuted: Vec<(&'static str, &RuleTest)> = Vec::new();
         for test in self.tests.iter().filter(|test| test.verdict == Some(RuleVerdict::Refuted)) {
-            if let Some(rule) = known_rule(&test.rule)
+            if let Some(rule) = self.known(&test.rule)
                 && !refuted.iter().any(|(other, _)| *other == rule)
             {
                 refuted.push((rule, test));
@@ -130,17 +132,22 @@ impl RuleVerdicts {
 /// Whether the rule rejects the configuration of a start that failed as the rule predicts.
 fn confirms(rule: &str, start: &FailedStart, facts: &Facts<'_>) -> bool {
     let facts = Facts { env: &start.env, ..*facts };
-    predicts(rule, start.kind) && rule::check(&start.config, &facts).iter().any(|finding| finding.rule == rule)
+    let is_predicted = facts.engine.is_some_and(|engine| predicts(engine.subject(rule), start.kind));
+    is_predicted && rule::check(&start.config, &facts).iter().any(|finding| finding.rule == rule)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rule::VLLM;
     use crate::trial::{Failure, Measurement};
 
     #[test]
     fn a_server_refutes_a_failure_of_the_predicted_kind_confirms_and_any_other_decides_nothing() {
-        let of = |startup_s, outcome| verdict("R6", &Trial { startup_s, ..Trial::example(1, "rule_test", outcome) });
+        let verdicts = RuleVerdicts { engine: Some(VLLM), ..RuleVerdicts::default() };
+        let of = |startup_s, outcome| {
+            verdicts.conclude("R6", &Trial { startup_s, ..Trial::example(1, "rule_test", outcome) })
+        };
         let failed = |kind| Outcome::Failed(Failure { kind, message: String::new() });
         assert_eq!(of(Some(1.0), Outcome::Measured(Measurement::default())), RuleVerdict::Refuted);
         assert_eq!(of(Some(1.0), failed(FailureKind::ClientBound)), RuleVerdict::Refuted);
@@ -155,7 +162,8 @@ mod tests {
     #[test]
     fn a_rule_is_tested_again_once_if_a_test_had_no_verdict() {
         let model = crate::facts::ModelShape::from_json(&serde_json::json!({}));
-        let facts = Facts::new(&model, crate::facts::EngineVersion::V0_32, crate::facts::Device::gpu_of(80 << 30));
+        let facts =
+            Facts::new(VLLM, &model, crate::facts::EngineVersion::V0_32, crate::facts::Device::gpu_of(80 << 30));
         let test = |number, verdict| RuleTest {
             study: "s".to_owned(),
             number,
@@ -164,7 +172,8 @@ mod tests {
             verdict,
             failure: None,
         };
-        let decided = |tests: Vec<RuleTest>| RuleVerdicts { tests, failed: vec![] }.is_decided("R6", &facts);
+        let decided =
+            |tests: Vec<RuleTest>| RuleVerdicts { engine: Some(VLLM), tests, failed: vec![] }.is_decided("R6", &facts);
         let unclear = |number| test(number, Some(RuleVerdict::Inconclusive));
         assert!(!decided(vec![]) && !decided(vec![unclear(1)]) && !decided(vec![unclear(1), test(2, None)]));
         assert!(decided(vec![unclear(1), unclear(2)]));

@@ -20,13 +20,13 @@ mod queue;
 #[cfg(test)]
 mod recorded_tests;
 mod replica;
-mod resolve;
 mod schedule;
 #[cfg(test)]
 mod schedule_tests;
 mod schedule_v0;
 mod sequence;
 mod settings;
+mod shortage;
 mod source;
 mod startup;
 #[cfg(test)]
@@ -52,6 +52,7 @@ pub(crate) use replica::Flight;
 pub use replica::Seen;
 pub use sequence::RequestId;
 pub use settings::{Order, Scheduling, Settings, SettingsError, Speculation};
+pub use shortage::Shortage;
 pub use source::{Arrival, Asked, Next, Source, tokens};
 pub use startup::{Forecast, Part, Start, StartupModel, Warm};
 pub use step_time::{Factor, Factors, IncompleteShape, Parallel, Parts, StepTime};

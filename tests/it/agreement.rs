@@ -61,7 +61,10 @@ struct Verdict {
 }
 
 fn judge(list: &List, model: &ModelShape, amx: Option<bool>) -> Verdict {
-    let facts = Facts { host: HostLimits { amx, ..HostLimits::default() }, ..Facts::new(model, VERSION, Device::Cpu) };
+    let facts = Facts {
+        host: HostLimits { amx, ..HostLimits::default() },
+        ..Facts::new(setpoint::rule::VLLM, model, VERSION, Device::Cpu)
+    };
     let (config, errors) = FlagTable::for_version(VERSION).parse_lenient(&list.arguments);
     let finding = rejection(&config, &facts).filter(|finding| finding.severity >= Severity::Configuration);
     let refused = errors.first().map(|error| format!("A1: {error}"));

@@ -2,7 +2,7 @@
 
 use setpoint::config::{Config, ResolvedConfig};
 use setpoint::facts::{Device, EngineVersion, ModelShape};
-use setpoint::rule::{self, Facts, memory_launch, predict_memory, resolve_config};
+use setpoint::rule::{self, Facts, memory_launch, resolve_config};
 use setpoint::space::SpaceFile;
 use setpoint::twin::{DevicePreset, Settings, StepTime, kv_blocks};
 
@@ -39,11 +39,11 @@ pub(crate) fn everything(json: &serde_json::Value) {
     for version in ["0.6.3", "0.9.0", "0.12.0", "0.20.2", "0.32.0"] {
         let version: EngineVersion = version.parse().expect("a release");
         for device in [Device::Cpu, Device::UNKNOWN_GPU, Device::gpu_of(80 << 30)] {
-            let facts = Facts::new(&model, version, device);
+            let facts = Facts::new(rule::VLLM, &model, version, device);
             for config in &configs {
                 let _ = rule::check(config, &facts);
                 let _ = rule::repair(config, &facts);
-                if let Some(prediction) = predict_memory(config, &facts) {
+                if let Some(prediction) = facts.predict_memory(config) {
                     let probability = prediction.failure_probability();
                     assert!((0.0..=1.0).contains(&probability), "{probability}: {prediction:?}");
                     let _ = (prediction.tokens(), prediction.concurrency(), prediction.largest_length());

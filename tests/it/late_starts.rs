@@ -160,7 +160,12 @@ fn found(case: &Case, directory: &Path, absent: &BTreeSet<String>) -> Option<&'s
     }
     let model = ModelShape::read(directory).unwrap();
     let host = HostLimits::detect();
-    let facts = Facts { env: &env, host, absent: Some(absent), ..Facts::new(&model, version, Device::Cpu) };
+    let facts = Facts {
+        env: &env,
+        host,
+        absent: Some(absent),
+        ..Facts::new(setpoint::rule::VLLM, &model, version, Device::Cpu)
+    };
     let finding = rejection(&config, &facts)?;
     assert_eq!(finding.severity, Severity::Late, "{}: {finding:?}", case.flags);
     Some(finding.rule)

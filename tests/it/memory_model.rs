@@ -35,7 +35,8 @@ fn launch(model: &ModelShape, version: &str, gib: f64, v0: bool, config: &Config
     let version: EngineVersion = version.parse().unwrap();
     let engine = if v0 { "0" } else { "1" };
     let env = BTreeMap::from([("VLLM_USE_V1".to_owned(), engine.to_owned())]);
-    let facts = Facts { env: &env, ..Facts::new(model, version, Device::gpu_of(gib_to_bytes(gib))) };
+    let facts =
+        Facts { env: &env, ..Facts::new(setpoint::rule::VLLM, model, version, Device::gpu_of(gib_to_bytes(gib))) };
     memory_launch(config, &facts, &resolve_config(config, &facts))
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::cli::Global;
 use crate::cli::failure::{Failure, INVALID};
 use crate::cli::output::note;
+use crate::engine::PreflightProgram;
 use crate::execution::ExecutionEnvironment;
 use crate::job::Job;
 use crate::preflight::{Disagreement, Limits, Preflight, PreflightError, Setup, judge};
@@ -19,9 +20,14 @@ fn marker() -> Marker {
 }
 
 /// The preflight for arguments of a model, with these variables added to our own environment.
-pub(super) fn start(python: String, model: &str, env: BTreeMap<String, String>) -> Preflight {
+pub(super) fn start(
+    program: PreflightProgram,
+    python: String,
+    model: &str,
+    env: BTreeMap<String, String>,
+) -> Preflight {
     let (warm_up, limits) = (vec![model.to_owned()], Limits::default());
-    Preflight::start(Setup { python, env, marker: marker(), warm_up, limits })
+    Preflight::start(Setup { program, python, env, marker: marker(), warm_up, limits })
 }
 
 /// The end of a check that was to ask the engine and cannot.

@@ -79,32 +79,36 @@ async fn of_path() -> (Vec<Finding>, Option<Setup>) {
             format!("its Python has no package `{name}`, or is no Python of this machine"),
         ),
     };
-    let python = engine.preflight_python(&command);
+    let preflight = engine.preflight().zip(engine.preflight_python(&command));
     // A model that does not exist is refused without a look at the network, which is an answer too.
-    let setup = |python| Setup {
+    let setup = |(program, python)| Setup {
+        program,
         python,
         env: BTreeMap::new(),
         marker: marker(),
         warm_up: vec!["/nonexistent".to_owned()],
         limits: Limits::default(),
     };
-    (vec![finding], python.map(setup))
+    (vec![finding], preflight.map(setup))
 }
 
 async fn asked(setup: Setup) -> Finding {
-    let (python, begin) = (setup.python.clone(), Instant::now());
+    let (engine, python, begin) = (setup.program.engine, setup.python.clone(), Instant::now());
     let preflight = Preflight::start(setup);
     let ready = preflight.ready().await;
     preflight.stop().await;
     match ready {
         Ok(installed) => {
             let (version, device, seconds) = (&installed.version, &installed.device, begin.elapsed().as_secs());
-            Finding::ok("preflight", format!("{python} has vLLM {version} for {device}; it answered after {seconds} s"))
+            Finding::ok(
+                "preflight",
+                format!("{python} has {engine} {version} for {device}; it answered after {seconds} s"),
+            )
         }
         Err(error) => Finding::warn(
             "preflight",
             error.to_string(),
-            "the rules stand alone; reinstall vLLM there if it does not start either",
+            format!("the rules stand alone; reinstall {engine} there if it does not start either"),
         ),
     }
 }

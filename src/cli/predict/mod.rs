@@ -67,7 +67,7 @@ impl Predict {
     pub(super) async fn run(self, global: &Global) -> Result<(), Failure> {
         let job = Job::read(&self.study)?;
         let kind = job.engine.engine.kind();
-        if !job.engine.engine.has_twin() {
+        if job.engine.engine.twin().is_none() {
             let message = format!("nothing simulates an engine of kind {kind:?}, so nothing can be predicted");
             let hint = format!("measure it instead: `setpoint tune {}`", self.study.display());
             return Err(Failure::new(INVALID, message).with_hint(hint));

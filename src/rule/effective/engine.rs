@@ -242,7 +242,7 @@ mod tests {
         let model = ModelShape::from_json(&serde_json::from_str(model).unwrap());
         let env: BTreeMap<_, _> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let version = version.parse().unwrap();
-        let facts = Facts { env: &env, ..Facts::new(&model, version, device) };
+        let facts = Facts { env: &env, ..Facts::new(crate::rule::VLLM, &model, version, device) };
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         runs_v0(&crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap(), &facts)
     }

@@ -87,7 +87,7 @@ mod tests {
             .with("enable-chunked-prefill", true)
             .with("enable-prefix-caching", true);
         let model = crate::facts::ModelShape::from_json(&serde_json::json!({}));
-        let facts = crate::rule::Facts::new(&model, crate::facts::EngineVersion::new(0, 6, 3), gpu);
+        let facts = crate::rule::Facts::new(crate::rule::VLLM, &model, crate::facts::EngineVersion::new(0, 6, 3), gpu);
         assert_eq!(crate::rule::check(&config, &facts)[0].rule, "A1");
     }
 }

@@ -139,7 +139,7 @@ mod tests {
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = FlagTable::for_version(version).parse(&arguments).unwrap();
         let device = Device::Cuda(Gpu { capability, ..Gpu::default() });
-        let finding = check(&config, &Facts::new(&model, version, device)).into_iter().next()?;
+        let finding = check(&config, &Facts::new(crate::rule::VLLM, &model, version, device)).into_iter().next()?;
         Some((finding.rule, finding.message))
     }
 

@@ -129,7 +129,7 @@ mod tests {
         let of = |version: &str, capability, size: i64| {
             let device = Device::Cuda(Gpu { capability, ..Gpu::default() });
             let config = crate::config::Config::new().with("block-size", size);
-            check(&config, &Facts::new(&model, version.parse().unwrap(), device)).into_iter().next()
+            check(&config, &Facts::new(crate::rule::VLLM, &model, version.parse().unwrap(), device)).into_iter().next()
         };
         let finding = of("0.10.2", Some((9, 0)), 16).unwrap();
         let message = "Forcing kv cache block size to 64 for the MLA backend of this GPU, not 16.";

@@ -214,7 +214,7 @@ mod tests {
         let config = FlagTable::for_version(version).parse(&words).unwrap();
         let env: BTreeMap<_, _> = env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let host = HostLimits { memory: Some(16 << 30), numa_nodes: Some(1), amx: None };
-        let facts = Facts { env: &env, host, ..Facts::new(&model, version, Device::Cpu) };
+        let facts = Facts { env: &env, host, ..Facts::new(crate::rule::VLLM, &model, version, Device::Cpu) };
         (check(&config, &facts).first().map(|finding| finding.rule), repair(&config, &facts))
     }
 

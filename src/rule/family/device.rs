@@ -71,7 +71,7 @@ fn engines(candidate: &Candidate<'_>) -> u64 {
 }
 
 /// How many devices of this host a launch computes on.
-pub fn devices_needed(config: &Config) -> u64 {
+pub(super) fn devices_needed(config: &Config) -> u64 {
     (engines_of(config).saturating_mul(workers_of(config)) / flag(config, "nnodes")).max(1)
 }
 

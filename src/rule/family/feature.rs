@@ -263,7 +263,7 @@ mod tests {
             let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
             let config = FlagTable::for_version(version).parse(&arguments).unwrap();
             let model = ModelShape::from_json(&json);
-            rejection(&config, &Facts::new(&model, version, Device::Cpu)).map(|finding| finding.rule)
+            rejection(&config, &Facts::new(crate::rule::VLLM, &model, version, Device::Cpu)).map(|finding| finding.rule)
         };
         assert_eq!(of("qwen3_next", "--no-enable-chunked-prefill"), Some("R21a"));
         assert_eq!(of("qwen3_next", "--no-enable-chunked-prefill --no-enable-prefix-caching"), None);

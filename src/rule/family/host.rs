@@ -104,7 +104,7 @@ mod tests {
         model.checkpoint_bytes = Some(20 << 30);
         let facts = Facts {
             host: HostLimits { memory: host, ..HostLimits::default() },
-            ..Facts::new(&model, version.parse().unwrap(), Device::gpu_of(24 << 30))
+            ..Facts::new(crate::rule::VLLM, &model, version.parse().unwrap(), Device::gpu_of(24 << 30))
         };
         check(config, &facts).into_iter().map(|finding| (finding.rule, finding.message)).collect()
     }
@@ -131,7 +131,7 @@ mod tests {
         let model = ModelShape::from_json(&serde_json::json!({}));
         let facts = Facts {
             host: HostLimits { memory: Some(10 << 30), ..HostLimits::default() },
-            ..Facts::new(&model, EngineVersion::new(0, 6, 3), Device::gpu_of(24 << 30))
+            ..Facts::new(crate::rule::VLLM, &model, EngineVersion::new(0, 6, 3), Device::gpu_of(24 << 30))
         };
         let repaired = repair(&Config::new().with("swap-space", 64.0), &facts).unwrap();
         assert_eq!(repaired.get_f64("swap-space"), Some(4.0));

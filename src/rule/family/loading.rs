@@ -121,7 +121,7 @@ mod tests {
         model.weight_files = Some(vec!["model.safetensors".to_owned()]);
         let absent: Option<BTreeSet<String>> =
             absent.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
-        let facts = Facts::new(&model, EngineVersion::V0_32, Device::UNKNOWN_GPU);
+        let facts = Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_32, Device::UNKNOWN_GPU);
         let facts = Facts { absent: absent.as_ref(), ..facts };
         let found = rejection(config, &facts).map(|finding| finding.rule);
         assert_eq!(repair(config, &facts).is_some_and(|repaired| &repaired == config), found.is_none());

@@ -78,14 +78,8 @@ pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) ->
     Launch::new(target, ResolvedConfig { max_model_len, ..*effective }, config, facts.env)
 }
 
-/// What the memory of a launch will be spent on, from the facts and the starts that they know of; `None` where too
-/// little is known of the model or of the device. Its failure probability is the risk of a launch that no rule rejects.
-#[must_use]
-pub fn predict_memory(config: &Config, facts: &Facts<'_>) -> Option<Prediction> {
-    facts.has_rules.then(|| predict(config, facts, &crate::rule::resolve_config(config, facts)))?
-}
-
-fn predict(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Option<Prediction> {
+/// Predicts the memory of a launch; `None` if too little is known of the model or of the device.
+pub(super) fn predict(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Option<Prediction> {
     // Overrides may change the shape.
     if config.get("hf-overrides").is_some() {
         return None;
@@ -242,7 +236,7 @@ fn deviation(prediction: &Prediction) -> String {
 fn with_larger_share(violation: Violation, candidate: &Candidate<'_>) -> Violation {
     let more = candidate.config.clone().with("gpu-memory-utilization", HIGH_SHARE);
     let helps = candidate.effective.gpu_memory_utilization < HIGH_SHARE
-        && predict_memory(&more, candidate.facts).is_some_and(|prediction| prediction.failure_probability() < 0.5);
+        && candidate.facts.predict_memory(&more).is_some_and(|prediction| prediction.failure_probability() < 0.5);
     if helps { violation.set("gpu-memory-utilization", HIGH_SHARE) } else { violation }
 }
 
@@ -260,7 +254,7 @@ mod tests {
             "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
             "max_position_embeddings": 131_072, "torch_dtype": "bfloat16"
         }));
-        let facts = Facts::new(&model, EngineVersion::new(0, 11, 0), Device::gpu_of(gib << 30));
+        let facts = Facts::new(crate::rule::VLLM, &model, EngineVersion::new(0, 11, 0), Device::gpu_of(gib << 30));
         let finding = check(config, &facts).into_iter().next()?;
         assert!(finding.severity.rejects());
         Some((finding.rule, finding.message, repair(config, &facts)))
@@ -360,7 +354,7 @@ mod tests {
                 "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
                 "max_position_embeddings": 4096, "vocab_size": 4096, "intermediate_size": 512
             }));
-            let facts = Facts::new(&model, version, Device::Cpu);
+            let facts = Facts::new(crate::rule::VLLM, &model, version, Device::Cpu);
             let finding = check(&config, &facts).into_iter().next().unwrap();
             assert!(finding.message.contains(named), "{}", finding.message);
             let repaired = repair(&config, &facts).unwrap_or_else(|| panic!("{line}"));

@@ -27,15 +27,67 @@ mod prefill;
 mod quantization;
 mod scheduler;
 mod speculative;
+mod subject;
+mod unchecked;
 mod v0;
 
-use super::{Candidate, Facts, Releases, Rule, Severity, Violation, effective};
+use super::compiled::compile_key;
+use super::effective::constant_default;
+use super::{
+    Candidate, EngineRules, Facts, Releases, Rule, RuleSubject, Severity, Violation, effective, resolve_config,
+};
+use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::EngineVersion;
+use crate::memory::{Launch, Prediction};
+use crate::space::Space;
 
-pub use device::devices_needed;
 pub(super) use length::lengths;
 pub use loading::optional_packages;
-pub use memory::{launch as memory_launch, predict_memory};
+pub use memory::launch as memory_launch;
+
+/// The rules of vLLM.
+pub static VLLM: &dyn EngineRules = &VllmRules;
+
+#[derive(Debug)]
+struct VllmRules;
+
+impl EngineRules for VllmRules {
+    fn families(&self) -> &'static [&'static [Rule]] {
+        ALL
+    }
+
+    fn subject(&self, rule: &str) -> RuleSubject {
+        subject::subject(rule)
+    }
+
+    fn resolve(&self, config: &Config, facts: &Facts<'_>) -> ResolvedConfig {
+        resolve_config(config, facts)
+    }
+
+    fn constant_default(&self, flag: &str) -> Option<Value> {
+        constant_default(flag)
+    }
+
+    fn devices_needed(&self, config: &Config) -> u64 {
+        device::devices_needed(config)
+    }
+
+    fn memory_launch(&self, config: &Config, facts: &Facts<'_>, resolved: &ResolvedConfig) -> Launch {
+        memory_launch(config, facts, resolved)
+    }
+
+    fn predict_memory(&self, config: &Config, facts: &Facts<'_>) -> Option<Prediction> {
+        memory::predict(config, facts, &resolve_config(config, facts))
+    }
+
+    fn compile_key(&self, config: &Config, facts: &Facts<'_>, resolved: &ResolvedConfig) -> String {
+        compile_key(config, facts, resolved)
+    }
+
+    fn unchecked(&self, space: &Space, facts: &Facts<'_>) -> Vec<String> {
+        unchecked::unchecked(space, facts)
+    }
+}
 
 /// What the configuration classes refuse, as they are from 0.32 on.
 const fn refusal(id: &'static str, holds: &'static str, check: fn(&Candidate<'_>) -> Option<Violation>) -> Rule {
@@ -48,7 +100,7 @@ const fn late_failure(id: &'static str, holds: &'static str, check: fn(&Candidat
 }
 
 /// In the order in which the engine would notice.
-pub(super) const ALL: &[&[Rule]] = &[
+const ALL: &[&[Rule]] = &[
     arguments::RULES,
     frontend::RULES,
     v0::RULES,

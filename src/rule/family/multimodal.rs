@@ -157,7 +157,7 @@ mod tests {
         let (model, version) = (ModelShape::from_json(&json), EngineVersion::V0_32);
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = FlagTable::for_version(version).parse(&arguments).unwrap();
-        rejection(&config, &Facts::new(&model, version, Device::Cpu)).map(|finding| finding.rule)
+        rejection(&config, &Facts::new(crate::rule::VLLM, &model, version, Device::Cpu)).map(|finding| finding.rule)
     }
 
     #[test]

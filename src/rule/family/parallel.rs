@@ -83,7 +83,7 @@ mod tests {
             let version = crate::facts::EngineVersion::V0_32;
             let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
             let config = crate::flag::FlagTable::for_version(version).parse(&words).unwrap();
-            let facts = crate::rule::Facts::new(&model, version, crate::facts::Device::UNKNOWN_GPU);
+            let facts = crate::rule::Facts::new(crate::rule::VLLM, &model, version, crate::facts::Device::UNKNOWN_GPU);
             crate::rule::rejection(&config, &facts).map(|finding| finding.rule)
         };
         let dense = serde_json::json!({"num_attention_heads": 8, "intermediate_size": 516});

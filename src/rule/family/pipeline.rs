@@ -142,7 +142,8 @@ mod tests {
         let model = ModelShape::from_json(&serde_json::json!({"num_hidden_layers": 8}));
         let message = |partition: &str, stages: i64| {
             let env = BTreeMap::from([("VLLM_PP_LAYER_PARTITION".to_owned(), partition.to_owned())]);
-            let facts = Facts { env: &env, ..Facts::new(&model, EngineVersion::V0_20, Device::UNKNOWN_GPU) };
+            let facts =
+                Facts { env: &env, ..Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_20, Device::UNKNOWN_GPU) };
             let findings = check(&Config::new().with("pipeline-parallel-size", stages), &facts);
             findings.into_iter().next().map(|finding| finding.message)
         };

@@ -198,7 +198,7 @@ mod tests {
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = FlagTable::for_version(version).parse(&arguments).unwrap();
         let device = Device::Cuda(Gpu { capability, ..Gpu::default() });
-        rejection(&config, &Facts::new(&model, version, device)).map(|finding| finding.rule)
+        rejection(&config, &Facts::new(crate::rule::VLLM, &model, version, device)).map(|finding| finding.rule)
     }
 
     #[test]

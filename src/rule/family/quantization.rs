@@ -199,7 +199,7 @@ mod tests {
         let version = EngineVersion::V0_32;
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = FlagTable::for_version(version).parse(&arguments).unwrap();
-        let facts = Facts::new(&model, version, Device::Cpu);
+        let facts = Facts::new(crate::rule::VLLM, &model, version, Device::Cpu);
         rejection(&config, &facts).map(|finding| (finding.rule, repair(&config, &facts).is_some()))
     }
 

@@ -240,7 +240,7 @@ mod tests {
         let version = version.parse().unwrap();
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = FlagTable::for_version(version).parse(&arguments).unwrap();
-        check(&config, &Facts { env: &env, ..Facts::new(&model, version, Device::gpu_of(24 << 30)) })
+        check(&config, &Facts { env: &env, ..Facts::new(crate::rule::VLLM, &model, version, Device::gpu_of(24 << 30)) })
     }
 
     fn ids(version: &str, model: &str, line: &str) -> Vec<&'static str> {

@@ -70,7 +70,7 @@ pub(super) fn first_request(job: &Job) -> FirstRequest {
     let (engine, api) = (&job.engine, job.load.api);
     match api {
         // Engines whose interface is known answer both.
-        _ if engine.engine.has_rules() => FirstRequest::Tokens,
+        _ if engine.engine.rules().is_some() => FirstRequest::Tokens,
         Api::Chat => FirstRequest::Chat,
         Api::Completions if engine.dialect.takes_tokens(api) => FirstRequest::Tokens,
         Api::Completions => FirstRequest::Text,

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 use crate::execution::{is_ours, read_gpus};
 use crate::facts::{Device, DeviceMemory, Gpu, GpuSelection, MeasurementCondition, ask_async, read_gpu_conditions};
-use crate::rule::devices_needed;
 use crate::server::{holders_text, is_held};
 use crate::telemetry::Devices;
 use crate::tuner::run::StudyRun;
@@ -17,7 +16,7 @@ pub(super) fn launch_devices(run: &StudyRun<'_>, place: &Place, config: &Config)
     let visible = visible_devices(run, place)?;
     // A container may have other devices under the same numbers.
     let is_here = place.devices.is_some() || !computes_elsewhere(&run.job.engine.command);
-    let used = if is_here { devices_needed(&run.whole(config)) } else { u64::MAX };
+    let used = if is_here { run.facts().devices_needed(&run.whole(config)) } else { u64::MAX };
     Some(Devices { is_given: is_here && visible.is_some(), visible, used, known: Vec::new() })
 }
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use super::devices::launch_devices;
 use crate::config::Config;
 use crate::facts::{DeviceMemoryReader, GpuError};
-use crate::rule::resolve_config;
 use crate::server::{Baseline, Shortage, StillHeld, shortages};
 use crate::tuner::context::ContextKeeper;
 use crate::tuner::run::StudyRun;
@@ -104,10 +103,8 @@ impl<'r> MemoryGate<'r> {
     /// Waits while others hold memory that the launch asks for. A driver that does not answer is not waited for.
     async fn enough_memory(&self, place: &Place, config: &Config, begin: Instant) {
         // How much memory another engine takes is not known.
-        if !self.run.job.engine.engine.has_rules() {
-            return;
-        }
-        let share = resolve_config(&self.run.whole(config), &self.run.facts()).gpu_memory_utilization;
+        let Some(resolved) = self.run.facts().resolve(&self.run.whole(config)) else { return };
+        let share = resolved.gpu_memory_utilization;
         let readers = self.memory_readers(place, config).await;
         let mut told = None;
         loop {

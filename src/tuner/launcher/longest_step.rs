@@ -4,7 +4,6 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::config::Config;
 use crate::predict;
-use crate::rule::resolve_config;
 use crate::stats::{median, to_f64};
 use crate::trial::Replies;
 use crate::tuner::TuneError;
@@ -58,10 +57,8 @@ impl<'r> StepForecast<'r> {
     /// waited for the replies of others, and the launch is no evidence on prefill.
     pub(super) fn learn(&self, config: &Config, replies: &Replies) {
         // How many requests another engine runs at once is not known, so that waiting would count as slowness.
-        if !self.run.job.engine.engine.has_rules() {
-            return;
-        }
-        if self.requests_at_once() <= resolve_config(&self.run.whole(config), &self.run.facts()).max_num_seqs
+        let Some(resolved) = self.run.facts().resolve(&self.run.whole(config)) else { return };
+        if self.requests_at_once() <= resolved.max_num_seqs
             && let Some(speed) = prefill_speed(replies)
         {
             self.prefill.add(speed);

@@ -27,9 +27,7 @@ pub use self::wrong_rule::{WrongRule, wrong_rules};
 /// Says why the rules stand alone.
 pub fn preflight_setup(job: &Job, installed: &ExecutionEnvironment, database: &Path) -> Result<Option<Setup>, String> {
     let engine = &job.engine;
-    if !engine.engine.has_preflight() {
-        return Ok(None);
-    }
+    let Some(program) = engine.engine.preflight() else { return Ok(None) };
     if !engine.preflight {
         return Err("the study file has it off".to_owned());
     }
@@ -40,7 +38,7 @@ pub fn preflight_setup(job: &Job, installed: &ExecutionEnvironment, database: &P
     let marker = Marker::helper(database, &job.name, "preflight");
     let mut env = engine.env.clone();
     env.extend(job.device_order(installed.device));
-    Ok(Some(Setup { python, env, marker, warm_up, limits: Limits::default() }))
+    Ok(Some(Setup { program, python, env, marker, warm_up, limits: Limits::default() }))
 }
 
 /// A launch's words behind `vllm serve`.
@@ -159,7 +157,7 @@ impl<'r> Preflighter<'r> {
 
     /// The engine's verdict and release; `None` where it does not answer.
     async fn ask(&self, config: &Config) -> Result<Option<(Verdict, String)>, TuneError> {
-        if !self.run.job.engine.engine.has_preflight() {
+        if self.run.job.engine.engine.preflight().is_none() {
             return Ok(None);
         }
         let Ok(args) = question(self.run.job, &self.run.installed, config) else { return Ok(None) };

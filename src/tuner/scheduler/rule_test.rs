@@ -7,11 +7,11 @@ use super::{Scheduler, scope};
 use crate::config::Config;
 use crate::execution::ExecutionEnvironment;
 use crate::job::{Job, Search};
-use crate::rule::{Severity, rules};
+use crate::rule::Severity;
 use crate::sampler::{Known, Suggestion};
 use crate::store::{RuleVerdict, Scored, Store, Study};
 use crate::trial::{Origin, Proposal};
-use crate::tuner::rule_test::{MOST_RULE_TESTS, known_rule, rule_test_key, verdict};
+use crate::tuner::rule_test::{MOST_RULE_TESTS, rule_test_key};
 use crate::tuner::run::StudyRun;
 use crate::tuner::{Event, PlannedRuleTest, RuleVerdicts, TuneError};
 
@@ -26,7 +26,7 @@ async fn complete(job: &Job, installed: &ExecutionEnvironment, store: &Store, st
     for test in verdicts.open(&study.name) {
         let Some(Scored { trial, .. }) = store.trial(study, test.number).await? else { continue };
         if trial.proposal.origin == Origin::RuleTest {
-            let (found, failure) = (verdict(&test.rule, &trial), trial.outcome.reason());
+            let (found, failure) = (verdicts.conclude(&test.rule, &trial), trial.outcome.reason());
             store.end_rule_test(study.id, trial.proposal.number, found, failure.as_deref()).await?;
         }
     }
@@ -143,7 +143,7 @@ impl Scheduler<'_> {
             return Ok(None);
         }
         let verdicts = RuleVerdicts::read(self.run.job, &self.run.installed, self.run.store).await?;
-        Ok(verdicts.of_trial(&self.run.study.name, proposal.number).and_then(|test| known_rule(&test.rule)))
+        Ok(verdicts.of_trial(&self.run.study.name, proposal.number).and_then(|test| verdicts.known(&test.rule)))
     }
 
     /// Draws the conclusion from a trial that tested a rule.
@@ -155,8 +155,8 @@ impl Scheduler<'_> {
         let store = self.run.store;
         let verdicts = RuleVerdicts::read(self.run.job, &self.run.installed, store).await?;
         let Some(test) = verdicts.of_trial(&self.run.study.name, trial.proposal.number) else { return Ok(()) };
-        let Some(rule) = known_rule(&test.rule) else { return Ok(()) };
-        let (verdict, failure) = (verdict(rule, trial), trial.outcome.reason());
+        let Some(rule) = verdicts.known(&test.rule) else { return Ok(()) };
+        let (verdict, failure) = (verdicts.conclude(rule, trial), trial.outcome.reason());
         store.end_rule_test(self.run.study.id, trial.proposal.number, verdict, failure.as_deref()).await?;
         let (number, config, message) = (trial.proposal.number, trial.proposal.config.clone(), test.message.clone());
         self.run.tell(Event::RuleTested { number, rule, verdict, config, message, failure });
@@ -170,7 +170,10 @@ impl Scheduler<'_> {
     pub(super) fn defaults_again(&self) -> Option<Suggestion> {
         let (first, later) = self.history.split_first()?;
         let search = &self.scope.search;
-        let is_late = |id: &&str| rules().any(|rule| rule.id == *id && rule.severity == Severity::Late);
+        let is_late = |id: &&str| {
+            let mut rules = search.facts.engine.into_iter().flat_map(|engine| engine.all());
+            rules.any(|rule| rule.id == *id && rule.severity == Severity::Late)
+        };
         let is_freed = matches!(first.known, Known::Rejected) && search.facts.distrusted.iter().any(is_late);
         let is_known = later.iter().any(|past| past.origin == Origin::Baseline || past.config == first.config);
         let absent_rejection = || search.knowing(&self.known, None).rejection(&first.config).is_none();

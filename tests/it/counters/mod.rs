@@ -13,7 +13,7 @@ use setpoint::config::ResolvedConfig;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::flag::FlagTable;
 use setpoint::rule::{Facts, resolve_config};
-use setpoint::twin::{Scheduling, Settings};
+use setpoint::twin::{DevicePreset, Scheduling, Settings};
 
 use server::{Page, Server, count};
 use twin::Twin;
@@ -49,16 +49,10 @@ fn settings() -> Settings {
     let words: Vec<_> = FLAGS.iter().map(|word| (*word).to_owned()).collect();
     let config = FlagTable::for_version(version).parse(&words).unwrap();
     let model = ModelShape::from_json(&server::model());
-    let resolved = resolve_config(&config, &Facts::new(&model, version, Device::Cpu));
-    let blocks = config.get_i64("num-gpu-blocks-override").and_then(|blocks| u32::try_from(blocks).ok()).unwrap();
-    Settings {
-        resolved,
-        // One is vLLM's own (`null_block` of `v1/core/block_pool.py`).
-        num_blocks: blocks - 1,
-        eager: true,
-        cache_dtype_bytes: None,
-        scheduling: Scheduling::resolve(&config, version, true, None),
-    }
+    let facts = Facts::new(setpoint::rule::VLLM, &model, version, Device::Cpu);
+    let resolved = resolve_config(&config, &facts);
+    let cpu = DevicePreset::find("cpu").unwrap();
+    setpoint::engine::TWIN.settings(&config, &resolved, &facts, cpu, None).unwrap().0
 }
 
 /// A prompt of so many tokens, of which no two names have a block in common.

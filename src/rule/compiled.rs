@@ -1,8 +1,9 @@
 //! Which configurations share what `torch.compile` has compiled.
 
+use super::Facts;
+use super::effective::constant_default;
 use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
-use crate::rule::{Facts, constant_default};
 
 /// Numbers of which an unset flag means a default that depends on model, release, device or other flags.
 const RESOLVED: [&str; 6] = [
@@ -71,12 +72,12 @@ pub fn compile_key(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfi
 mod tests {
     use super::*;
     use crate::facts::{Device, ModelShape};
-    use crate::rule::resolve_config;
+    use crate::rule::{VLLM, resolve_config};
 
     fn key(version: &str, line: &str) -> String {
         let model = serde_json::json!({"max_position_embeddings": 4096, "architectures": ["Qwen3ForCausalLM"]});
         let model = ModelShape::from_json(&model);
-        let facts = Facts::new(&model, version.parse().unwrap(), Device::gpu_of(24 << 30));
+        let facts = Facts::new(VLLM, &model, version.parse().unwrap(), Device::gpu_of(24 << 30));
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let config = crate::flag::FlagTable::for_version(facts.version).parse(&arguments).unwrap();
         compile_key(&config, &facts, &resolve_config(&config, &facts))

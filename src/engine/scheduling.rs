@@ -1,48 +1,49 @@
 //! The scheduler's finer rules as flags and releases have them.
 
-use super::settings::{Order, Scheduling, Speculation};
-use crate::config::Config;
+use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
+use crate::twin::{Order, Scheduling, Speculation};
 
-impl Scheduling {
-    /// What `vllm serve` of this release resolves its flags to. `cpu`: on a CPU steps are never scheduled ahead.
-    /// `acceptance` is the share of drafts, 0 to 1, that the model agrees with, which no flag says; without it there is
-    /// no speculation.
-    ///
-    /// Defaults are those of `vllm/config/scheduler.py`. That whole prompts must fit (0.20) and that steps are scheduled
-    /// ahead (0.20, `vllm/config/vllm.py`) was not so before.
-    #[must_use]
-    pub fn resolve(config: &Config, version: EngineVersion, cpu: bool, acceptance: Option<f64>) -> Self {
-        let number = |name: &str| config.get_i64(name).and_then(|value| u32::try_from(value).ok());
-        let modern = version >= EngineVersion::V0_20;
-        let pipeline_stages = number("pipeline-parallel-size").unwrap_or(1).max(1);
-        let method = Method::read(config);
-        // Drafts that the host makes have to wait for its tokens; a pipeline needs a newer worker.
-        let ahead = pipeline_stages == 1 && method.as_ref().is_none_or(|method| method.on_device);
-        Self {
-            order: if config.get_str("scheduling-policy") == Some("priority") {
-                Order::Priority
-            } else {
-                Order::Arrival
-            },
-            long_prefill_token_threshold: number("long-prefill-token-threshold").unwrap_or(0),
-            long_prefill_adaptive: config.get_bool("long-prefill-token-threshold-adaptive").unwrap_or(false),
-            max_num_active_seqs: number("max-num-active-seqs"),
-            max_num_scheduled_tokens: number("max-num-scheduled-tokens"),
-            reserve_full_isl: config.get_bool("scheduler-reserve-full-isl").unwrap_or(modern),
-            watermark: config.get_f64("watermark").unwrap_or(0.0),
-            async_scheduling: !cpu && config.get_bool("async-scheduling").unwrap_or(modern && ahead),
-            pipeline_stages,
-            stream_interval: number("stream-interval").unwrap_or(1).max(1),
-            speculation: method.zip(acceptance).map(|(method, acceptance)| Speculation {
-                tokens: method.tokens,
-                acceptance,
-                seed: 0,
-                lookahead: if method.writes_cache { method.tokens } else { 0 },
-                draft_slots: u32::from(method.model),
-            }),
-        }
-    }
+/// What `vllm serve` of this release resolves its flags to. `cpu`: on a CPU steps are never scheduled ahead.
+/// `acceptance` is the share of drafts, 0 to 1, that the model agrees with, which no flag says; without it there is
+/// no speculation.
+///
+/// Defaults are those of `vllm/config/scheduler.py`. That whole prompts must fit (0.20) and that steps are scheduled
+/// ahead (0.20, `vllm/config/vllm.py`) was not so before.
+pub(super) fn scheduling(
+    config: &Config,
+    resolved: &ResolvedConfig,
+    version: EngineVersion,
+    cpu: bool,
+    acceptance: Option<f64>,
+) -> Scheduling {
+    let number = |name: &str| config.get_i64(name).and_then(|value| u32::try_from(value).ok());
+    let modern = version >= EngineVersion::V0_20;
+    let pipeline_stages = number("pipeline-parallel-size").unwrap_or(1).max(1);
+    let method = Method::read(config);
+    // Drafts that the host makes have to wait for its tokens; a pipeline needs a newer worker.
+    let ahead = pipeline_stages == 1 && method.as_ref().is_none_or(|method| method.on_device);
+    let scheduling = Scheduling {
+        order: if config.get_str("scheduling-policy") == Some("priority") { Order::Priority } else { Order::Arrival },
+        long_prefill_token_threshold: number("long-prefill-token-threshold").unwrap_or(0),
+        long_prefill_adaptive: config.get_bool("long-prefill-token-threshold-adaptive").unwrap_or(false),
+        max_num_active_seqs: number("max-num-active-seqs"),
+        max_num_scheduled_tokens: number("max-num-scheduled-tokens"),
+        reserve_full_isl: config.get_bool("scheduler-reserve-full-isl").unwrap_or(modern),
+        watermark: config.get_f64("watermark").unwrap_or(0.0),
+        async_scheduling: !cpu && config.get_bool("async-scheduling").unwrap_or(modern && ahead),
+        pipeline_stages,
+        stream_interval: number("stream-interval").unwrap_or(1).max(1),
+        speculation: method.zip(acceptance).map(|(method, acceptance)| Speculation {
+            tokens: method.tokens,
+            acceptance,
+            seed: 0,
+            lookahead: if method.writes_cache { method.tokens } else { 0 },
+            draft_slots: u32::from(method.model),
+        }),
+    };
+    // The twin knows neither pipelines nor speculation of the old engine.
+    if resolved.v0 { Scheduling { pipeline_stages: 1, speculation: None, ..scheduling } } else { scheduling }
 }
 
 /// How drafts are made.
@@ -72,9 +73,10 @@ impl Method {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::twin::Settings;
 
     fn resolve(config: &Config, minor: u32, cpu: bool) -> Scheduling {
-        Scheduling::resolve(config, EngineVersion::new(0, minor, 0), cpu, Some(0.6))
+        scheduling(config, &Settings::default().resolved, EngineVersion::new(0, minor, 0), cpu, Some(0.6))
     }
 
     #[test]

@@ -4,32 +4,13 @@ use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
 use crate::rule::{Facts, memory_launch};
 use crate::stats::gib;
-use crate::twin::{DevicePreset, IncompleteShape, MemoryPlan, Scheduling, Settings, kv_blocks};
-
-/// Why an engine would not start on this device, as it finds out after its start only.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Shortage {
-    #[error(transparent)]
-    Shape(#[from] IncompleteShape),
-    /// Since 0.10 the share that is asked for must be free before anything is loaded.
-    #[error(
-        "gpu-memory-utilization {utilization} asks for {wanted_gib:.2} GiB, and {free_gib:.2} of {total_gib:.2} GiB are free on the device"
-    )]
-    NotFree { utilization: f64, wanted_gib: f64, free_gib: f64, total_gib: f64 },
-    #[error("the weights and the activations leave no memory for the cache")]
-    NoCache,
-    #[error(
-        "the cache has {} blocks ({:.2} GiB), fewer than one request of max-model-len {} needs",
-        .plan.blocks, gib(.plan.cache), .settings.resolved.max_model_len
-    )]
-    Small { plan: MemoryPlan, settings: Box<Settings> },
-}
+use crate::twin::{DevicePreset, MemoryPlan, Scheduling, Settings, Shortage, kv_blocks};
 
 /// Divides the memory of one device and gives the scheduler its settings.
 ///
 /// # Errors
 /// When the engine would not start.
-pub fn allocate(
+pub(super) fn allocate(
     effective: &ResolvedConfig,
     config: &Config,
     facts: &Facts<'_>,
@@ -86,7 +67,7 @@ mod tests {
 
     fn on(device: &str, config: &Config) -> Result<(Settings, MemoryPlan), Shortage> {
         let (model, device) = (llama(), DevicePreset::find(device).unwrap());
-        let facts = Facts::new(&model, EngineVersion::V0_32, device.device());
+        let facts = Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_32, device.device());
         let effective = resolve_config(config, &facts);
         allocate(&effective, config, &facts, device, Scheduling::default())
     }
@@ -110,7 +91,7 @@ mod tests {
     fn a_device_of_another_size_than_its_preset_has_a_smaller_cache() {
         let (model, device) = (llama(), DevicePreset::find("a100").unwrap());
         let blocks = |described: crate::facts::Device| {
-            let facts = Facts::new(&model, EngineVersion::V0_32, described);
+            let facts = Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_32, described);
             let effective = resolve_config(&Config::new(), &facts);
             let (settings, _) = allocate(&effective, &Config::new(), &facts, device, Scheduling::default()).unwrap();
             settings.num_blocks
