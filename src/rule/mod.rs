@@ -78,6 +78,11 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Every rule of the engine.
+    pub fn rules(&self) -> impl Iterator<Item = &'static Rule> + use<> {
+        self.engine.into_iter().flat_map(<dyn EngineRules>::all)
+    }
+
     /// Returns how many devices a launch of this configuration computes on: one if no rules say otherwise.
     #[must_use]
     pub fn devices_needed(&self, config: &Config) -> u64 {

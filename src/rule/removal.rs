@@ -117,8 +117,7 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal 
 
 /// What a rule demands in the release at hand.
 fn holds(id: &str, facts: &Facts<'_>) -> &'static str {
-    let mut rules = facts.engine.into_iter().flat_map(|engine| engine.all());
-    rules.find(|rule| rule.id == id && rule.releases.contain(facts.version)).map_or("", |rule| rule.holds)
+    facts.rules().find(|rule| rule.id == id && rule.releases.contain(facts.version)).map_or("", |rule| rule.holds)
 }
 
 #[cfg(test)]

@@ -170,10 +170,7 @@ impl Scheduler<'_> {
     pub(super) fn defaults_again(&self) -> Option<Suggestion> {
         let (first, later) = self.history.split_first()?;
         let search = &self.scope.search;
-        let is_late = |id: &&str| {
-            let mut rules = search.facts.engine.into_iter().flat_map(|engine| engine.all());
-            rules.any(|rule| rule.id == *id && rule.severity == Severity::Late)
-        };
+        let is_late = |id: &&str| search.facts.rules().any(|rule| rule.id == *id && rule.severity == Severity::Late);
         let is_freed = matches!(first.known, Known::Rejected) && search.facts.distrusted.iter().any(is_late);
         let is_known = later.iter().any(|past| past.origin == Origin::Baseline || past.config == first.config);
         let absent_rejection = || search.knowing(&self.known, None).rejection(&first.config).is_none();
