@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use super::{Resolved, Timeline};
+use super::{ReportedConfig, Timeline};
 use crate::config::{Config, ResolvedConfig};
 use crate::rule::Facts;
-use crate::trial::MemoryObservation;
+use crate::trial::{Difference, MemoryObservation};
 use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 
 /// How a server shows that it serves.
@@ -100,7 +100,10 @@ pub trait LogReader: Send + Sync {
     fn timeline(&self) -> Timeline;
 
     /// Reads the configuration that the log and the page of metrics report.
-    fn resolved(&self, log: &str, page: &str) -> Resolved;
+    fn resolved(&self, log: &str, page: &str) -> ReportedConfig;
+
+    /// Returns the flags that were set explicitly and that the engine does not run with. What it does not tell counts as granted.
+    fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<Difference>;
 
     /// Reads the figures of the device's memory.
     fn observe(&self, log: &str) -> MemoryObservation;

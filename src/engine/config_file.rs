@@ -13,7 +13,7 @@ const FLAG: &str = "--config";
 
 /// Why a file's flags cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigFileError {
+pub(super) enum ConfigFileError {
     #[error("--config is given {0} times, and vLLM reads one file")]
     Several(usize),
     #[error("--config names no file")]
@@ -33,10 +33,10 @@ pub enum ConfigFileError {
 ///
 /// # Errors
 /// When there is more than one such file, or it cannot be read; the error names the line.
-pub fn inline_config_file(
+pub(super) fn inline_config_file(
     words: Vec<String>,
     table: FlagTable,
-    find: impl Fn(&str) -> Option<PathBuf>,
+    find: &dyn Fn(&str) -> Option<PathBuf>,
 ) -> Result<Vec<String>, ConfigFileError> {
     let count = words.iter().filter(|word| is_config_flag(word)).count();
     if count > 1 {
@@ -64,8 +64,7 @@ fn is_config_flag(word: &str) -> bool {
 }
 
 /// Whether a command gives the engine such a file. A wrapper before the engine may have a flag of the same name.
-#[must_use]
-pub fn passes_config_file(command: &[String]) -> bool {
+pub(super) fn passes_config_file(command: &[String]) -> bool {
     let engine = command.iter().rposition(|word| word == "serve" || word.ends_with("api_server"));
     engine.is_some_and(|at| command[at..].iter().any(|word| is_config_flag(word)))
 }
@@ -271,7 +270,7 @@ mod tests {
         std::fs::write(&file, "seed: 1\n").unwrap();
         let inline = |line: &str| {
             let words = line.split_whitespace().map(str::to_owned).collect();
-            inline_config_file(words, table(), |name| (name == "serve.yaml").then(|| file.clone()))
+            inline_config_file(words, table(), &|name| (name == "serve.yaml").then(|| file.clone()))
                 .map(|words| words.join(" "))
                 .map_err(|error| error.to_string())
         };

@@ -9,11 +9,16 @@ mod command;
 mod config_file;
 mod diagnose;
 mod environment;
+mod evidence;
+mod own_models;
+mod phase_marks;
 mod phases;
 mod placeholder;
 mod python;
 mod python_text;
+mod reported;
 mod resolved;
+mod root_line;
 mod scheduling;
 #[cfg(test)]
 mod resolved_tests;
@@ -38,13 +43,14 @@ use crate::trial::Failure;
 
 pub use access::{API_KEY_VARIABLE, take_api_keys};
 pub use capability::{LogReader, MetricsPage, ModelNameCheck, PreflightProgram, QUANTITIES, Readiness, TwinModel};
-pub use config_file::{ConfigFileError, inline_config_file, passes_config_file};
-pub use diagnose::{Evidence, Exit, own_models, root_line};
 pub use environment::{environment, is_variable};
-pub use phases::{StartPhase, Timeline};
+pub use evidence::{Evidence, Exit};
+pub use own_models::own_models;
+pub use phases::{PhaseMark, StartPhase, Timeline};
 pub use placeholder::{Filling, PLACEHOLDERS, PlaceholderError, asks_for, check_command_word, check_word};
 pub use python::python_of;
-pub use resolved::{Resolved, differences};
+pub use reported::ReportedConfig;
+pub use root_line::root_line;
 pub use simulated::Simulated;
 pub use vllm::TWIN;
 
@@ -139,6 +145,24 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// The flags of a release. `None`: any name is a parameter, and the engine has no releases.
     fn flags(&self, _version: EngineVersion) -> Option<FlagTable> {
         None
+    }
+
+    /// Replaces an argument that names a file of flags by its flags. `find` looks for the file.
+    ///
+    /// # Errors
+    /// The reason why the file cannot be read, with its line.
+    fn inline_config_file(
+        &self,
+        words: Vec<String>,
+        _version: EngineVersion,
+        _find: &dyn Fn(&str) -> Option<PathBuf>,
+    ) -> Result<Vec<String>, String> {
+        Ok(words)
+    }
+
+    /// Returns whether a command gives the engine a file of flags, which `inline_config_file` would not see.
+    fn passes_config_file(&self, _command: &[String]) -> bool {
+        false
     }
 
     /// The rules of the engine's configurations, with a model of the device's memory.

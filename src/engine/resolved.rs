@@ -6,18 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use super::ReportedConfig;
 use super::python_text::{fields, labels};
 use crate::config::{Config, Value};
 use crate::trial::Difference;
-
-/// What an engine told of its configuration. Names are those of flags without dashes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resolved {
-    /// The arguments as the engine parsed them; before 0.9 all of them, since then those that are not defaults.
-    given: BTreeMap<String, String>,
-    /// What it made of them.
-    effective: BTreeMap<String, String>,
-}
 
 /// Fields of the line `Initializing a V1 LLM engine (v...) with config: ...`, and the flags that they answer.
 const ENGINE_FIELDS: [(&str, &str); 20] = [
@@ -74,8 +66,8 @@ const BACKENDS: [(&str, &str); 9] = [
 
 /// Reads a start's log, and the page of `/metrics` where there is one.
 #[must_use]
-pub(super) fn resolved(log: &str, metrics: &str) -> Resolved {
-    let mut seen = Resolved::default();
+pub(super) fn resolved(log: &str, metrics: &str) -> ReportedConfig {
+    let mut seen = Reader::default();
     for line in log.lines() {
         seen.read(line);
     }
@@ -84,19 +76,14 @@ pub(super) fn resolved(log: &str, metrics: &str) -> Resolved {
     for (label, flag) in CACHE_LABELS {
         seen.keep(flag, cache.get(label).map(String::as_str));
     }
-    seen
+    seen.0
 }
 
-impl Resolved {
-    /// What the engine runs with, and the arguments that were asked for as it has parsed them.
-    #[must_use]
-    pub fn shown(&self, asked: &Config) -> BTreeMap<String, String> {
-        let given = self.given.iter().filter(|(flag, _)| asked.get(flag).is_some());
-        let mut shown: BTreeMap<_, _> = given.map(|(flag, value)| (flag.clone(), value.clone())).collect();
-        shown.extend(self.effective.clone());
-        shown
-    }
+/// Reads the lines of a start into a report.
+#[derive(Debug, Default)]
+struct Reader(ReportedConfig);
 
+impl Reader {
     fn read(&mut self, line: &str) {
         let after = |text: &str| line.find(text).map(|at| &line[at + text.len()..]);
         if let Some(given) = after("non-default args: {") {
@@ -105,12 +92,12 @@ impl Resolved {
             self.give(given, '=');
         } else if let Some(length) = after("Using max model len ") {
             // A draft model has one of its own, which comes later.
-            self.effective.entry("max-model-len".to_owned()).or_insert_with(|| word(length).to_owned());
+            self.0.effective.entry("max-model-len".to_owned()).or_insert_with(|| word(length).to_owned());
         } else if let Some(tokens) = after("Chunked prefill is enabled with max_num_batched_tokens=") {
             self.keep("max-num-batched-tokens", Some(word(tokens)));
             self.keep("enable-chunked-prefill", Some("True"));
-        } else if let Some(architecture) = after("Resolved architecture: ") {
-            self.effective.entry("architecture".to_owned()).or_insert_with(|| word(architecture).to_owned());
+        } else if let Some(architecture) = after("ReportedConfig architecture: ") {
+            self.0.effective.entry("architecture".to_owned()).or_insert_with(|| word(architecture).to_owned());
         } else if let Some((engine, told)) = line.split_once(" LLM engine (v") {
             let engine = engine.rsplit(' ').next().unwrap_or_default();
             self.keep("engine", Some(if engine == "V1" { "V1" } else { "V0" }));
@@ -124,7 +111,7 @@ impl Resolved {
                 self.keep(flag, value.map(word));
             }
         } else if let Some(backend) = after("Using ").and_then(backend) {
-            self.effective.entry("attention-backend".to_owned()).or_insert(backend);
+            self.0.effective.entry("attention-backend".to_owned()).or_insert(backend);
         }
     }
 
@@ -132,13 +119,13 @@ impl Resolved {
         let given = fields(text, separator).into_iter().filter(|(name, value)| {
             !crate::trial::is_secret(name) && value != "None" && !value.starts_with(['[', '{', '(', '<'])
         });
-        self.given.extend(given.map(|(name, value)| (name.replace('_', "-"), plain(&value))));
+        self.0.given.extend(given.map(|(name, value)| (name.replace('_', "-"), plain(&value))));
     }
 
     fn keep(&mut self, flag: &str, value: Option<&str>) {
         let value = value.filter(|value| !value.is_empty() && (flag == "quantization" || *value != "None"));
         if let Some(value) = value {
-            self.effective.insert(flag.to_owned(), plain(value));
+            self.0.effective.insert(flag.to_owned(), plain(value));
         }
     }
 }
@@ -172,7 +159,7 @@ fn backend(text: &str) -> Option<String> {
 
 /// The flags that were set explicitly and that the engine does not run with. What it does not tell counts as granted.
 #[must_use]
-pub fn differences(asked: &Config, resolved: &Resolved) -> Vec<Difference> {
+pub(super) fn differences(asked: &Config, resolved: &ReportedConfig) -> Vec<Difference> {
     let told = |flag: &str| resolved.effective.get(flag).or_else(|| resolved.given.get(flag));
     let differs = |(flag, asked): (&str, &Value)| {
         let resolved = told(flag)?;

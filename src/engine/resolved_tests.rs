@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::resolved::{Resolved, differences, resolved};
+use super::ReportedConfig;
+use super::resolved::{differences, resolved};
 use crate::config::{Config, Value};
 
 const V0_9: &str = "\
@@ -19,7 +20,7 @@ INFO 07-22 20:37:10 [cuda.py:289] Using XFormers backend.";
 
 const V0_32: &str = "\
 (APIServer pid=3) INFO 11-22 [api_utils.py:286] non-default args: {'model_tag': 'm', 'max_model_len': 1024, 'max_num_seqs': 1}
-(APIServer pid=3) INFO 11-22 [model.py:733] Resolved architecture: Qwen2ForCausalLM
+(APIServer pid=3) INFO 11-22 [model.py:733] ReportedConfig architecture: Qwen2ForCausalLM
 (APIServer pid=3) INFO 11-22 [model.py:2152] Using max model len 1024
 (APIServer pid=3) INFO 11-22 [scheduler.py:307] Chunked prefill is enabled with max_num_batched_tokens=512.
 (EngineCore pid=9) INFO 11-22 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='m', \
@@ -34,13 +35,13 @@ const PAGE: &str = "# TYPE vllm:cache_config_info gauge\n\
     gpu_memory_utilization=\"0.92\",kv_cache_size_tokens=\"524288\",num_cpu_blocks=\"None\",num_gpu_blocks=\"4096\",\
     num_gpu_blocks_override=\"None\"} 1.0\n";
 
-fn told(resolved: &Resolved, names: &[&str]) -> Vec<String> {
+fn told(resolved: &ReportedConfig, names: &[&str]) -> Vec<String> {
     let shown = resolved.shown(&Config::new());
     names.iter().map(|name| shown.get(*name).cloned().unwrap_or_else(|| "-".to_owned())).collect()
 }
 
 /// `flag asked->resolved` for each difference.
-fn differing(asked: &Config, resolved: &Resolved) -> String {
+fn differing(asked: &Config, resolved: &ReportedConfig) -> String {
     let differences = differences(asked, resolved);
     differences.iter().map(|d| format!("{} {}->{}", d.flag, d.asked, d.resolved)).collect::<Vec<_>>().join(", ")
 }

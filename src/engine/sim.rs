@@ -1,5 +1,6 @@
 //! The simulated engine: `setpoint sim serve`, a process of its own with vLLM's flags.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::vllm::Vllm;
@@ -37,6 +38,19 @@ impl Engine for Sim {
 
     fn flags(&self, version: EngineVersion) -> Option<FlagTable> {
         Vllm.flags(version)
+    }
+
+    fn inline_config_file(
+        &self,
+        words: Vec<String>,
+        version: EngineVersion,
+        find: &dyn Fn(&str) -> Option<PathBuf>,
+    ) -> Result<Vec<String>, String> {
+        Vllm.inline_config_file(words, version, find)
+    }
+
+    fn passes_config_file(&self, command: &[String]) -> bool {
+        Vllm.passes_config_file(command)
     }
 
     fn rules(&self) -> Option<&'static dyn EngineRules> {

@@ -1,21 +1,23 @@
 //! vLLM: `vllm serve`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::allocate::allocate;
+use super::config_file::{inline_config_file, passes_config_file};
 use super::diagnose::diagnose;
-use super::resolved::resolved;
+use super::phase_marks::phase_mark;
+use super::resolved::{differences, resolved};
 use super::scheduling::scheduling;
 use super::startup::observe;
 use super::{
     API_KEY_VARIABLE, Engine, Evidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, PreflightProgram,
-    Readiness, Resolved, Timeline, TwinModel, python_of,
+    Readiness, ReportedConfig, Timeline, TwinModel, python_of,
 };
 use crate::config::{Config, ResolvedConfig};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagError, FlagTable};
 use crate::rule::{EngineRules, Facts, VLLM, optional_packages};
-use crate::trial::{Failure, MemoryObservation};
+use crate::trial::{Difference, Failure, MemoryObservation};
 use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 
 /// The name in study files.
@@ -30,11 +32,15 @@ struct VllmLog;
 
 impl LogReader for VllmLog {
     fn timeline(&self) -> Timeline {
-        Timeline::default()
+        Timeline::new(phase_mark)
     }
 
-    fn resolved(&self, log: &str, page: &str) -> Resolved {
+    fn resolved(&self, log: &str, page: &str) -> ReportedConfig {
         resolved(log, page)
+    }
+
+    fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<Difference> {
+        differences(asked, resolved)
     }
 
     fn observe(&self, log: &str) -> MemoryObservation {
@@ -90,6 +96,19 @@ impl Engine for Vllm {
 
     fn flags(&self, version: EngineVersion) -> Option<FlagTable> {
         Some(FlagTable::for_version(version))
+    }
+
+    fn inline_config_file(
+        &self,
+        words: Vec<String>,
+        version: EngineVersion,
+        find: &dyn Fn(&str) -> Option<PathBuf>,
+    ) -> Result<Vec<String>, String> {
+        inline_config_file(words, FlagTable::for_version(version), find).map_err(|error| error.to_string())
+    }
+
+    fn passes_config_file(&self, command: &[String]) -> bool {
+        passes_config_file(command)
     }
 
     fn rules(&self) -> Option<&'static dyn EngineRules> {

@@ -8,10 +8,7 @@ use super::device;
 use super::paths::Paths;
 use crate::config::Config;
 use crate::document::{DocumentError, Section, nearest};
-use crate::engine::{
-    self, ENGINES, Engine, PlaceholderError, asks_for, check_word, inline_config_file, passes_config_file,
-    take_api_keys,
-};
+use crate::engine::{self, ENGINES, Engine, PlaceholderError, asks_for, check_word, take_api_keys};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagTable;
 use crate::load::Dialect;
@@ -93,15 +90,15 @@ impl EngineJob {
         let args: Vec<String> = section.optional("args")?.unwrap_or_default();
         // Without a stated release that of the newest table: only the words for switches that are off depend on it.
         let release = version.as_ref().and_then(|version| version.as_ref().ok());
-        let table = engine.flags(release.copied().unwrap_or_else(FlagTable::newest_release));
+        let release = release.copied().unwrap_or_else(FlagTable::newest_release);
         let (mut args, mut keys) = (args, Vec::new());
         // Words of an engine whose flags are not known stay as they are.
-        if let Some(table) = table {
-            args = inline_config_file(args, table, |file| paths.find(file)).map_err(|error| {
+        if engine.flags(release).is_some() {
+            args = engine.inline_config_file(args, release, &|file| paths.find(file)).map_err(|error| {
                 let hint = "name a file of this machine: its flags are passed to the engine instead of it".to_owned();
-                section.error("args", error.to_string(), Some(hint))
+                section.error("args", error, Some(hint))
             })?;
-            if passes_config_file(&command) {
+            if engine.passes_config_file(&command) {
                 let hint = "move --config and its file to engine.args, where its flags are read".to_owned();
                 let problem = "--config of the engine is read in engine.args only".to_owned();
                 return Err(section.error("command", problem, Some(hint)));

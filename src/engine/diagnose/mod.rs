@@ -8,93 +8,17 @@ mod line;
 mod lost;
 mod own_model;
 mod patterns;
-mod root_line;
 mod stage;
 mod too_little;
 mod traceback;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::process::ExitStatus;
-
+use super::evidence::FROM_OUTSIDE;
+use super::{Evidence, Exit};
 use crate::trial::{Failure, FailureKind, redact, without_controls};
 use line::Line;
-pub use own_model::own_models;
-pub use root_line::root_line;
-
-use patterns::{Cause, FROM_OUTSIDE, NETWORK, ROOTS, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
-
-/// How the first process of a launch has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    Code(i32),
-    Signal(i32),
-    Unknown,
-}
-
-/// What is known of an engine that has failed.
-#[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
-    /// Standard output and standard error.
-    pub log: &'a str,
-    /// `None` while it lives.
-    pub exit: Option<Exit>,
-    /// Whether it had become ready.
-    pub under_load: bool,
-    /// Processes that the kernel has killed for want of memory since the launch.
-    pub oom_kills: u64,
-    /// Whether the tuner itself had ended it, whose signals then say nothing.
-    pub ended_by_tuner: bool,
-    /// Models besides the served one, and adapters, that the configuration names and the rest of the study does not. Their
-    /// absence is the configuration's failure.
-    pub own_models: &'a [String],
-}
-
-impl Evidence<'_> {
-    fn otherwise(&self) -> FailureKind {
-        if self.under_load { FailureKind::Crash } else { FailureKind::StartupExit }
-    }
-
-    /// `exit code 1`, or that it lives.
-    fn exit(&self) -> String {
-        self.exit.map_or_else(|| "it still runs".to_owned(), |exit| exit.to_string())
-    }
-
-    /// The signal that ended the leader; shells report one of their children's as 128 and its number.
-    fn signal(&self) -> Option<i32> {
-        match self.exit? {
-            Exit::Signal(signal) => Some(signal),
-            Exit::Code(code) if FROM_OUTSIDE.contains(&(code - 128)) => Some(code - 128),
-            Exit::Code(_) | Exit::Unknown => None,
-        }
-    }
-
-    /// The failure of an engine of whose log nothing is known but its last line.
-    pub(super) fn by_exit(&self, last: Option<&str>) -> Failure {
-        let outside = self.signal().filter(|signal| FROM_OUTSIDE.contains(signal) && !self.ended_by_tuner);
-        if let Some(signal) = outside {
-            return self.killed(Some(signal), &format!("signal {signal}"));
-        }
-        let last = last.map_or("its log is empty", str::trim);
-        Failure { kind: self.otherwise(), message: format!("{}; {last}", self.exit()) }
-    }
-
-    /// The failure of an engine that a signal of somebody else has ended. `how` says which process and which signal.
-    fn killed(&self, signal: Option<i32>, how: &str) -> Failure {
-        // The kernel sends KILL and nothing else.
-        if self.oom_kills > 0 && signal.is_none_or(|signal| signal == 9) {
-            let message =
-                format!("{how}; the kernel killed {} for want of memory meanwhile", processes(self.oom_kills));
-            return Failure { kind: FailureKind::HostMemory, message };
-        }
-        let message = match signal {
-            Some(_) => format!("{how}, which the tuner did not send"),
-            None => format!("{how}, without a word on why, as by a signal that the tuner did not send"),
-        };
-        Failure { kind: FailureKind::Killed, message }
-    }
-}
+use patterns::{Cause, NETWORK, ROOTS, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
 
 /// Tells why an engine ended.
 ///
@@ -307,10 +231,6 @@ fn child_code(told: &str) -> Option<i32> {
     numbers.iter().find(|code| **code < 0).or(numbers.first()).copied()
 }
 
-fn processes(count: u64) -> String {
-    if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
-}
-
 /// One line without pydantic's trailer and overlong tails.
 fn clean(told: &str) -> String {
     const MOST: usize = 400;
@@ -319,26 +239,5 @@ fn clean(told: &str) -> String {
     match message.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}...", &message[..end]),
         None => message.to_owned(),
-    }
-}
-
-impl From<ExitStatus> for Exit {
-    fn from(status: ExitStatus) -> Self {
-        use std::os::unix::process::ExitStatusExt;
-        match (status.code(), status.signal()) {
-            (Some(code), _) => Self::Code(code),
-            (None, Some(signal)) => Self::Signal(signal),
-            (None, None) => Self::Unknown,
-        }
-    }
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(code) => write!(f, "exit code {code}"),
-            Self::Signal(signal) => write!(f, "signal {signal}"),
-            Self::Unknown => f.write_str("unknown exit status"),
-        }
     }
 }

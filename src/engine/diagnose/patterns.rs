@@ -213,6 +213,3 @@ pub(super) const UNSUPPORTED: [&str; 14] = [
     "Unknown quantization method",
     "No tokenizer registered",
 ];
-
-/// Signals by which somebody ends a process from outside: HUP, INT, KILL, TERM. Others tell of a fault of its own.
-pub(super) const FROM_OUTSIDE: [i32; 4] = [1, 2, 9, 15];

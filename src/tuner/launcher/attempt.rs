@@ -11,7 +11,7 @@ use super::devices::{gpu_conditions, launch_devices};
 use super::failure::{DEATH_LIMIT, conclude, crash, failed, start_failure, with_end};
 use super::load_test::LoadTest;
 use crate::config::Config;
-use crate::engine::{Filling, LogReader, Timeline, differences, own_models};
+use crate::engine::{Filling, LogReader, Timeline, own_models};
 use crate::facts::MeasurementCondition;
 use crate::server::{self, LeftBehind, Marker, Owed, Ready, ReadyCheck, Server, Spawn, SpawnError, StartError, finish};
 use crate::trial::{FailureKind, LaunchRecords, Outcome, PhaseTime, Startup};
@@ -265,7 +265,7 @@ impl LaunchAttempt<'_> {
         };
         let seen = reader.resolved(&server.log_text(), &page);
         let asked = run.whole(self.config);
-        let differences = differences(&asked, &seen);
+        let differences = reader.differences(&asked, &seen);
         if !differences.is_empty() {
             run.tell(Event::Differs { number: self.place.trial, differences: differences.clone() });
         }
