@@ -54,7 +54,7 @@ async fn main() {
     let shape = ModelShape::read(model.as_ref()).expect("a model");
     let begin = Instant::now();
     let preflight = Preflight::start(Setup {
-        program: setpoint::engine::assumed().preflight().expect("the assumed engine has a preflight"),
+        program: setpoint::engines::assumed().preflight().expect("the assumed engine has a preflight"),
         python: python.clone(),
         env: BTreeMap::from([("HF_HUB_OFFLINE".to_owned(), "1".to_owned())]),
         marker: Marker::helper(&std::env::temp_dir(), "benchmark", &std::process::id().to_string()),

@@ -27,10 +27,11 @@ mod cost;
 // Launch.
 pub mod engine;
 pub mod server;
-pub mod preflight;
 
 // Measure.
 pub mod load;
+pub mod engines;
+pub mod preflight;
 mod telemetry;
 mod metrics;
 
@@ -49,7 +50,6 @@ mod report;
 mod export;
 
 // The simulated engine, a process of its own.
-mod sim;
 
 // The only place for arguments, printing and exit codes.
 pub mod cli;

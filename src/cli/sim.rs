@@ -6,7 +6,7 @@ use clap::{CommandFactory, Subcommand};
 
 use super::failure::Failure;
 use super::output::print;
-use crate::sim::{Options, ServeError, engine_core, serve};
+use crate::engines::sim::process::{Options, ServeError, engine_core, serve};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Sim {

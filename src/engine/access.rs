@@ -1,7 +1,4 @@
-//! Access to a server: the API key that it asks for.
-
-/// The variable from which vLLM takes its API key (`vllm/envs.py`). Unlike an argument it is not seen in a list of processes.
-pub const API_KEY_VARIABLE: &str = "VLLM_API_KEY";
+//! Access to a server: the API key in the words of its command.
 
 /// Removes `--api-key KEY...` from the words of a command, and returns the keys.
 pub fn take_api_keys(words: &mut Vec<String>) -> Vec<String> {

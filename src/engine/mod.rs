@@ -1,58 +1,45 @@
-//! An engine: how a configuration becomes a command line, and what its log says when it fails.
-//!
-//! Every engine is one file and one line in [`ENGINES`].
+//! The door to engines: what one can do, from the command line of a configuration to the cause of a failure. The engines
+//! themselves are `engines`.
 
 mod access;
-mod allocate;
 mod capability;
-mod command;
-mod config_file;
-mod diagnose;
 mod environment;
 mod evidence;
 mod own_models;
-mod phase_marks;
 mod phases;
 mod placeholder;
 mod python;
-mod python_text;
 mod reported;
-mod resolved;
 mod root_line;
-mod scheduling;
-#[cfg(test)]
-mod resolved_tests;
-mod sim;
 mod simulated;
-mod startup;
-mod vllm;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use serde_json::Value as Json;
 
 use crate::config::Config;
-use crate::document::{DocumentError, Section};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagError, FlagTable};
 use crate::rule::EngineRules;
 use crate::trial::Failure;
 
-pub use access::{API_KEY_VARIABLE, take_api_keys};
+pub use access::take_api_keys;
 pub use capability::{LogReader, MetricsPage, ModelNameCheck, PreflightProgram, QUANTITIES, Readiness, TwinModel};
 pub use environment::{environment, is_variable};
+pub(crate) use evidence::FROM_OUTSIDE;
 pub use evidence::{Evidence, Exit};
 pub use own_models::own_models;
 pub use phases::{PhaseMark, StartPhase, Timeline};
+pub(crate) use placeholder::substitute;
 pub use placeholder::{Filling, PLACEHOLDERS, PlaceholderError, asks_for, check_command_word, check_word};
 pub use python::python_of;
 pub use reported::ReportedConfig;
 pub use root_line::root_line;
 pub use simulated::Simulated;
-pub use vllm::TWIN;
 
 /// Everything that decides a launch's command line.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +65,7 @@ impl LaunchSpec<'_> {
     ///
     /// # Errors
     /// When the release does not have a flag of the configuration.
-    fn command_line(&self, table: FlagTable) -> Result<Vec<String>, FlagError> {
+    pub(crate) fn command_line(&self, table: FlagTable) -> Result<Vec<String>, FlagError> {
         let fill = |words: &[String]| self.launch.map_or_else(|| words.to_vec(), |(_, filling)| filling.words(words));
         let mut line = fill(self.command);
         line.push(self.model.to_owned());
@@ -254,57 +241,6 @@ pub trait Engine: Send + Sync + fmt::Debug {
     }
 }
 
-/// A kind of engine: its name in study files, and the reader of its keys.
-#[derive(Debug)]
-pub struct EngineKind {
-    /// The name in study files.
-    pub name: &'static str,
-    read: fn(&Section<'_>) -> Result<Arc<dyn Engine>, DocumentError>,
-    /// The engine if it needs nothing of a study file.
-    built_in: Option<fn() -> Arc<dyn Engine>>,
-}
-
-impl EngineKind {
-    /// Reads the engine's own keys of `[engine]`.
-    ///
-    /// # Errors
-    /// When one of them is missing or cannot be used.
-    pub fn read(&self, section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
-        (self.read)(section)
-    }
-
-    /// Returns whether its flags and rules are known without a study.
-    #[must_use]
-    pub fn has_rules(&self) -> bool {
-        self.built_in.is_some_and(|build| build().rules().is_some())
-    }
-}
-
-/// Every kind of engine.
-pub static ENGINES: [EngineKind; 3] = [
-    EngineKind { name: vllm::KIND, read: |_| Ok(assumed()), built_in: Some(assumed) },
-    EngineKind { name: sim::KIND, read: |_| Ok(sim::engine()), built_in: Some(sim::engine) },
-    EngineKind { name: command::KIND, read: command::read, built_in: None },
-];
-
-/// The engine if nothing names one.
-#[must_use]
-pub fn assumed() -> Arc<dyn Engine> {
-    Arc::new(vllm::Vllm)
-}
-
-/// The kind of this name.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static EngineKind> {
-    ENGINES.iter().find(|kind| kind.name == name)
-}
-
-/// An engine that needs nothing of a study file.
-#[must_use]
-pub fn built_in(name: &str) -> Option<Arc<dyn Engine>> {
-    Some(find(name)?.built_in?())
-}
-
 /// The program file that a command would run: a path as it is, a name by way of `PATH`.
 #[must_use]
 pub fn resolve_program(program: &str) -> Option<PathBuf> {
@@ -314,82 +250,4 @@ pub fn resolve_program(program: &str) -> Option<PathBuf> {
     }
     let directories = std::env::var_os("PATH")?;
     std::env::split_paths(&directories).map(|directory| directory.join(program)).find(|path| path.is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_engine_that_simulates_computes_nothing_and_takes_the_spaces_of_what_it_simulates() {
-        let [vllm, sim] = ["vllm", "sim"].map(|kind| built_in(kind).unwrap());
-        assert_eq!((vllm.computes(), vllm.simulated(&[])), (true, None));
-        assert!(!sim.computes() && sim.simulated(&[]).is_some_and(|simulated| simulated.devices == 1));
-        assert_eq!(sim.simulated(&["--sim-devices".to_owned(), "none".to_owned()]), None);
-        assert!(sim.takes_space_of("vllm") && sim.takes_space_of("sim") && !sim.takes_space_of("other"));
-        assert!(vllm.takes_space_of("vllm") && !vllm.takes_space_of("sim"));
-    }
-
-    #[test]
-    fn flags_come_before_the_studys_own_arguments_and_the_address_last() {
-        let command = ["vllm".to_owned(), "serve".to_owned()];
-        let config = Config::new().with("max-num-seqs", 8_i64).with("enable-prefix-caching", false);
-        let filling = filling();
-        let mut spec = LaunchSpec {
-            command: &command,
-            model: "m",
-            config: &config,
-            args: &["--enforce-eager".to_owned()],
-            version: EngineVersion::new(0, 32, 0),
-            launch: Some(("127.0.0.1", &filling)),
-        };
-        let line = |spec: LaunchSpec<'_>| vllm::Vllm.command_line(&spec).unwrap().join(" ");
-        let expected = "vllm serve m --no-enable-prefix-caching --max-num-seqs 8 --enforce-eager";
-        assert_eq!(line(spec), format!("{expected} --host 127.0.0.1 --port 8123"));
-        spec.launch = None;
-        assert_eq!(line(spec), expected);
-    }
-
-    #[test]
-    fn a_study_that_names_the_port_may_say_where_the_engine_listens() {
-        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let (config, filling) = (Config::new(), filling());
-        let line = |command: &str, args: &str| {
-            let (command, args) = (words(command), words(args));
-            let spec = LaunchSpec {
-                command: &command,
-                model: "m",
-                config: &config,
-                args: &args,
-                version: EngineVersion::new(0, 32, 0),
-                launch: Some(("127.0.0.1", &filling)),
-            };
-            vllm::Vllm.command_line(&spec).unwrap().join(" ")
-        };
-        let docker = "docker run -p 127.0.0.1:{port}:{port} image";
-        let begin = "docker run -p 127.0.0.1:8123:8123 image m";
-        assert_eq!(line(docker, "--host 0.0.0.0"), format!("{begin} --host 0.0.0.0 --port 8123"));
-        assert_eq!(line(docker, "--host=::"), format!("{begin} --host=:: --port 8123"));
-        assert_eq!(line(docker, ""), format!("{begin} --host 127.0.0.1 --port 8123"));
-        let fixed = "docker run -p 127.0.0.1:{port}:8000 image";
-        let expected = "docker run -p 127.0.0.1:8123:8000 image m --host 0.0.0.0 --port 8000";
-        assert_eq!(line(fixed, "--host 0.0.0.0 --port 8000"), expected);
-        // Without the placeholder the last words count, as in the engine's own parser.
-        let expected = "vllm serve m --port 8000 --host 127.0.0.1 --port 8123";
-        assert_eq!(line("vllm serve", "--port 8000"), expected);
-    }
-
-    fn filling() -> Filling {
-        let (name, log) = ("n".to_owned(), PathBuf::from("/log"));
-        let (devices, processors) = ("all".to_owned(), "0".to_owned());
-        Filling { port: 8123, name, log, trial: 1, devices, processors, variables: Vec::new() }
-    }
-
-    #[test]
-    fn engines_have_names_of_their_own() {
-        for engine in &ENGINES {
-            assert_eq!(find(engine.name).map(|found| found.name), Some(engine.name));
-            assert!(built_in(engine.name).is_none_or(|built| built.kind() == engine.name));
-        }
-    }
 }

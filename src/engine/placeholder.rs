@@ -123,7 +123,7 @@ pub fn asks_for(word: &str, name: &str) -> bool {
 }
 
 /// Replaces one placeholder of a word and leaves everything else as it is, doubled braces included.
-pub(super) fn substitute(word: &str, name: &str, value: &str) -> String {
+pub(crate) fn substitute(word: &str, name: &str, value: &str) -> String {
     let (placeholder, mut rest, mut text) = (format!("{{{name}}}"), word, String::with_capacity(word.len()));
     while let Some(at) = rest.find(&placeholder) {
         let (before, after) = (&rest[..at], &rest[at + placeholder.len()..]);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Budget, EngineJob, Job, LoadJob, ModelJob, SpaceJob, WorkloadJob};
-use crate::engine::assumed;
+use crate::engines::assumed;
 use crate::facts::{Device, EngineVersion, ModelShape};
 use crate::load::Dialect;
 use crate::objective::Objective;

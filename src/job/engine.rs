@@ -8,7 +8,8 @@ use super::device;
 use super::paths::Paths;
 use crate::config::Config;
 use crate::document::{DocumentError, Section, nearest};
-use crate::engine::{self, ENGINES, Engine, PlaceholderError, asks_for, check_word, take_api_keys};
+use crate::engine::{self, Engine, PlaceholderError, asks_for, check_word, take_api_keys};
+use crate::engines::{ENGINES, find};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::FlagTable;
 use crate::load::Dialect;
@@ -204,7 +205,7 @@ impl EngineJob {
 /// Reads the engine with its own keys, and the dialect of its server.
 fn read_kind(section: &Section<'_>) -> Result<(Arc<dyn Engine>, Dialect), DocumentError> {
     let kind: String = section.required("kind")?;
-    let kind = engine::find(&kind).ok_or_else(|| {
+    let kind = find(&kind).ok_or_else(|| {
         let known: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
         section.error("kind", format!("{kind:?} is not an engine; there are {}", known.join(", ")), None)
     })?;

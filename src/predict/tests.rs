@@ -306,7 +306,7 @@ fn the_parts_of_a_mixture_are_all_asked() {
 fn data_parallel_engines_and_other_devices_share_a_load() {
     let text = "kind = 'random'\ninput_len = 256\noutput_len = 32";
     let mut job = asked(text, "concurrency = 64\nrequests = 128\nwarmup = 0");
-    job.engine.engine = crate::engine::assumed();
+    job.engine.engine = crate::engines::assumed();
     job.engine.args.clear();
     let calibration = Calibration::none();
     let throughput = |flag: &str, value: i64| {

@@ -138,7 +138,7 @@ fn start(python: String, directory: &Path, limits: Limits) -> Preflight {
     // Bytecode files would land in the temporary directory while it is removed.
     let env = [("PYTHONPATH", directory.to_string_lossy().into_owned()), ("PYTHONDONTWRITEBYTECODE", "1".to_owned())];
     Preflight::start(Setup {
-        program: crate::engine::assumed().preflight().unwrap(),
+        program: crate::engines::assumed().preflight().unwrap(),
         python,
         env: env.map(|(name, value)| (name.to_owned(), value)).into(),
         marker: Marker::helper(directory, "test", "preflight"),

@@ -457,7 +457,7 @@ mod tests {
             forwarded: false,
             api_key: None,
             tls: false,
-            engine: crate::engine::assumed(),
+            engine: crate::engine::testing::engine(),
         })
         .unwrap()
     }

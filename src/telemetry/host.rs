@@ -121,7 +121,7 @@ mod tests {
             forwarded: false,
             api_key: None,
             tls: false,
-            engine: crate::engine::assumed(),
+            engine: crate::engines::assumed(),
         };
         Server::spawn(&spawn).unwrap()
     }

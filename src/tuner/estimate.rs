@@ -250,7 +250,7 @@ fn guess(job: &Job, device: Device) -> Cost {
     };
     // What the study asks of the simulated engine is known.
     let given = job.engine.engine.simulated(&job.engine.args);
-    let startup = given.and_then(|given| given.startup_s).unwrap_or(startup);
+    let startup = given.map_or(startup, |given| given.startup_s);
     let token = token / given.map_or(1.0, |given| given.time_scale);
     let requests = requests_of(job);
     let rounds = requests.div_ceil(job.load.concurrency.unwrap_or(requests).max(1));

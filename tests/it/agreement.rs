@@ -39,7 +39,7 @@ fn ask_engine(installation: &Path, lists: &[Vec<String>]) -> Vec<Json> {
     let requests_file = directory.path().join("requests.jsonl");
     std::fs::File::create(&requests_file).unwrap().write_all(requests.join("\n").as_bytes()).unwrap();
     let output = Command::new(installation.join("bin/python"))
-        .arg(root().join("src/preflight/helper.py"))
+        .arg(root().join("src/engines/vllm/preflight.py"))
         .envs([("HF_HUB_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1")])
         .env("VLLM_CPU_KVCACHE_SPACE", "1")
         .current_dir(directory.path())

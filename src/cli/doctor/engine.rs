@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::Finding;
 use crate::cli::Global;
 use crate::cli::output::note;
-use crate::engine::{self, resolve_program};
+use crate::engine::resolve_program;
+use crate::engines;
 use crate::execution::{ExecutionEnvironment, ReleaseSource};
 use crate::job::Job;
 use crate::preflight::{Limits, Preflight, Setup};
@@ -61,7 +62,7 @@ fn of_study(job: &Job, installed: &ExecutionEnvironment) -> (Vec<Finding>, Optio
 
 /// The engine that a shell would start.
 async fn of_path() -> (Vec<Finding>, Option<Setup>) {
-    let engine = engine::assumed();
+    let engine = engines::assumed();
     let (name, command) = (engine.kind(), engine.default_command().unwrap_or_default());
     let Some(program) = command.first().and_then(|program| resolve_program(program)) else {
         let hint = "activate its environment, or name a study: `setpoint doctor STUDY.toml`";

@@ -44,7 +44,7 @@ impl Release {
         calibrate: Option<&str>,
         global: &Global,
     ) -> Result<Self, Failure> {
-        let simulated = simulated.map(|simulated| simulated.version.unwrap_or_else(FlagTable::newest_release));
+        let simulated = simulated.map(|simulated| simulated.version);
         if let Some(version) = stated.or(job.engine.version).or(simulated) {
             return Ok(Self { version, origin: ReleaseOrigin::Stated });
         }

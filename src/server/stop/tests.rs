@@ -23,7 +23,7 @@ fn spawn(directory: &Path, script: &str, trial: u32) -> Spawn {
         forwarded: false,
         api_key: None,
         tls: false,
-        engine: crate::engine::assumed(),
+        engine: crate::engine::testing::engine(),
     }
 }
 

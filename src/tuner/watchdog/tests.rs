@@ -30,7 +30,7 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, WatchScop
         forwarded: false,
         api_key: None,
         tls: false,
-        engine: crate::engine::assumed(),
+        engine: crate::engines::assumed(),
     };
     let server = Server::spawn(&spawn).unwrap();
     let (processes, log) = (server.processes(), server.log_path().to_owned());
@@ -43,7 +43,7 @@ fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, WatchScop
         devices: None,
         elsewhere: false,
         page: Some(MetricsPage::usual()),
-        title: crate::engine::assumed().process_title(),
+        title: crate::engines::assumed().process_title(),
     };
     (server, scope)
 }

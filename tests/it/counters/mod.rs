@@ -52,7 +52,7 @@ fn settings() -> Settings {
     let facts = Facts::new(setpoint::rule::VLLM, &model, version, Device::Cpu);
     let resolved = resolve_config(&config, &facts);
     let cpu = DevicePreset::find("cpu").unwrap();
-    setpoint::engine::TWIN.settings(&config, &resolved, &facts, cpu, None).unwrap().0
+    setpoint::engines::vllm::TWIN.settings(&config, &resolved, &facts, cpu, None).unwrap().0
 }
 
 /// A prompt of so many tokens, of which no two names have a block in common.

@@ -64,7 +64,7 @@ fn every_name_stands_in_the_documentation() {
 
 #[test]
 fn every_name_stands_in_the_help() {
-    let help = include_str!("../../cli/sim.rs");
+    let help = include_str!("../../../../cli/sim.rs");
     let names = FORMS.iter().flat_map(|(name, _, keys)| std::iter::once(name).chain(*keys));
     for name in names.copied().chain(Cause::ALL.map(Cause::name)) {
         assert!(help.contains(name), "{name}");

@@ -1,19 +1,32 @@
 //! vLLM: `vllm serve`.
 
-use std::path::{Path, PathBuf};
+mod allocate;
+mod config_file;
+mod diagnose;
+mod phase_marks;
+mod python_text;
+mod resolved;
+#[cfg(test)]
+mod resolved_tests;
+mod scheduling;
+mod startup;
 
-use super::allocate::allocate;
-use super::config_file::{inline_config_file, passes_config_file};
-use super::diagnose::diagnose;
-use super::phase_marks::phase_mark;
-use super::resolved::{differences, resolved};
-use super::scheduling::scheduling;
-use super::startup::observe;
-use super::{
-    API_KEY_VARIABLE, Engine, Evidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, PreflightProgram,
-    Readiness, ReportedConfig, Timeline, TwinModel, python_of,
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::allocate::allocate;
+use self::config_file::{inline_config_file, passes_config_file};
+use self::diagnose::diagnose;
+use self::phase_marks::phase_mark;
+use self::resolved::{differences, resolved};
+use self::scheduling::scheduling;
+use self::startup::observe;
+use super::EngineKind;
 use crate::config::{Config, ResolvedConfig};
+use crate::engine::{
+    Engine, Evidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, PreflightProgram, Readiness, ReportedConfig,
+    Timeline, TwinModel, python_of,
+};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagError, FlagTable};
 use crate::rule::{EngineRules, Facts, VLLM, optional_packages};
@@ -21,7 +34,17 @@ use crate::trial::{Difference, Failure, MemoryObservation};
 use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 
 /// The name in study files.
-pub(super) const KIND: &str = "vllm";
+const KIND: &str = "vllm";
+
+/// vLLM in the registry.
+pub(super) static ENGINE: EngineKind = EngineKind { name: KIND, read: |_| Ok(engine()), built_in: Some(engine) };
+
+pub(super) fn engine() -> Arc<dyn Engine> {
+    Arc::new(Vllm)
+}
+
+/// The variable from which vLLM takes its API key (`vllm/envs.py`). Unlike an argument it is not seen in a list of processes.
+pub(crate) const API_KEY_VARIABLE: &str = "VLLM_API_KEY";
 
 #[derive(Debug)]
 pub(super) struct Vllm;
@@ -164,7 +187,7 @@ impl Engine for Vllm {
     fn preflight(&self) -> Option<PreflightProgram> {
         Some(PreflightProgram {
             engine: "vLLM",
-            source: include_str!("../preflight/helper.py"),
+            source: include_str!("preflight.py"),
             packages: optional_packages().collect(),
             // The engine would report each configuration that it creates.
             variables: &[("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1")],

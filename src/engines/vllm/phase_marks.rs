@@ -3,8 +3,10 @@
 //! Sources: the start-up lines of vLLM 0.6.3 to 0.32.0, and logs of 0.9.0.1 and 0.32.0. A line is recognised by its text
 //! alone, since its prefix differs from release to release.
 
-use super::PhaseMark;
-use super::StartPhase::{self, Compile, Configure, FirstToken, Graphs, Import, KvCache, Processes, Server, Weights};
+use crate::engine::PhaseMark;
+use crate::engine::StartPhase::{
+    self, Compile, Configure, FirstToken, Graphs, Import, KvCache, Processes, Server, Weights,
+};
 
 /// Texts, the phase that ends with them, and the one that begins.
 const MARKS: [(&str, Option<StartPhase>, StartPhase); 31] = [
@@ -56,8 +58,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::Timeline;
     use super::*;
+    use crate::engine::Timeline;
 
     /// Lines with the second in which they came.
     fn timed(lines: &[(u64, &str)], end: u64) -> Vec<(String, f64)> {

@@ -1,23 +1,29 @@
 //! The simulated engine: `setpoint sim serve`, a process of its own with vLLM's flags.
 
+pub(crate) mod process;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::EngineKind;
 use super::vllm::Vllm;
-use super::{Engine, Evidence, LaunchSpec, LogReader, MetricsPage, Readiness, Simulated, TwinModel};
 use crate::config::Config;
+use crate::engine::{Engine, Evidence, LaunchSpec, LogReader, MetricsPage, Readiness, Simulated, TwinModel};
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagError, FlagTable};
 use crate::rule::EngineRules;
 use crate::trial::Failure;
 
 /// The name in study files.
-pub(super) const KIND: &str = "sim";
+const KIND: &str = "sim";
+
+/// The simulated engine in the registry.
+pub(super) static ENGINE: EngineKind = EngineKind { name: KIND, read: |_| Ok(engine()), built_in: Some(engine) };
 
 #[derive(Debug)]
 pub(super) struct Sim;
 
-pub(super) fn engine() -> Arc<dyn Engine> {
+fn engine() -> Arc<dyn Engine> {
     Arc::new(Sim)
 }
 
@@ -102,7 +108,7 @@ impl Engine for Sim {
     }
 
     fn device(&self, args: &[String], _: Option<&str>) -> Option<Device> {
-        Simulated::read(args).map(|simulated| simulated.device.device())
+        process::Options::simulated(args).map(|simulated| simulated.device.device())
     }
 
     fn computes(&self) -> bool {
@@ -110,7 +116,7 @@ impl Engine for Sim {
     }
 
     fn simulated(&self, args: &[String]) -> Option<Simulated> {
-        Simulated::read(args)
+        process::Options::simulated(args)
     }
 
     /// It has vLLM's flags.

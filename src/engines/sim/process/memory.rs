@@ -2,7 +2,7 @@
 
 use super::refusal::Refusal;
 use crate::config::{Config, ResolvedConfig};
-use crate::engine::TWIN;
+use crate::engines::vllm::TWIN;
 use crate::facts::EngineVersion;
 use crate::rule::Facts;
 use crate::stats::gib;

@@ -14,18 +14,21 @@ use serde_json::{Value as Json, json};
 
 use self::failures::FailurePattern;
 use self::spelling::{FlagStyle, Rendered, Spelling};
-use super::placeholder::substitute;
-use super::{
-    Engine, Evidence, LaunchSpec, MetricsPage, ModelNameCheck, PlaceholderError, QUANTITIES, Readiness, asks_for,
-    check_command_word, is_variable,
-};
+use super::EngineKind;
 use crate::config::Config;
 use crate::document::{DocumentError, Section, nearest};
+use crate::engine::{
+    Engine, Evidence, LaunchSpec, MetricsPage, ModelNameCheck, PlaceholderError, QUANTITIES, Readiness, asks_for,
+    check_command_word, is_variable, substitute,
+};
 use crate::flag::FlagError;
 use crate::trial::Failure;
 
 /// The name in study files.
-pub(super) const KIND: &str = "command";
+const KIND: &str = "command";
+
+/// The described engine in the registry.
+pub(super) static ENGINE: EngineKind = EngineKind { name: KIND, read, built_in: None };
 
 /// The word of `command` in whose place the flags of a configuration stand.
 const FLAGS: &str = "{flags}";
@@ -40,7 +43,7 @@ const HEALTH: &str = "/health";
 const DIALECT: &str = "openai";
 
 #[derive(Debug)]
-pub(super) struct CommandEngine {
+struct CommandEngine {
     style: FlagStyle,
     spellings: BTreeMap<String, Spelling>,
     dialect: String,
@@ -54,7 +57,7 @@ pub(super) struct CommandEngine {
 ///
 /// # Errors
 /// When a key is missing, or a value is not one of its choices or no regular expression.
-pub(super) fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
+fn read(section: &Section<'_>) -> Result<Arc<dyn Engine>, DocumentError> {
     let style = match section.optional::<String>("flag_style")? {
         None => FlagStyle::Separate,
         Some(name) => FlagStyle::from_name(&name).ok_or_else(|| {

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::ReportedConfig;
 use super::python_text::{fields, labels};
 use crate::config::{Config, Value};
+use crate::engine::ReportedConfig;
 use crate::trial::Difference;
 
 /// Fields of the line `Initializing a V1 LLM engine (v...) with config: ...`, and the flags that they answer.

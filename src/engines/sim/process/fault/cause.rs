@@ -5,9 +5,9 @@
 //! the others are words of `torch`, of `transformers`, of `huggingface_hub` and of Python itself.
 
 use super::Phase;
+use crate::engines::sim::process::log::Log;
+use crate::engines::sim::process::refusal::Refusal;
 use crate::facts::EngineVersion;
-use crate::sim::log::Log;
-use crate::sim::refusal::Refusal;
 
 /// What an end is blamed on in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -376,7 +376,7 @@ pub(super) fn engine_dead(log: &Log) {
 }
 
 /// What requests to a dead engine are told.
-pub(in crate::sim) const ENGINE_DEAD: &str =
+pub(in crate::engines::sim) const ENGINE_DEAD: &str =
     "EngineCore encountered an issue. See stack trace (above) for the root cause.";
 
 #[cfg(test)]

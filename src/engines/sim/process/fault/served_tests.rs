@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::sim::tests::{Server, events, launch, ready};
+use crate::engines::sim::process::tests::{Server, events, launch, ready};
 
 fn ask(tokens: u32) -> Json {
     json!({"prompt": [5, 6, 7], "max_tokens": tokens, "ignore_eos": true, "stream": true})

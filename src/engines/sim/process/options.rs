@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::fault::{Fault, Plan};
 use super::refusal::Refusal;
 use crate::config::Config;
-use crate::engine::API_KEY_VARIABLE;
+use crate::engine::Simulated;
+use crate::engines::vllm::API_KEY_VARIABLE;
 use crate::facts::{Device, EngineVersion, Gpu};
 use crate::flag::FlagTable;
 use crate::twin::DevicePreset;
@@ -56,8 +57,23 @@ impl Options {
         let Some((model, rest)) = arguments.split_first().filter(|(model, _)| !model.starts_with('-')) else {
             return Err(Refusal::usage("the following arguments are required: model_tag"));
         };
+        let (options, flags) = Self::split(rest)?;
+        let table = FlagTable::for_version(options.version);
+        let config = table.parse(&flags).map_err(Refusal::usage)?;
+        // A fault that never comes because of a slip would look like one that was survived.
+        if let Some((flag, _)) = options.faults.conditions.iter().find(|(flag, _)| table.find(flag).is_none()) {
+            return Err(Refusal::usage(format!("argument --sim-fault-if: {}", table.unknown(flag))));
+        }
+        Ok(Self { model: model.clone(), config, ..options })
+    }
+
+    /// Reads the arguments `--sim-*`, and returns the others beside them. Model and flags stay empty.
+    ///
+    /// # Errors
+    /// When one of them has no value or a wrong one.
+    fn split(arguments: &[String]) -> Result<(Self, Vec<String>), Refusal> {
         let mut options = Self {
-            model: model.clone(),
+            model: String::new(),
             config: Config::new(),
             env: BTreeMap::new(),
             version: FlagTable::newest_release(),
@@ -74,7 +90,7 @@ impl Options {
             faults: Plan::default(),
         };
         let mut flags = Vec::new();
-        let mut rest = rest.iter();
+        let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let Some(name) = argument.strip_prefix("--sim-").or_else(|| argument.strip_prefix("--sim_")) else {
                 flags.push(argument.clone());
@@ -88,13 +104,22 @@ impl Options {
             let value = value.ok_or_else(|| Refusal::usage(format!("argument --sim-{name}: expected one argument")))?;
             options.set(&name, value)?;
         }
-        let table = FlagTable::for_version(options.version);
-        options.config = table.parse(&flags).map_err(Refusal::usage)?;
-        // A fault that never comes because of a slip would look like one that was survived.
-        if let Some((flag, _)) = options.faults.conditions.iter().find(|(flag, _)| table.find(flag).is_none()) {
-            return Err(Refusal::usage(format!("argument --sim-fault-if: {}", table.unknown(flag))));
-        }
-        Ok(options)
+        Ok((options, flags))
+    }
+
+    /// Reads from the arguments of a study's engine what it simulates. `None` if the process would refuse one of them.
+    #[must_use]
+    pub(crate) fn simulated(arguments: &[String]) -> Option<Simulated> {
+        let (options, _) = Self::split(arguments).ok()?;
+        Some(Simulated {
+            device: options.device,
+            time_scale: options.time_scale,
+            devices: options.devices,
+            acceptance: options.acceptance,
+            front_end: options.frontend,
+            startup_s: options.startup.as_secs_f64(),
+            version: options.version,
+        })
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
@@ -261,6 +286,27 @@ mod tests {
             assert_eq!(refusal.exit_code, 2);
             assert!(refusal.text.contains(text), "{line}: {refusal}");
             assert!(refusal.text.starts_with("usage: "));
+        }
+    }
+
+    #[test]
+    fn arguments_are_read_as_the_simulated_engine_reads_them() {
+        let read = |line: &str| Options::simulated(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let default = read("--max-num-seqs 4").unwrap();
+        assert_eq!(
+            (default.device.name, default.time_scale, default.version),
+            ("h100", 1.0, FlagTable::newest_release())
+        );
+        let all = read("--sim-device l4 --sim-devices 4 --sim-acceptance-rate=0.5 --sim_time_scale=20 --sim-vllm-version 0.8.5 --sim-device=cpu").unwrap();
+        let version = EngineVersion::new(0, 8, 5);
+        assert_eq!((all.device.name, all.time_scale, all.version), ("cpu", 20.0, version));
+        assert_eq!((default.devices, all.devices), (1, 4));
+        assert!((default.acceptance - 0.7).abs() + (all.acceptance - 0.5).abs() < 1e-12);
+        assert!(all.front_end && !read("--sim-frontend none").unwrap().front_end);
+        for wrong in
+            ["--sim-device tpu", "--sim-device", "--sim-time-scale 0", "--sim-time-scale fast", "--sim-frontend own"]
+        {
+            assert_eq!(read(wrong), None, "{wrong}");
         }
     }
 }

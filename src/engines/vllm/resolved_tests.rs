@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::ReportedConfig;
 use super::resolved::{differences, resolved};
 use crate::config::{Config, Value};
+use crate::engine::ReportedConfig;
 
 const V0_9: &str = "\
 INFO 07-22 20:36:51 [cli_args.py:300] non-default args: {'block_size': 16, 'kv_cache_dtype': 'fp8', 'max_num_seqs': 128, \

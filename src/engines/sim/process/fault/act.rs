@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use crate::sim::log::Log;
+use crate::engines::sim::process::log::Log;
 use crate::stats::f64_to_usize;
 
 /// How long a process sleeps that is meant to be ended by others. Not for ever, so that nothing stays where nobody does.

@@ -11,7 +11,7 @@ use super::memory::allocate;
 use super::options::Options;
 use super::refusal::Refusal;
 use crate::config::{ResolvedConfig, Value};
-use crate::engine::TWIN;
+use crate::engines::vllm::TWIN;
 use crate::facts::{EngineVersion, ModelError, ModelShape};
 use crate::rule::{self, Facts, Severity, resolve_config};
 use crate::stats::gib;
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_simulated_engine_listens_on_loopback_unless_it_is_told_otherwise() {
         let model = tempfile::tempdir().unwrap();
-        crate::sim::tests::write_model(model.path());
+        crate::engines::sim::process::tests::write_model(model.path());
         let address = |flags: &[&str]| {
             let mut arguments = vec![model.path().display().to_string(), "--port".to_owned(), "0".to_owned()];
             arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));

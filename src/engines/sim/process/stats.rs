@@ -127,7 +127,7 @@ impl StatsLine {
 mod tests {
     use super::*;
     use crate::config::ResolvedConfig;
-    use crate::sim::tests::Capture;
+    use crate::engines::sim::process::tests::Capture;
     use crate::twin::{Engine, RequestId, Settings};
 
     fn line(version: &str, cpu: bool) -> String {

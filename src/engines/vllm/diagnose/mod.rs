@@ -14,8 +14,7 @@ mod traceback;
 #[cfg(test)]
 mod tests;
 
-use super::evidence::FROM_OUTSIDE;
-use super::{Evidence, Exit};
+use crate::engine::{Evidence, Exit, FROM_OUTSIDE};
 use crate::trial::{Failure, FailureKind, redact, without_controls};
 use line::Line;
 use patterns::{Cause, NETWORK, ROOTS, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};

@@ -1,0 +1,45 @@
+//! An engine for unit tests of modules that no real engine may be used in.
+
+use std::sync::Arc;
+
+use super::{Engine, Evidence, LaunchSpec, MetricsPage, ModelNameCheck, Readiness};
+use crate::flag::FlagError;
+use crate::trial::Failure;
+
+/// It runs its command as it is. Its server answers `/health`, and lists its model.
+#[derive(Debug)]
+struct PlainEngine;
+
+impl Engine for PlainEngine {
+    fn kind(&self) -> &'static str {
+        "plain"
+    }
+
+    fn default_command(&self) -> std::io::Result<Vec<String>> {
+        Ok(vec!["true".to_owned()])
+    }
+
+    fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
+        Ok(spec.command.to_vec())
+    }
+
+    fn diagnose(&self, evidence: &Evidence<'_>) -> Failure {
+        evidence.by_exit(evidence.log.lines().next_back())
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness { health: Some("/health".to_owned()), log: None, model_name: ModelNameCheck::Required }
+    }
+
+    fn dialect(&self) -> &'static str {
+        "openai"
+    }
+
+    fn metrics(&self) -> Option<MetricsPage> {
+        Some(MetricsPage::usual())
+    }
+}
+
+pub(crate) fn engine() -> Arc<dyn Engine> {
+    Arc::new(PlainEngine)
+}
