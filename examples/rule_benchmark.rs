@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         LINES.iter().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect();
     let configs: Vec<Config> = lists.iter().map(|list| table.parse_lenient(list).0).collect();
     for (name, device) in [("CPU", Device::Cpu), ("80 GiB GPU", Device::gpu_of(80 << 30))] {
-        let facts = Facts::new(setpoint::rule::VLLM, &model, version, device);
+        let facts = Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, version, device);
         let alone = rate(at_least, || {
             for config in &configs {
                 black_box(check(black_box(config), &facts));

@@ -149,7 +149,8 @@ mod tests {
             "max_position_embeddings": 40960, "torch_dtype": "bfloat16",
         });
         let model = ModelShape::from_json(&sizes);
-        let facts = Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_32, Device::gpu_of(80 << 30));
+        let facts =
+            Facts::new(crate::engines::vllm::VLLM_RULES, &model, EngineVersion::V0_32, Device::gpu_of(80 << 30));
         let launches = LaunchCosts { preset: DevicePreset::find("h100").unwrap(), started: after.to_vec() };
         let cost = launches.cost(facts, &Config::new())?;
         Some(of.iter().map(|config| cost(config)).collect())

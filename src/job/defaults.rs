@@ -56,7 +56,8 @@ mod tests {
         ];
         let space = Space { parameters, fixed: Config::new().with("max-num-batched-tokens", 512_i64) };
         let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": 4096}));
-        let facts = Facts::new(crate::rule::VLLM, &model, "0.32.0".parse().unwrap(), Device::gpu_of(24 << 30));
+        let facts =
+            Facts::new(crate::engines::vllm::VLLM_RULES, &model, "0.32.0".parse().unwrap(), Device::gpu_of(24 << 30));
         let arguments = Config::new().with("tensor-parallel-size", 2_i64);
         let expected = Config::new()
             .with("max-num-seqs", 256_i64)

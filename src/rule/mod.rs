@@ -4,14 +4,9 @@
 //! engine has any. Each family of rules is one file.
 
 mod candidate;
-mod compiled;
-mod effective;
 mod engine_rules;
-mod family;
 mod narrow;
 mod possible;
-#[cfg(test)]
-mod properties;
 mod removal;
 mod testable;
 mod unchecked;
@@ -23,11 +18,10 @@ use crate::config::{Config, ResolvedConfig, Value};
 use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use crate::memory::{Launch, Learned, Prediction};
 
-pub use compiled::compile_key;
-pub use effective::resolve_config;
 pub use engine_rules::{EngineRules, RuleSubject};
-pub use family::{VLLM, memory_launch, optional_packages};
 pub use narrow::{Narrowing, narrow};
+#[cfg(test)]
+pub(crate) use removal::SAMPLED;
 pub use removal::{RISK, Removal, Removed, configurations, removal};
 pub use testable::{TESTED_SHARE, TestableRule, predicts, testable};
 pub use unchecked::{unchecked, unchecked_of_model};
@@ -127,7 +121,7 @@ pub struct Candidate<'a> {
     pub facts: &'a Facts<'a>,
     pub effective: ResolvedConfig,
     /// What two rules ask of the memory model, found when the first one asks.
-    failing: OnceCell<Option<(Prediction, bool)>>,
+    pub failing: OnceCell<Option<(Prediction, bool)>>,
 }
 
 impl<'a> Candidate<'a> {
@@ -206,7 +200,7 @@ pub struct Rule {
     pub holds: &'static str,
     pub releases: Releases,
     pub severity: Severity,
-    check: fn(&Candidate<'_>) -> Option<Violation>,
+    pub check: fn(&Candidate<'_>) -> Option<Violation>,
 }
 
 /// A range of releases: the first one, and the first one that is not in it any more.
@@ -217,17 +211,20 @@ pub struct Releases {
 }
 
 impl Releases {
-    const ALL: Self = Self { first: EngineVersion::new(0, 0, 0), before: EngineVersion::LATEST };
+    pub const ALL: Self = Self { first: EngineVersion::new(0, 0, 0), before: EngineVersion::LATEST };
 
-    const fn from(first: EngineVersion) -> Self {
+    #[must_use]
+    pub const fn from(first: EngineVersion) -> Self {
         Self { first, before: EngineVersion::LATEST }
     }
 
-    const fn before(before: EngineVersion) -> Self {
+    #[must_use]
+    pub const fn before(before: EngineVersion) -> Self {
         Self { first: EngineVersion::new(0, 0, 0), before }
     }
 
-    const fn between(first: EngineVersion, before: EngineVersion) -> Self {
+    #[must_use]
+    pub const fn between(first: EngineVersion, before: EngineVersion) -> Self {
         Self { first, before }
     }
 
@@ -239,24 +236,26 @@ impl Releases {
 
 /// How a rule is broken.
 #[derive(Debug)]
-struct Violation {
-    message: String,
-    changes: Vec<Change>,
+pub struct Violation {
+    pub message: String,
+    pub changes: Vec<Change>,
 }
 
 impl Violation {
-    fn new(message: impl Into<String>) -> Self {
+    pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), changes: Vec::new() }
     }
 
     /// The repair sets `flag`.
-    fn set(mut self, flag: &str, value: impl Into<Value>) -> Self {
+    #[must_use]
+    pub fn set(mut self, flag: &str, value: impl Into<Value>) -> Self {
         self.changes.push(Change { flag: flag.to_owned(), value: Some(value.into()) });
         self
     }
 
     /// The repair leaves `flag` to the engine.
-    fn unset(mut self, flag: &str) -> Self {
+    #[must_use]
+    pub fn unset(mut self, flag: &str) -> Self {
         self.changes.push(Change { flag: flag.to_owned(), value: None });
         self
     }
@@ -330,64 +329,4 @@ pub fn repair_found(config: &Config, rejection: Option<&Finding>, facts: &Facts<
         }
     }
     None
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// What `look` finds for arguments of a release, on a model with 4 layers, 4 heads, 2 KV heads, length 4096.
-    pub(crate) fn with_facts<T>(
-        version: &str,
-        device: Device,
-        line: &str,
-        look: impl FnOnce(&Config, &Facts<'_>) -> T,
-    ) -> T {
-        let model = ModelShape::from_json(&serde_json::json!({
-            "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-            "max_position_embeddings": 4096, "vocab_size": 4096, "intermediate_size": 512
-        }));
-        let version: EngineVersion = version.parse().unwrap();
-        let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        let config = crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap();
-        look(&config, &Facts::new(VLLM, &model, version, device))
-    }
-
-    /// The most severe finding.
-    pub(crate) fn verdict(version: &str, device: Device, line: &str) -> Option<(&'static str, bool, String)> {
-        let finding = with_facts(version, device, line, check).into_iter().next()?;
-        Some((finding.rule, finding.severity.rejects(), finding.message))
-    }
-
-    pub(crate) fn rule(version: &str, line: &str) -> Option<&'static str> {
-        verdict(version, Device::gpu_of(80 << 30), line).filter(|(_, rejects, _)| *rejects).map(|(id, ..)| id)
-    }
-
-    /// The rejecting rule for arguments of 0.32.0 on a CPU.
-    pub(crate) fn on_cpu(line: &str) -> Option<&'static str> {
-        verdict("0.32.0", Device::Cpu, line).filter(|(_, rejects, _)| *rejects).map(|(id, ..)| id)
-    }
-
-    #[test]
-    fn one_release_has_an_identifier_only_once() {
-        for (index, rule) in VLLM.all().enumerate() {
-            for other in VLLM.all().skip(index + 1).filter(|other| other.id == rule.id) {
-                let apart =
-                    other.releases.before <= rule.releases.first || rule.releases.before <= other.releases.first;
-                assert!(apart, "{} {:?} {:?}", rule.id, rule.releases, other.releases);
-                assert_eq!(rule.holds, other.holds, "{} means two things", rule.id);
-            }
-        }
-    }
-
-    #[test]
-    fn defaults_of_every_release_are_accepted() {
-        for version in ["0.6.3", "0.8.5", "0.10.2", "0.12.0", "0.20.2", "0.32.0", "0.33.0"] {
-            for memory in [24 << 30, 80 << 30, 180 << 30] {
-                assert_eq!(verdict(version, Device::gpu_of(memory), ""), None, "{version} {memory}");
-            }
-            assert_eq!(verdict(version, Device::UNKNOWN_GPU, ""), None, "{version}");
-            assert_eq!(verdict(version, Device::Cpu, ""), None, "{version} on a CPU");
-        }
-    }
 }

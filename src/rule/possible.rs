@@ -28,27 +28,3 @@ pub(super) fn devices(facts: &Facts<'_>) -> Vec<Device> {
     let pairs = memories.into_iter().flat_map(|memory| capabilities.iter().map(move |one| (memory, *one)));
     pairs.filter(|(memory, one)| exists(*memory, *one)).map(|(memory, one)| of(memory, one)).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rule::tests::verdict;
-
-    fn rejects(device: Device, line: &str) -> bool {
-        verdict("0.8.5", device, line).is_some_and(|(_, rejects, _)| rejects)
-    }
-
-    #[test]
-    fn what_some_possible_device_takes_is_not_refused() {
-        let line = "--max-num-batched-tokens 512";
-        let (small, large) = (Device::gpu_of(24 << 30), Device::gpu_of(80 << 30));
-        assert!(rejects(large, line), "1024 sequences by default");
-        assert!(!rejects(small, line) && !rejects(Device::UNKNOWN_GPU, line));
-        // The old engine, which runs below 8.0, has a budget of a whole prompt.
-        let line = "--max-num-seqs 3000";
-        let of = |capability| Device::Cuda(Gpu { memory: Some(24 << 30), capability, ..Gpu::default() });
-        assert!(rejects(of(Some((8, 0))), line));
-        assert!(!rejects(of(Some((7, 5))), line) && !rejects(of(None), line));
-        assert!(rejects(Device::UNKNOWN_GPU, "--max-num-batched-tokens 100 --max-num-seqs 200"), "on every device");
-    }
-}

@@ -35,7 +35,7 @@ pub struct Removed {
     pub config: Config,
     /// What the rule says of it.
     pub example: String,
-    pub(super) alone: bool,
+    pub(crate) alone: bool,
 }
 
 impl Removal {
@@ -76,7 +76,7 @@ impl Removal {
 pub const RISK: f64 = 0.05;
 
 /// Configurations that are drawn where the space holds more.
-const SAMPLED: usize = 10_000;
+pub(crate) const SAMPLED: usize = 10_000;
 
 /// Returns every configuration of a small space, or a uniform sample of another, and whether these are all. The same space
 /// gives the same ones.
@@ -118,67 +118,4 @@ pub fn removal(space: &Space, arguments: &Config, facts: &Facts<'_>) -> Removal 
 /// What a rule demands in the release at hand.
 fn holds(id: &str, facts: &Facts<'_>) -> &'static str {
     facts.rules().find(|rule| rule.id == id && rule.releases.contain(facts.version)).map_or("", |rule| rule.holds)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::facts::{Device, EngineVersion, ModelShape};
-    use crate::space::{Domain, Parameter, Scale};
-
-    fn parameter(name: &str, domain: Domain) -> Parameter {
-        Parameter { name: name.to_owned(), domain, when: vec![], help: None }
-    }
-
-    fn of(space: &Space, arguments: &Config) -> Removal {
-        let model = ModelShape::from_json(&serde_json::json!({"max_position_embeddings": 4096}));
-        removal(space, arguments, &Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_32, Device::UNKNOWN_GPU))
-    }
-
-    #[test]
-    fn a_small_space_is_counted_whole_with_the_rules_that_remove_something() {
-        let space = Space {
-            parameters: vec![
-                parameter("max-num-seqs", Domain::int(64, 256, Scale::PowerOfTwo, 1)),
-                parameter("max-num-batched-tokens", Domain::int(64, 256, Scale::PowerOfTwo, 1)),
-            ],
-            fixed: Config::new(),
-        };
-        let removal = of(&space, &Config::new());
-        assert_eq!((removal.configurations, removal.complete, removal.remaining), (9, true, 6));
-        assert_eq!((removal.rules[0].rule, removal.rules[0].configurations), ("R2", 3));
-        assert_eq!(removal.rules[0].holds, "the token budget holds one token of every sequence");
-        let example = &removal.rules[0].config;
-        assert_eq!((example.get_i64("max-num-seqs"), example.get_i64("max-num-batched-tokens")), (Some(128), Some(64)));
-        // Without chunked prefill no budget of the space holds the model's length.
-        let nothing = of(&space, &Config::new().with("enable-chunked-prefill", false));
-        assert_eq!((nothing.remaining, nothing.rules[0].rule), (0, "R1"));
-    }
-
-    #[test]
-    fn an_endless_space_is_sampled_and_the_sample_is_always_the_same() {
-        let parameters = vec![parameter("gpu-memory-utilization", Domain::Float { low: 0.5, high: 1.5, log: false })];
-        let space = Space { parameters, fixed: Config::new() };
-        let removal = of(&space, &Config::new());
-        assert!((removal.configurations, removal.complete) == (SAMPLED, false));
-        assert!((0.48..0.52).contains(&removal.remaining_share()), "{}", removal.remaining_share());
-        assert_eq!(removal, of(&space, &Config::new()));
-    }
-
-    #[test]
-    fn the_example_of_a_late_rule_is_a_configuration_that_the_engine_would_not_refuse_before() {
-        let choices = |values: &[i64]| Domain::Categorical(values.iter().map(|value| (*value).into()).collect());
-        let space = Space {
-            parameters: vec![
-                parameter("block-size", choices(&[24, 16])),
-                parameter("max-num-seqs", choices(&[4096, 64])),
-                parameter("max-num-batched-tokens", choices(&[2048])),
-            ],
-            fixed: Config::new(),
-        };
-        let removal = of(&space, &Config::new());
-        let late = removal.rules.iter().find(|removed| removed.rule == "R15a").unwrap();
-        assert_eq!((late.severity, late.configurations), (Severity::Late, 2));
-        assert_eq!(late.config.get_i64("max-num-seqs"), Some(64), "4096 sequences are refused by R2");
-    }
 }

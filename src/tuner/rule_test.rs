@@ -139,12 +139,12 @@ fn confirms(rule: &str, start: &FailedStart, facts: &Facts<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::VLLM;
+    use crate::engines::vllm::VLLM_RULES;
     use crate::trial::{Failure, Measurement};
 
     #[test]
     fn a_server_refutes_a_failure_of_the_predicted_kind_confirms_and_any_other_decides_nothing() {
-        let verdicts = RuleVerdicts { engine: Some(VLLM), ..RuleVerdicts::default() };
+        let verdicts = RuleVerdicts { engine: Some(VLLM_RULES), ..RuleVerdicts::default() };
         let of = |startup_s, outcome| {
             verdicts.conclude("R6", &Trial { startup_s, ..Trial::example(1, "rule_test", outcome) })
         };
@@ -163,7 +163,7 @@ mod tests {
     fn a_rule_is_tested_again_once_if_a_test_had_no_verdict() {
         let model = crate::facts::ModelShape::from_json(&serde_json::json!({}));
         let facts =
-            Facts::new(VLLM, &model, crate::facts::EngineVersion::V0_32, crate::facts::Device::gpu_of(80 << 30));
+            Facts::new(VLLM_RULES, &model, crate::facts::EngineVersion::V0_32, crate::facts::Device::gpu_of(80 << 30));
         let test = |number, verdict| RuleTest {
             study: "s".to_owned(),
             number,
@@ -172,8 +172,9 @@ mod tests {
             verdict,
             failure: None,
         };
-        let decided =
-            |tests: Vec<RuleTest>| RuleVerdicts { engine: Some(VLLM), tests, failed: vec![] }.is_decided("R6", &facts);
+        let decided = |tests: Vec<RuleTest>| {
+            RuleVerdicts { engine: Some(VLLM_RULES), tests, failed: vec![] }.is_decided("R6", &facts)
+        };
         let unclear = |number| test(number, Some(RuleVerdict::Inconclusive));
         assert!(!decided(vec![]) && !decided(vec![unclear(1)]) && !decided(vec![unclear(1), test(2, None)]));
         assert!(decided(vec![unclear(1), unclear(2)]));

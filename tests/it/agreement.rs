@@ -11,9 +11,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value as Json, json};
 use setpoint::config::{Config, ResolvedConfig};
+use setpoint::engines::vllm::resolve_config;
 use setpoint::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use setpoint::flag::FlagTable;
-use setpoint::rule::{Facts, Severity, rejection, repair, resolve_config};
+use setpoint::rule::{Facts, Severity, rejection, repair};
 use setpoint::stats::to_f64;
 
 use crate::real_vllm::installation;
@@ -63,7 +64,7 @@ struct Verdict {
 fn judge(list: &List, model: &ModelShape, amx: Option<bool>) -> Verdict {
     let facts = Facts {
         host: HostLimits { amx, ..HostLimits::default() },
-        ..Facts::new(setpoint::rule::VLLM, model, VERSION, Device::Cpu)
+        ..Facts::new(setpoint::engines::vllm::VLLM_RULES, model, VERSION, Device::Cpu)
     };
     let (config, errors) = FlagTable::for_version(VERSION).parse_lenient(&list.arguments);
     let finding = rejection(&config, &facts).filter(|finding| finding.severity >= Severity::Configuration);

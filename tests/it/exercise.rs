@@ -1,8 +1,9 @@
 //! Everything that looks at a model's shape, for any `config.json`: nothing of it may panic.
 
 use setpoint::config::{Config, ResolvedConfig};
+use setpoint::engines::vllm::{memory_launch, resolve_config};
 use setpoint::facts::{Device, EngineVersion, ModelShape};
-use setpoint::rule::{self, Facts, memory_launch, resolve_config};
+use setpoint::rule::{self, Facts};
 use setpoint::space::SpaceFile;
 use setpoint::twin::{DevicePreset, Settings, StepTime, kv_blocks};
 
@@ -39,7 +40,7 @@ pub(crate) fn everything(json: &serde_json::Value) {
     for version in ["0.6.3", "0.9.0", "0.12.0", "0.20.2", "0.32.0"] {
         let version: EngineVersion = version.parse().expect("a release");
         for device in [Device::Cpu, Device::UNKNOWN_GPU, Device::gpu_of(80 << 30)] {
-            let facts = Facts::new(rule::VLLM, &model, version, device);
+            let facts = Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, version, device);
             for config in &configs {
                 let _ = rule::check(config, &facts);
                 let _ = rule::repair(config, &facts);

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value as Json, json};
+use setpoint::engines::vllm::optional_packages;
 use setpoint::facts::{Device, EngineVersion, HostLimits, ModelShape};
 use setpoint::flag::FlagTable;
-use setpoint::rule::{Facts, Severity, optional_packages, rejection};
+use setpoint::rule::{Facts, Severity, rejection};
 
 use crate::real_vllm::installation;
 use crate::support::{root, say_skipped};
@@ -164,7 +165,7 @@ fn found(case: &Case, directory: &Path, absent: &BTreeSet<String>) -> Option<&'s
         env: &env,
         host,
         absent: Some(absent),
-        ..Facts::new(setpoint::rule::VLLM, &model, version, Device::Cpu)
+        ..Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, version, Device::Cpu)
     };
     let finding = rejection(&config, &facts)?;
     assert_eq!(finding.severity, Severity::Late, "{}: {finding:?}", case.flags);

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use setpoint::config::{Config, Value};
+use setpoint::engines::vllm::{memory_launch, resolve_config};
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::memory::{Launch, Learned, Observation, Prediction, predict};
-use setpoint::rule::{Facts, memory_launch, resolve_config};
+use setpoint::rule::Facts;
 use setpoint::stats::{f64_to_u64, gib_to_bytes, to_f64};
 use setpoint::trial::MemoryObservation;
 
@@ -35,8 +36,10 @@ fn launch(model: &ModelShape, version: &str, gib: f64, v0: bool, config: &Config
     let version: EngineVersion = version.parse().unwrap();
     let engine = if v0 { "0" } else { "1" };
     let env = BTreeMap::from([("VLLM_USE_V1".to_owned(), engine.to_owned())]);
-    let facts =
-        Facts { env: &env, ..Facts::new(setpoint::rule::VLLM, model, version, Device::gpu_of(gib_to_bytes(gib))) };
+    let facts = Facts {
+        env: &env,
+        ..Facts::new(setpoint::engines::vllm::VLLM_RULES, model, version, Device::gpu_of(gib_to_bytes(gib)))
+    };
     memory_launch(config, &facts, &resolve_config(config, &facts))
 }
 

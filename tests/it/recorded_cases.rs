@@ -1,9 +1,10 @@
 //! Argument lists with what the real vLLM 0.32.0 made of each on a CPU, against the rules alone.
 
 use serde_json::{Value as Json, json};
+use setpoint::engines::vllm::resolve_config;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::flag::FlagTable;
-use setpoint::rule::{Facts, Severity, check, resolve_config};
+use setpoint::rule::{Facts, Severity, check};
 
 use crate::support::shared;
 
@@ -29,7 +30,7 @@ fn every_recorded_case_gets_its_verdict_and_its_values() {
         "num_key_value_heads": about["kv_heads"], "head_dim": about["head_dim"], "vocab_size": about["vocab"],
         "max_position_embeddings": about["max_position_embeddings"], "dtype": about["dtype"], "intermediate_size": 1024,
     }));
-    let facts = Facts::new(setpoint::rule::VLLM, &model, EngineVersion::new(0, 32, 0), Device::Cpu);
+    let facts = Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, EngineVersion::new(0, 32, 0), Device::Cpu);
     let cases = record["cases"].as_array().unwrap();
     assert!(cases.len() >= 80, "{}", cases.len());
     for case in cases {

@@ -12,7 +12,7 @@ const VERSION: EngineVersion = EngineVersion::new(0, 6, 3);
 /// The verdict on each recorded command, in order: how many were rejected and accepted.
 fn verdicts(text: &str) -> (usize, usize) {
     let model = ModelShape::read(&root().join("tests/fixtures/models/qwen2-0.5b-instruct")).unwrap();
-    let facts = Facts::new(setpoint::rule::VLLM, &model, VERSION, Device::UNKNOWN_GPU);
+    let facts = Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, VERSION, Device::UNKNOWN_GPU);
     let (mut rejected, mut accepted) = (0, 0);
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {

@@ -93,7 +93,7 @@ fn every_space_has_configurations_that_work_and_loses_none_of_them_when_it_is_na
     for (path, file) in spaces() {
         let on_cpu = path.ends_with("cpu.toml");
         let device = if on_cpu { Device::Cpu } else { Device::UNKNOWN_GPU };
-        let facts = Facts::new(setpoint::rule::VLLM, &model, file.first_version.unwrap(), device);
+        let facts = Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, file.first_version.unwrap(), device);
         let (narrowed, _) = narrow(&file.space, &Config::new(), &facts);
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut valid = 0;

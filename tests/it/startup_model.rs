@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use setpoint::engines::vllm::compile_key;
+use setpoint::engines::vllm::{memory_launch, resolve_config};
 use setpoint::facts::{Device, EngineVersion};
-use setpoint::rule::compile_key;
-use setpoint::rule::{Facts, memory_launch, resolve_config};
+use setpoint::rule::Facts;
 use setpoint::stats::gib_to_bytes;
 use setpoint::trial::PhaseTime;
 use setpoint::twin::{DevicePreset, Forecast, Start, StartupModel, Warm};
@@ -66,8 +67,10 @@ fn told() -> Vec<Told> {
         let env = BTreeMap::from([("VLLM_USE_V1".to_owned(), if v0 { "0" } else { "1" }.to_owned())]);
         let (shape, config) = (model(name), arguments(&row["non_default_args"]));
         let device = Device::gpu_of(gib_to_bytes(44.52));
-        let facts =
-            Facts { env: &env, ..Facts::new(setpoint::rule::VLLM, &shape, EngineVersion::new(0, 9, 0), device) };
+        let facts = Facts {
+            env: &env,
+            ..Facts::new(setpoint::engines::vllm::VLLM_RULES, &shape, EngineVersion::new(0, 9, 0), device)
+        };
         let effective = resolve_config(&config, &facts);
         let launch = memory_launch(&config, &facts, &effective);
         let key = (row["model"].clone(), v0, compile_key(&config, &facts, &effective));

@@ -1,8 +1,9 @@
 //! What only a started engine knows: how the device's memory is divided, and what does not fit into it.
 
+use super::rules::memory_launch;
 use crate::config::{Config, ResolvedConfig};
 use crate::facts::EngineVersion;
-use crate::rule::{Facts, memory_launch};
+use crate::rule::Facts;
 use crate::stats::gib;
 use crate::twin::{DevicePreset, MemoryPlan, Scheduling, Settings, Shortage, kv_blocks};
 
@@ -54,8 +55,8 @@ fn check_free_memory(utilization: f64, version: EngineVersion, device: &DevicePr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::vllm::resolve_config;
     use crate::facts::ModelShape;
-    use crate::rule::resolve_config;
 
     fn llama() -> ModelShape {
         ModelShape::from_json(&serde_json::json!({
@@ -67,7 +68,7 @@ mod tests {
 
     fn on(device: &str, config: &Config) -> Result<(Settings, MemoryPlan), Shortage> {
         let (model, device) = (llama(), DevicePreset::find(device).unwrap());
-        let facts = Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_32, device.device());
+        let facts = Facts::new(crate::engines::vllm::VLLM_RULES, &model, EngineVersion::V0_32, device.device());
         let effective = resolve_config(config, &facts);
         allocate(&effective, config, &facts, device, Scheduling::default())
     }
@@ -91,7 +92,7 @@ mod tests {
     fn a_device_of_another_size_than_its_preset_has_a_smaller_cache() {
         let (model, device) = (llama(), DevicePreset::find("a100").unwrap());
         let blocks = |described: crate::facts::Device| {
-            let facts = Facts::new(crate::rule::VLLM, &model, EngineVersion::V0_32, described);
+            let facts = Facts::new(crate::engines::vllm::VLLM_RULES, &model, EngineVersion::V0_32, described);
             let effective = resolve_config(&Config::new(), &facts);
             let (settings, _) = allocate(&effective, &Config::new(), &facts, device, Scheduling::default()).unwrap();
             settings.num_blocks

@@ -1,13 +1,16 @@
 //! vLLM: `vllm serve`.
 
 mod allocate;
+mod compiled;
 mod config_file;
+mod defaults;
 mod diagnose;
 mod phase_marks;
 mod python_text;
 mod resolved;
 #[cfg(test)]
 mod resolved_tests;
+mod rules;
 mod scheduling;
 mod startup;
 
@@ -15,10 +18,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::allocate::allocate;
+pub use self::compiled::compile_key;
 use self::config_file::{inline_config_file, passes_config_file};
+pub use self::defaults::resolve_config;
 use self::diagnose::diagnose;
 use self::phase_marks::phase_mark;
 use self::resolved::{differences, resolved};
+pub use self::rules::{VLLM_RULES, memory_launch, optional_packages};
 use self::scheduling::scheduling;
 use self::startup::observe;
 use super::EngineKind;
@@ -29,7 +35,7 @@ use crate::engine::{
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagError, FlagTable};
-use crate::rule::{EngineRules, Facts, VLLM, optional_packages};
+use crate::rule::{EngineRules, Facts};
 use crate::trial::{Difference, Failure, MemoryObservation};
 use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 
@@ -135,7 +141,7 @@ impl Engine for Vllm {
     }
 
     fn rules(&self) -> Option<&'static dyn EngineRules> {
-        Some(VLLM)
+        Some(VLLM_RULES)
     }
 
     fn twin(&self) -> Option<&'static dyn TwinModel> {

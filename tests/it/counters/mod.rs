@@ -10,9 +10,10 @@ mod twin;
 use std::time::Duration;
 
 use setpoint::config::ResolvedConfig;
+use setpoint::engines::vllm::resolve_config;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
 use setpoint::flag::FlagTable;
-use setpoint::rule::{Facts, resolve_config};
+use setpoint::rule::Facts;
 use setpoint::twin::{DevicePreset, Scheduling, Settings};
 
 use server::{Page, Server, count};
@@ -49,7 +50,7 @@ fn settings() -> Settings {
     let words: Vec<_> = FLAGS.iter().map(|word| (*word).to_owned()).collect();
     let config = FlagTable::for_version(version).parse(&words).unwrap();
     let model = ModelShape::from_json(&server::model());
-    let facts = Facts::new(setpoint::rule::VLLM, &model, version, Device::Cpu);
+    let facts = Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, version, Device::Cpu);
     let resolved = resolve_config(&config, &facts);
     let cpu = DevicePreset::find("cpu").unwrap();
     setpoint::engines::vllm::TWIN.settings(&config, &resolved, &facts, cpu, None).unwrap().0

@@ -9,8 +9,9 @@ use super::Options;
 use super::memory::allocate;
 use super::startup::build;
 use super::tests::{ready, ready_in_dev_mode, write_model};
+use crate::engines::vllm::resolve_config;
 use crate::facts::ModelShape;
-use crate::rule::{Facts, resolve_config};
+use crate::rule::Facts;
 use crate::twin::{Arrival, Drive, Observer, Reply, Seen, Tokens};
 
 const SCALE: f64 = 20.0;
@@ -116,7 +117,7 @@ fn in_virtual_time(flags: &str, asks: &[Ask]) -> Log {
     let arguments = std::iter::once(path.as_str()).chain(flags.split_whitespace());
     let options = Options::parse(&arguments.map(str::to_owned).collect::<Vec<_>>()).unwrap();
     let model = ModelShape::read(directory.path()).unwrap();
-    let facts = Facts::new(crate::rule::VLLM, &model, options.version, options.facts_device());
+    let facts = Facts::new(crate::engines::vllm::VLLM_RULES, &model, options.version, options.facts_device());
     let effective = resolve_config(&options.config, &facts);
     let (settings, _) = allocate(&effective, &options.config, &facts, options.device, options.acceptance).unwrap();
     let (mut engines, step_time) = build(&options, &model, &effective, &settings).unwrap();

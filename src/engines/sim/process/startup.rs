@@ -12,8 +12,9 @@ use super::options::Options;
 use super::refusal::Refusal;
 use crate::config::{ResolvedConfig, Value};
 use crate::engines::vllm::TWIN;
+use crate::engines::vllm::{VLLM_RULES, resolve_config};
 use crate::facts::{EngineVersion, ModelError, ModelShape};
-use crate::rule::{self, Facts, Severity, resolve_config};
+use crate::rule::{self, Facts, Severity};
 use crate::stats::gib;
 use crate::twin::{Engine, MemoryPlan, Parallel, Scheduling, Settings, Speculation, StepTime};
 
@@ -61,7 +62,7 @@ pub(super) async fn start(
     faults.at(Phase::Config).await?;
     let model = ModelShape::read(options.model.as_ref()).map_err(|error| missing(&options.model, &error))?;
     let device = options.facts_device();
-    let facts = Facts { env: &options.env, ..Facts::new(rule::VLLM, &model, version, device) };
+    let facts = Facts { env: &options.env, ..Facts::new(VLLM_RULES, &model, version, device) };
     let effective = resolve_config(&options.config, &facts);
     let findings = rule::check(&options.config, &facts);
     for finding in &findings {

@@ -1,0 +1,375 @@
+//! The device's memory: shares of it, and whether the key/value cache holds a sequence.
+
+use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
+use crate::config::{Config, ResolvedConfig};
+use crate::facts::{Device, EngineVersion, GpuUnit};
+use crate::memory::{self, Launch, LaunchTarget, Learned, Prediction};
+use crate::stats::gib;
+
+/// From 0.12 the share of memory has field bounds (`R4a`).
+const BY_HAND: Releases = Releases::before(EngineVersion::V0_12);
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "R5",
+        holds: "the engine takes at most the whole memory",
+        releases: BY_HAND,
+        severity: Severity::Configuration,
+        check: at_most_all,
+    },
+    Rule {
+        id: "R5a",
+        holds: "the engine takes some memory",
+        releases: BY_HAND,
+        severity: Severity::Late,
+        check: more_than_none,
+    },
+    Rule {
+        id: "R5b",
+        holds: "the share of memory leaves room for the driver",
+        releases: Releases::from(EngineVersion::V0_10),
+        severity: Severity::Late,
+        check: leaves_the_driver,
+    },
+    Rule {
+        id: "R5e",
+        holds: "the share of memory is free, beside what other processes hold",
+        releases: Releases::ALL,
+        severity: Severity::Late,
+        check: is_free,
+    },
+    Rule {
+        id: "R6",
+        holds: "the key/value cache holds one sequence of max-model-len",
+        releases: Releases::ALL,
+        severity: Severity::Late,
+        check: holds_one_sequence,
+    },
+    Rule {
+        id: "R7",
+        holds: "weights and activations leave memory for the key/value cache",
+        releases: Releases::ALL,
+        severity: Severity::Late,
+        check: leaves_a_cache,
+    },
+];
+
+/// A start that fails with at least this probability is not worth a launch; likelier ones are the optimizer's to judge.
+const CERTAIN: f64 = 0.99;
+
+/// A CUDA context takes more than this, in GiB: about 0.45 on an L40S (what V1 of 0.9 counts there and V0 does not).
+const DRIVER_GIB: f64 = 0.25;
+
+/// The largest share that a repair asks for: graphs, and what else lives on the device, need some beside it.
+const HIGH_SHARE: f64 = 0.95;
+
+/// What the memory of a launch depends on. `effective` are the resolved values of `config`.
+#[must_use]
+pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Launch {
+    let facts = &facts.of_launch(config);
+    // From 0.20 -1 shrinks the length to what fits.
+    let fits_itself = facts.version >= EngineVersion::V0_20 && config.get_i64("max-model-len") == Some(-1);
+    let target = LaunchTarget {
+        version: facts.version,
+        cpu: facts.device == Device::Cpu,
+        device_memory: facts.device.gpu().and_then(|gpu| gpu.memory),
+    };
+    let max_model_len = if fits_itself { 1 } else { effective.max_model_len };
+    Launch::new(target, ResolvedConfig { max_model_len, ..*effective }, config, facts.env)
+}
+
+/// Predicts the memory of a launch; `None` if too little is known of the model or of the device.
+pub(super) fn predict(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) -> Option<Prediction> {
+    // Overrides may change the shape.
+    if config.get("hf-overrides").is_some() {
+        return None;
+    }
+    let launch = launch(config, facts, effective);
+    let nothing = Learned::default();
+    memory::predict(facts.model, &launch, facts.memory.unwrap_or(&nothing))
+}
+
+fn at_most_all(candidate: &Candidate<'_>) -> Option<Violation> {
+    let share = candidate.effective.gpu_memory_utilization;
+    (share > 1.0).then(|| {
+        Violation::new(format!("GPU memory utilization must be less than 1.0. Got {share}."))
+            .set("gpu-memory-utilization", 1.0)
+    })
+}
+
+fn more_than_none(candidate: &Candidate<'_>) -> Option<Violation> {
+    let share = candidate.effective.gpu_memory_utilization;
+    (share <= 0.0).then(|| {
+        Violation::new(format!("No available memory for the cache blocks: gpu_memory_utilization is {share}."))
+            .unset("gpu-memory-utilization")
+    })
+}
+
+/// From 0.10 the share must be free when the engine starts, and its own CUDA context is not.
+fn leaves_the_driver(candidate: &Candidate<'_>) -> Option<Violation> {
+    let share = candidate.effective.gpu_memory_utilization;
+    let total = gib(candidate.facts.device.gpu()?.memory?);
+    let (free, wanted) = (total - DRIVER_GIB, total * share);
+    (share <= 1.0 && wanted > free).then(|| {
+        let message = format!(
+            "Free memory on device (at most {free:.2}/{total:.2} GiB) on startup is less than desired GPU memory \
+             utilization ({share}, {wanted:.2} GiB)."
+        );
+        Violation::new(message).set("gpu-memory-utilization", HIGH_SHARE.min(free / total))
+    })
+}
+
+/// Less than this in GiB is no reason to reject: a desktop or a monitor comes and goes by about as much.
+const HELD_GIB: f64 = 0.25;
+
+/// Compares the share with the memory that was free when the run began. Memory of the tuner's own processes counts as free.
+fn is_free(candidate: &Candidate<'_>) -> Option<Violation> {
+    let share = candidate.effective.gpu_memory_utilization;
+    let sizes = |unit: &GpuUnit| Some((unit.index, gib(unit.memory?), gib(unit.free?)));
+    let units = candidate.facts.device.gpu()?.units.iter().filter_map(sizes);
+    let left = |(index, total, free): (u32, f64, f64)| (index, total, free, (free - DRIVER_GIB).max(0.0) / total);
+    let fullest = units.filter(|(_, total, free)| total - free > HELD_GIB).map(left);
+    let (index, total, free, most) = fullest.min_by(|a, b| a.3.total_cmp(&b.3))?;
+    (share <= 1.0 && share > most).then(|| {
+        let message = format!(
+            "Free memory on device {index} ({free:.2}/{total:.2} GiB) on startup is less than desired GPU memory \
+             utilization ({share}, {:.2} GiB): other processes hold {:.2} GiB.",
+            total * share,
+            total - free
+        );
+        let violation = Violation::new(message);
+        let repaired = (most.min(HIGH_SHARE) * 100.0).floor() / 100.0;
+        if repaired > 0.0 { violation.set("gpu-memory-utilization", repaired) } else { violation }
+    })
+}
+
+/// The prediction of a launch that fails for certain, and whether that is for want of any cache at all.
+fn failing<'a>(candidate: &'a Candidate<'_>) -> Option<&'a (Prediction, bool)> {
+    candidate.failing.get_or_init(|| find_failing(candidate)).as_ref()
+}
+
+fn find_failing(candidate: &Candidate<'_>) -> Option<(Prediction, bool)> {
+    let share = candidate.effective.gpu_memory_utilization;
+    if share <= 0.0 || share > 1.0 {
+        return None;
+    }
+    let prediction = predict(candidate.config, candidate.facts, &candidate.effective)?;
+    let fails = prediction.failure_probability() >= CERTAIN;
+    let none_at_all = prediction.blocks() == 0 || (prediction.is_crowded() && !prediction.is_set_too_small());
+    fails.then_some((prediction, none_at_all))
+}
+
+fn holds_one_sequence(candidate: &Candidate<'_>) -> Option<Violation> {
+    let (prediction, none_at_all) = failing(candidate)?;
+    if *none_at_all {
+        return None;
+    }
+    let length = prediction.max_model_len;
+    let needed = gib(prediction.layout.bytes_needed(length));
+    let largest = prediction.largest_length();
+    let available = format!("{:.2} GiB{}", prediction.cache_gib, deviation(prediction));
+    let message = if candidate.effective.v0 {
+        format!(
+            "The model's max seq len ({length}) is larger than the maximum number of tokens that can be stored in KV \
+             cache ({largest}): it needs {needed:.2} GiB, available are {available}."
+        )
+    } else {
+        format!(
+            "To serve at least one request with the model's max seq len ({length}), {needed:.2} GiB KV cache is \
+             needed, which is larger than the available KV cache memory ({available}). Based on the available memory, \
+             the estimated maximum model length is {largest}."
+        )
+    };
+    let violation = Violation::new(message);
+    let set = set_sizes(candidate);
+    let careful = prediction.careful_length();
+    let requests_fit = candidate.facts.longest_request.is_none_or(|longest| longest <= careful);
+    if careful > 0 && requests_fit {
+        return Some(violation.set("max-model-len", i64::try_from(careful).unwrap_or(i64::MAX)));
+    }
+    if !set.is_empty() {
+        return Some(set.into_iter().fold(violation, |violation, (flag, _)| violation.unset(flag)));
+    }
+    Some(with_larger_share(violation, candidate))
+}
+
+/// The flags that set the cache's size, and their values, as far as they are given.
+fn set_sizes(candidate: &Candidate<'_>) -> Vec<(&'static str, i64)> {
+    let sizes = ["num-gpu-blocks-override", "kv-cache-memory-bytes"];
+    sizes.into_iter().filter_map(|flag| Some((flag, candidate.number(flag)?))).collect()
+}
+
+fn leaves_a_cache(candidate: &Candidate<'_>) -> Option<Violation> {
+    let (prediction, none_at_all) = failing(candidate)?;
+    if !*none_at_all {
+        return None;
+    }
+    // A set size is what it is; nothing else has to leave room for it.
+    let set = set_sizes(candidate);
+    if let Some((flag, value)) = set.first() {
+        let message = format!(
+            "No available memory for the cache blocks: {} ({value}) leaves no block of {} tokens to use.",
+            flag.replace('-', "_"),
+            candidate.effective.block_size
+        );
+        return Some(set.iter().fold(Violation::new(message), |violation, (flag, _)| violation.unset(flag)));
+    }
+    let Prediction { weights_gib, activations_gib, overhead_gib, .. } = prediction;
+    let available = prediction.budget_gib.map_or_else(|| "an unknown share".to_owned(), |gib| format!("{gib:.2} GiB"));
+    let message = format!(
+        "No available memory for the cache blocks: of {available} for the engine, weights take {weights_gib:.2} GiB, \
+         activations {activations_gib:.2} GiB and libraries {overhead_gib:.2} GiB, which leaves {:.2} GiB{}.",
+        prediction.cache_gib,
+        deviation(prediction),
+    );
+    Some(with_larger_share(Violation::new(message), candidate))
+}
+
+fn deviation(prediction: &Prediction) -> String {
+    match prediction.cache_deviation_gib {
+        0.0 => String::new(),
+        deviation => format!(" +- {deviation:.2}"),
+    }
+}
+
+/// Asks for a larger share of the memory where that is likely to help.
+fn with_larger_share(violation: Violation, candidate: &Candidate<'_>) -> Violation {
+    let more = candidate.config.clone().with("gpu-memory-utilization", HIGH_SHARE);
+    let helps = candidate.effective.gpu_memory_utilization < HIGH_SHARE
+        && candidate.facts.predict_memory(&more).is_some_and(|prediction| prediction.failure_probability() < 0.5);
+    if helps { violation.set("gpu-memory-utilization", HIGH_SHARE) } else { violation }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::vllm::rules::tests::rule;
+    use crate::facts::ModelShape;
+    use crate::rule::{check, repair};
+
+    /// Llama 3.1 8B on 0.11 and a device of so many GiB.
+    fn verdict(gib: u64, config: &Config) -> Option<(&'static str, String, Option<Config>)> {
+        let model = ModelShape::from_json(&serde_json::json!({
+            "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
+            "max_position_embeddings": 131_072, "torch_dtype": "bfloat16"
+        }));
+        let facts = Facts::new(
+            crate::engines::vllm::VLLM_RULES,
+            &model,
+            EngineVersion::new(0, 11, 0),
+            Device::gpu_of(gib << 30),
+        );
+        let finding = check(config, &facts).into_iter().next()?;
+        assert!(finding.severity.rejects());
+        Some((finding.rule, finding.message, repair(config, &facts)))
+    }
+
+    #[test]
+    fn more_than_the_whole_memory_and_none_are_refused_in_every_release() {
+        assert_eq!(rule("0.6.3", "--gpu-memory-utilization 0"), Some("R5a"));
+        assert_eq!(rule("0.32.0", "--gpu-memory-utilization 0"), Some("R4a"));
+        assert_eq!(rule("0.6.3", "--gpu-memory-utilization 1.1"), Some("R5"));
+        assert_eq!(rule("0.6.3", "--gpu-memory-utilization 1.0"), None);
+        assert_eq!(rule("0.32.0", "--gpu-memory-utilization 1.0"), Some("R5b"));
+    }
+
+    #[test]
+    fn a_share_that_others_hold_on_a_device_of_the_launch_is_rejected_and_lowered() {
+        let unit = |index, held_mib: u64| GpuUnit {
+            index,
+            memory: Some(80 << 30),
+            free: Some((80 << 30) - (held_mib << 20)),
+            ..GpuUnit::default()
+        };
+        let find = |held: [u64; 2], line: &str| {
+            let units = held.iter().zip(0..).map(|(held, index)| unit(index, *held)).collect();
+            let device = Device::Cuda(crate::facts::Gpu::listed(units));
+            crate::engines::vllm::rules::tests::with_facts("0.32.0", device, line, |config, facts| {
+                let found = check(config, facts).into_iter().find(|finding| finding.rule == "R5e")?;
+                let repaired = repair(config, facts).and_then(|config| config.get_f64("gpu-memory-utilization"));
+                Some((found.message, repaired))
+            })
+        };
+        assert_eq!(find([200, 60_000], "--gpu-memory-utilization 0.95"), None, "the other device is not used");
+        assert_eq!(find([4096, 0], "--gpu-memory-utilization 0.94"), None);
+        let (message, repaired) = find([8192, 0], "--gpu-memory-utilization 0.95").unwrap();
+        assert!(message.starts_with("Free memory on device 0 (72.00/80.00 GiB) on startup is less"), "{message}");
+        assert!(message.ends_with("other processes hold 8.00 GiB."), "{message}");
+        assert_eq!(repaired, Some(0.89));
+        let both = find([200, 60_000], "--tensor-parallel-size 2").unwrap();
+        assert!(both.0.starts_with("Free memory on device 1 (21.41/80.00 GiB)") && both.1 == Some(0.26), "{both:?}");
+    }
+
+    #[test]
+    fn a_length_that_the_cache_cannot_hold_is_shortened() {
+        let (rule, message, repaired) = verdict(24, &Config::new()).unwrap();
+        assert_eq!(rule, "R6");
+        assert!(message.contains("max seq len (131072), 16.00 GiB KV cache is needed"), "{message}");
+        let length = repaired.and_then(|config| config.get_i64("max-model-len")).unwrap();
+        assert!((32_768..45_000).contains(&length), "{length}");
+        assert_eq!(verdict(80, &Config::new()), None);
+    }
+
+    #[test]
+    fn weights_that_leave_nothing_are_refused_and_a_larger_share_helps_where_it_can() {
+        let short = |share: f64| Config::new().with("max-model-len", 4096_i64).with("gpu-memory-utilization", share);
+        let (rule, message, repaired) = verdict(24, &short(0.5)).unwrap();
+        assert_eq!((rule, repaired.and_then(|config| config.get_f64("gpu-memory-utilization"))), ("R7", Some(0.95)));
+        assert!(message.contains("of 12.00 GiB for the engine, weights take 14.96 GiB"), "{message}");
+        let (rule, _, repaired) = verdict(14, &short(0.9)).unwrap();
+        assert_eq!((rule, repaired), ("R7", None));
+    }
+
+    #[test]
+    fn a_cache_of_a_set_size_is_checked_without_knowing_the_device() {
+        let line = "--num-gpu-blocks-override 8 --block-size 128 --max-model-len";
+        assert_eq!(rule("0.32.0", &format!("{line} 896")), None);
+        assert_eq!(rule("0.32.0", &format!("{line} 897")), Some("R6"));
+        assert_eq!(rule("0.12.0", &format!("{line} 1024")), None);
+        let old = "--num-gpu-blocks-override 8 --block-size 16 --max-model-len";
+        assert_eq!(rule("0.6.3", &format!("{old} 128")), None);
+        assert_eq!(rule("0.6.3", &format!("{old} 129")), Some("R6"));
+    }
+
+    #[test]
+    fn the_length_that_fits_is_the_one_that_the_real_0_32_names() {
+        for (line, length) in [
+            ("--kv-cache-memory-bytes 5000000", 2304),
+            ("--num-gpu-blocks-override 8 --block-size 128 --max-model-len 1024", 896),
+        ] {
+            let (rule, rejects, message) =
+                crate::engines::vllm::rules::tests::verdict("0.32.0", Device::Cpu, line).unwrap();
+            assert!(rule == "R6" && rejects, "{line}: {rule}");
+            let words = format!("the estimated maximum model length is {length}.");
+            assert!(message.contains(&words), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_set_size_without_room_for_a_block_is_left_to_the_engine() {
+        for (line, named) in [
+            ("--num-gpu-blocks-override 0", "num_gpu_blocks_override (0)"),
+            ("--kv-cache-memory-bytes 64k", "kv_cache_memory_bytes (64000)"),
+            ("--kv-cache-memory-bytes 64k --num-gpu-blocks-override 1 --max-model-len 64", "64"),
+        ] {
+            let version = EngineVersion::V0_32;
+            let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            let config = crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap();
+            let model = ModelShape::from_json(&serde_json::json!({
+                "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "max_position_embeddings": 4096, "vocab_size": 4096, "intermediate_size": 512
+            }));
+            let facts = Facts::new(crate::engines::vllm::VLLM_RULES, &model, version, Device::Cpu);
+            let finding = check(&config, &facts).into_iter().next().unwrap();
+            assert!(finding.message.contains(named), "{}", finding.message);
+            let repaired = repair(&config, &facts).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(repaired.get("num-gpu-blocks-override").or(repaired.get("kv-cache-memory-bytes")), None);
+        }
+    }
+
+    #[test]
+    fn a_length_that_fits_itself_is_not_refused() {
+        assert_eq!(rule("0.32.0", "--max-model-len -1 --num-gpu-blocks-override 8"), None);
+    }
+}

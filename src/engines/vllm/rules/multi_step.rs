@@ -1,0 +1,149 @@
+//! Several steps at once (`num_scheduler_steps`), which only the V0 engine knows.
+//!
+//! Sources: `create_engine_config` in `vllm/engine/arg_utils.py`, `vllm/attention/selector.py` and
+//! `vllm/worker/multi_step_model_runner.py` of 0.6.3; `vllm/platforms/cuda.py` of 0.8.5.
+
+use super::v0::drafts;
+use super::{Candidate, Releases, Rule, Severity, Violation};
+use crate::engines::vllm::defaults::engine::uses_window;
+use crate::facts::EngineVersion;
+
+/// From 0.10 the flag is gone.
+const OLD: Releases = Releases::before(EngineVersion::V0_10);
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "R4e",
+        holds: "there is at least one step at once",
+        releases: OLD,
+        severity: Severity::Configuration,
+        check: at_least_one,
+    },
+    Rule {
+        id: "R13c",
+        holds: "several steps at once come without speculative decoding",
+        releases: OLD,
+        severity: Severity::Configuration,
+        check: without_drafting,
+    },
+    Rule {
+        id: "R13d",
+        holds: "several steps at once and chunked prefill come without pipeline stages",
+        releases: OLD,
+        severity: Severity::Configuration,
+        check: without_stages,
+    },
+    Rule {
+        id: "R13b",
+        holds: "several steps at once have an attention kernel that supports them",
+        releases: OLD,
+        severity: Severity::Late,
+        check: with_a_kernel,
+    },
+];
+
+/// More than one step at once.
+fn steps(candidate: &Candidate<'_>) -> Option<i64> {
+    candidate.config.get_i64("num-scheduler-steps").filter(|steps| *steps > 1)
+}
+
+fn at_least_one(candidate: &Candidate<'_>) -> Option<Violation> {
+    let steps = candidate.config.get_i64("num-scheduler-steps").filter(|steps| *steps < 1)?;
+    let message = format!("num_scheduler_steps ({steps}) must be greater than or equal to 1.");
+    Some(Violation::new(message).unset("num-scheduler-steps"))
+}
+
+fn without_drafting(candidate: &Candidate<'_>) -> Option<Violation> {
+    let steps = steps(candidate).filter(|_| drafts(candidate.config))?;
+    let message = format!("Speculative decoding is not supported with multi-step (--num-scheduler-steps > 1): {steps}");
+    Some(Violation::new(message).unset("num-scheduler-steps"))
+}
+
+fn without_stages(candidate: &Candidate<'_>) -> Option<Violation> {
+    let stages = candidate.effective.pipeline_parallel_size;
+    steps(candidate).filter(|_| candidate.effective.chunked_prefill && stages > 1)?;
+    let message = format!("Multi-Step Chunked-Prefill is not supported for pipeline-parallel-size > 1: it is {stages}");
+    Some(Violation::new(message).unset("num-scheduler-steps"))
+}
+
+fn with_a_kernel(candidate: &Candidate<'_>) -> Option<Violation> {
+    steps(candidate)?;
+    let asked = candidate.facts.env.get("VLLM_ATTENTION_BACKEND").map(String::as_str);
+    let (backend, reason) = match asked {
+        None | Some("FLASH_ATTN") => ("XFORMERS", without_flash_attention(candidate)?),
+        Some("FLASHINFER") if candidate.effective.chunked_prefill => {
+            ("FLASHINFER", "with chunked prefill it has to be FLASH_ATTN".to_owned())
+        }
+        Some("XFORMERS") => ("XFORMERS", "VLLM_ATTENTION_BACKEND asks for it".to_owned()),
+        Some(_) => return None,
+    };
+    let message = format!("Multi-Step not supported for attention backend: {backend} ({reason})");
+    Some(Violation::new(message).unset("num-scheduler-steps"))
+}
+
+/// Head sizes of the `FLASH_ATTN` kernels of the V0 engine.
+const HEAD_SIZES: [u64; 8] = [32, 64, 96, 128, 160, 192, 224, 256];
+
+/// Why the V0 engine cannot take its `FLASH_ATTN` kernel on this GPU, in its words.
+pub(super) fn without_flash_attention(candidate: &Candidate<'_>) -> Option<String> {
+    let (config, facts) = (candidate.config, candidate.facts);
+    let capability = facts.device.gpu()?.capability;
+    let block_size = config.get_i64("block-size").filter(|size| size % 16 != 0);
+    let newer_kernel = facts.version >= EngineVersion::V0_8 && capability.is_none_or(|known| known.0 == 9);
+    let cache = config.get_str("kv-cache-dtype").filter(|kind| kind.starts_with("fp8") && !newer_kernel);
+    let dtype = config.get_str("dtype").filter(|dtype| ["float", "float32"].contains(dtype));
+    let window =
+        facts.model.sliding_window.filter(|_| facts.version < EngineVersion::V0_8 && uses_window(config, facts));
+    let head = facts.model.head_dim.filter(|size| facts.model.latent.is_none() && !HEAD_SIZES.contains(size));
+    [
+        capability.filter(|known| known.0 < 8).map(|(major, minor)| format!("for compute capability {major}.{minor}")),
+        dtype.map(|dtype| format!("for dtype {dtype}")),
+        cache.map(|kind| format!("for FP8 KV cache, which is {kind}")),
+        block_size.map(|size| format!("for block size {size}, which is not divisible by 16")),
+        window.map(|tokens| format!("due to the sliding window of {tokens} tokens")),
+        head.map(|size| format!("for head size {size}")),
+    ]
+    .into_iter()
+    .flatten()
+    .next()
+    .map(|reason| format!("Cannot use FlashAttention-2 backend {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engines::vllm::rules::tests::{rule, verdict};
+    use crate::facts::{Device, Gpu};
+
+    #[test]
+    fn steps_at_once_do_not_mix_with_drafting_and_staged_chunks() {
+        let steps = "--num-scheduler-steps 8";
+        for version in ["0.6.3", "0.8.5"] {
+            assert_eq!(rule(version, steps), None);
+            assert_eq!(rule(version, "--num-scheduler-steps 0"), Some("R4e"));
+            let staged = format!("{steps} --enable-chunked-prefill --pipeline-parallel-size 2");
+            assert_eq!(rule(version, &staged), Some("R13d"));
+            assert_eq!(rule(version, &format!("{steps} --enable-chunked-prefill")), None);
+        }
+        assert_eq!(rule("0.6.3", &format!("{steps} --speculative-model draft")), Some("R13c"));
+        assert_eq!(rule("0.8.5", &format!("{steps} --speculative-config {{\"method\":\"ngram\"}}")), Some("R13c"));
+    }
+
+    #[test]
+    fn steps_at_once_need_a_kernel_for_the_block_the_cache_and_the_device() {
+        let steps = "--num-scheduler-steps 8";
+        assert_eq!(rule("0.6.3", &format!("{steps} --block-size 8")), Some("R13b"));
+        assert_eq!(rule("0.6.3", &format!("{steps} --block-size 16")), None);
+        assert_eq!(rule("0.6.3", &format!("{steps} --kv-cache-dtype fp8")), Some("R13b"));
+        let of = |version, capability, line: &str| {
+            let device = Device::Cuda(Gpu { capability: Some(capability), ..Gpu::default() });
+            verdict(version, device, line).filter(|(_, rejects, _)| *rejects).map(|(id, _, message)| (id, message))
+        };
+        let message = "Multi-Step not supported for attention backend: XFORMERS (Cannot use FlashAttention-2 backend \
+                       for compute capability 7.5)";
+        assert_eq!(of("0.6.3", (7, 5), steps), Some(("R13b", message.to_owned())));
+        assert_eq!(of("0.6.3", (8, 0), steps), None);
+        let fp8 = format!("{steps} --kv-cache-dtype fp8");
+        assert_eq!(of("0.8.5", (9, 0), &fp8), None);
+        assert!(of("0.8.5", (8, 0), &fp8).is_some());
+    }
+}
