@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use procfs::process::{Process, all_processes};
 use setpoint::config::Config;
+use setpoint::engines::vllm::FLAGS;
 use setpoint::facts::{EngineVersion, ModelShape};
-use setpoint::flag::FlagTable;
 use setpoint::preflight::{Limits, Preflight, Setup};
 use setpoint::sampler::{self, Aim, Ask, Known, Past, Suggestion};
 use setpoint::server::Marker;
@@ -69,7 +69,7 @@ async fn main() {
     let (mut times, mut refused) = (Vec::new(), 0);
     let candidates = candidates(&shape);
     for config in candidates.iter().cycle().take(CANDIDATES) {
-        let flags = FlagTable::for_version(version).render(config).expect("flags of this release");
+        let flags = FLAGS.for_version(version).render(config).expect("flags of this release");
         let line: Vec<_> = std::iter::once(model.clone()).chain(flags).collect();
         let asked = Instant::now();
         let verdict = preflight.ask(&line, &BTreeMap::new()).await.expect("an answer");

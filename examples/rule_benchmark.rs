@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use setpoint::config::Config;
+use setpoint::engines::vllm::FLAGS;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
-use setpoint::flag::FlagTable;
 use setpoint::rule::{Facts, check};
 use setpoint::stats::to_f64;
 
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "max_position_embeddings": 8192, "vocab_size": 128_256, "intermediate_size": 14_336, "dtype": "bfloat16"
     }));
     let version = EngineVersion::new(0, 32, 0);
-    let table = FlagTable::for_version(version);
+    let table = FLAGS.for_version(version);
     let lists: Vec<Vec<String>> =
         LINES.iter().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect();
     let configs: Vec<Config> = lists.iter().map(|list| table.parse_lenient(list).0).collect();

@@ -17,7 +17,6 @@ use super::{Format, Global};
 use crate::engine::{environment, is_variable};
 use crate::engines::{ENGINES, assumed};
 use crate::facts::{Device, EngineVersion, Gpu, HostLimits, ModelShape};
-use crate::flag::FlagTable;
 use crate::rule::{Facts, unchecked_of_model};
 use crate::stats::gib_to_bytes;
 
@@ -85,9 +84,9 @@ impl Check {
         let directory = self.model.as_deref().unwrap_or(Path::new("."));
         let model = ModelShape::read(directory).map_err(|error| Failure::new(INVALID, error.to_string()))?;
         let name = directory.to_string_lossy();
+        let engine = assumed();
         let given: BTreeMap<_, _> = self.variables.iter().cloned().collect();
         let env = if self.preflight.is_some() { environment(&given) } else { given.clone() };
-        let engine = assumed();
         let program = engine.preflight().zip(self.preflight.clone());
         let preflight = program.map(|(program, python)| engine::start(program, python, &name, given));
         let installed = match &preflight {
@@ -95,7 +94,7 @@ impl Check {
             None => None,
         };
         let reported = installed.as_ref().and_then(|installed| installed.version.parse().ok());
-        let version = self.engine_version.or(reported).unwrap_or_else(FlagTable::newest_release);
+        let version = self.engine_version.or(reported).unwrap_or_else(|| engine.newest_release());
         let memory = self.gpu_memory_gib.map(gib_to_bytes);
         let on_cpu = installed.as_ref().is_some_and(|installed| installed.device == "cpu");
         let device = match self.device.unwrap_or(if on_cpu { DeviceKind::Cpu } else { DeviceKind::Cuda }) {
@@ -107,7 +106,9 @@ impl Check {
         if let Some(installed) = &installed {
             facts = Facts { host: HostLimits::detect(), absent: Some(&installed.absent), ..facts };
         }
-        let check = arguments::Check { facts: &facts, model: &name, preflight: preflight.as_ref() };
+        let table =
+            engine.flag_table(version).ok_or_else(|| Failure::new(INVALID, "the engine's flags are not known"))?;
+        let check = arguments::Check { facts: &facts, table, model: &name, preflight: preflight.as_ref() };
         for what in unchecked_of_model(&model) {
             note(global, &format!("not checked: {what}"));
         }

@@ -23,7 +23,7 @@ use serde_json::Value as Json;
 
 use crate::config::Config;
 use crate::facts::{Device, EngineVersion};
-use crate::flag::{FlagError, FlagTable};
+use crate::flag::{FlagBook, FlagError, FlagTable};
 use crate::rule::EngineRules;
 use crate::trial::Failure;
 
@@ -129,9 +129,24 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
-    /// The flags of a release. `None`: any name is a parameter, and the engine has no releases.
-    fn flags(&self, _version: EngineVersion) -> Option<FlagTable> {
+    /// The flags of the engine's releases. `None`: any name is a parameter, and the engine has no releases.
+    fn flags(&self) -> Option<&'static FlagBook> {
         None
+    }
+
+    /// The engine's name in messages.
+    fn product(&self) -> &'static str {
+        self.flags().map_or(self.kind(), FlagBook::engine)
+    }
+
+    /// The flags of a release.
+    fn flag_table(&self, version: EngineVersion) -> Option<FlagTable> {
+        Some(self.flags()?.for_version(version))
+    }
+
+    /// The newest release that is known: the one that is assumed if nothing says which it is.
+    fn newest_release(&self) -> EngineVersion {
+        self.flags().map_or(EngineVersion::LATEST, FlagBook::newest_release)
     }
 
     /// Replaces an argument that names a file of flags by its flags. `find` looks for the file.

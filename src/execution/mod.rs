@@ -10,7 +10,6 @@ use std::time::Duration;
 pub(crate) use place::{PlaceError, prediction_device, preset_named, with_stated_count};
 
 use crate::facts::{Device, EngineVersion, GpuError, GpuReport, GpuSelection, HostLimits, readable_release};
-use crate::flag::FlagTable;
 use crate::job::Job;
 use crate::predict::preset_of;
 use crate::server::{self, Owner};
@@ -79,11 +78,11 @@ pub async fn detect(job: &Job) -> ExecutionEnvironment {
     let parsed = reported.as_deref().and_then(readable_release);
     let known = engine.version.or(parsed);
     let computes = engine.engine.computes();
-    let has_releases = engine.engine.flags(FlagTable::newest_release()).is_some();
+    let has_releases = engine.engine.flags().is_some();
     let stated = engine.device.or_else(|| engine.engine.device(&engine.args, reported.as_deref()));
     let device = stated.unwrap_or(Device::UNKNOWN_GPU);
     let mut installed = ExecutionEnvironment {
-        version: known.unwrap_or_else(FlagTable::newest_release),
+        version: known.unwrap_or_else(|| engine.engine.newest_release()),
         device,
         // What the simulated engine runs on does not limit what it simulates.
         host: if computes { HostLimits::detect() } else { HostLimits::default() },

@@ -1,7 +1,8 @@
-//! The book of flags (`vllm.json`, `forms.json`), indexed by release and by name.
+//! An engine's flags over all its releases, indexed by release and by name.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::LazyLock;
+use std::fmt;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 
@@ -10,11 +11,9 @@ use super::{BoolStyle, Bounds, Kind};
 use crate::config::Value;
 use crate::facts::EngineVersion;
 
-/// The first release whose JSON flags are recorded field by field, and whose parser is recorded value by value.
-pub(super) const RECORDED: EngineVersion = EngineVersion::new(0, 32, 0);
-
 /// What the book says of one flag, over all releases.
 #[derive(Debug, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "facts of the book, independent of each other")]
 pub(super) struct Entry {
     pub(super) present: String,
     /// What to do instead, where later releases do not have the flag.
@@ -33,6 +32,14 @@ pub(super) struct Entry {
     /// Whether the flag may stand without a value.
     #[serde(default)]
     bare: bool,
+    /// Whether an integer may be written as `2k` (thousands) or `2K` (1024s).
+    #[serde(default)]
+    human: bool,
+    /// The first release that reads `auto` as -1.
+    auto_from: Option<String>,
+    /// Whether the configuration classes read the fields of a JSON flag; the parser reads those of the others.
+    #[serde(default)]
+    by_classes: bool,
     #[serde(default)]
     aliases: Vec<String>,
     #[serde(default)]
@@ -43,10 +50,41 @@ pub(super) struct Entry {
     bounds: BTreeMap<String, Option<Bounds>>,
 }
 
+/// The facts as they are written: one line a flag.
 #[derive(Debug, Deserialize)]
-struct Book {
+struct Facts {
     versions: Vec<String>,
+    /// The first release whose JSON flags are recorded field by field, and whose parser is recorded value by value.
+    recorded_from: String,
+    /// The first release that takes `None` for an optional flag.
+    optional_from: String,
     flags: BTreeMap<String, Entry>,
+}
+
+/// The flags of an engine, release by release.
+///
+/// The facts are JSON: `present` of a flag has one character for each release of `versions`, and `bool_style`, `choices` and
+/// `bounds` are stated where they change. A release between two of them is read as the older one. `replaced_by` says what to do
+/// instead of a flag that later releases do not have. Beside them stand the forms of JSON flags.
+pub struct FlagBook {
+    /// The engine's name in messages.
+    pub(super) engine: &'static str,
+    facts: &'static str,
+    forms: &'static str,
+    loaded: OnceLock<Loaded>,
+}
+
+impl fmt::Debug for FlagBook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlagBook({})", self.engine)
+    }
+}
+
+#[derive(Debug)]
+struct Loaded {
+    facts: &'static Facts,
+    /// Oldest release first.
+    columns: Vec<Column>,
 }
 
 /// What one release knows of a flag.
@@ -54,12 +92,17 @@ struct Book {
 #[expect(clippy::struct_excessive_bools, reason = "facts of the book, independent of each other")]
 pub(super) struct Known {
     pub(super) name: &'static str,
-    pub(super) release: EngineVersion,
     pub(super) kind: Kind,
     pub(super) of_integers: bool,
     pub(super) optional: bool,
     pub(super) folded: bool,
     pub(super) bare: bool,
+    pub(super) human: bool,
+    /// Whether `auto` means -1.
+    pub(super) auto: bool,
+    pub(super) by_classes: bool,
+    /// Whether the parser of the release is recorded value by value.
+    pub(super) recorded: bool,
     pub(super) bool_style: Option<BoolStyle>,
     pub(super) choices: Option<&'static [Value]>,
     pub(super) bounds: Option<Bounds>,
@@ -88,50 +131,70 @@ pub(super) struct Column {
     pub(super) spellings: &'static [Spelling],
 }
 
-static BOOK: LazyLock<Book> = LazyLock::new(|| {
-    let text = include_str!("vllm.json");
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("src/flag/vllm.json is invalid: {error}"))
-});
+impl FlagBook {
+    /// A book that is read when it is first asked. The texts are part of the program: a mistake in them is a bug.
+    #[must_use]
+    pub const fn new(engine: &'static str, facts: &'static str, forms: &'static str) -> Self {
+        Self { engine, facts, forms, loaded: OnceLock::new() }
+    }
 
-static FORMS: LazyLock<BTreeMap<String, Form>> = LazyLock::new(|| {
-    let text = include_str!("forms.json");
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("src/flag/forms.json is invalid: {error}"))
-});
+    /// The engine's name in messages.
+    #[must_use]
+    pub fn engine(&self) -> &'static str {
+        self.engine
+    }
 
-static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| (0..BOOK.versions.len()).map(column).collect());
+    fn loaded(&self) -> &Loaded {
+        self.loaded.get_or_init(|| {
+            let invalid = |error: serde_json::Error| -> ! { panic!("bug: the flags of {}: {error}", self.engine) };
+            let facts: Facts = serde_json::from_str(self.facts).unwrap_or_else(|error| invalid(error));
+            let forms: BTreeMap<String, Form> = serde_json::from_str(self.forms).unwrap_or_else(|error| invalid(error));
+            // The book lives as long as the program, and so do its pages.
+            let (facts, forms): (&'static Facts, &'static _) = (Box::leak(Box::new(facts)), Box::leak(Box::new(forms)));
+            let columns = (0..facts.versions.len()).map(|index| column(facts, forms, index)).collect();
+            Loaded { facts, columns }
+        })
+    }
 
-/// The columns, oldest release first.
-pub(super) fn columns() -> &'static [Column] {
-    &COLUMNS
+    /// The columns, oldest release first.
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.loaded().columns
+    }
+
+    pub(super) fn entry(&self, name: &str) -> Option<&'static Entry> {
+        self.loaded().facts.flags.get(name)
+    }
+
+    pub(super) fn release_name(&self, column: usize) -> &'static str {
+        &self.loaded().facts.versions[column]
+    }
 }
 
-pub(super) fn entry(name: &str) -> Option<&'static Entry> {
-    BOOK.flags.get(name)
+fn release(text: &str) -> EngineVersion {
+    text.parse().unwrap_or_else(|error| panic!("bug: a release of a flag book: {error}"))
 }
 
-pub(super) fn release_name(column: usize) -> &'static str {
-    &BOOK.versions[column]
-}
-
-fn column(index: usize) -> Column {
-    let text = &BOOK.versions[index];
-    let release = text.parse().unwrap_or_else(|error| panic!("src/flag/vllm.json: {error}"));
+fn column(facts: &'static Facts, forms: &'static BTreeMap<String, Form>, index: usize) -> Column {
+    let version = release(&facts.versions[index]);
+    let (recorded, optional) = (version >= release(&facts.recorded_from), version >= release(&facts.optional_from));
     let (mut by_name, mut spellings) = (HashMap::new(), Vec::new());
-    for (name, entry) in BOOK.flags.iter().filter(|(_, entry)| entry.present.as_bytes()[index] == b'x') {
+    for (name, entry) in facts.flags.iter().filter(|(_, entry)| entry.present.as_bytes()[index] == b'x') {
         let known = Known {
             name,
-            release,
             kind: entry.kind,
             of_integers: entry.item == Some(Kind::Int),
-            optional: entry.optional && release >= EngineVersion::new(0, 10, 0),
+            optional: entry.optional && optional,
             folded: entry.folded,
             bare: entry.bare,
-            bool_style: as_of(&entry.bool_style, index).copied(),
-            choices: as_of(&entry.choices, index).and_then(Option::as_deref),
-            bounds: as_of(&entry.bounds, index).copied().flatten(),
-            form: FORMS.get(name).filter(|_| release >= RECORDED),
+            human: entry.human,
+            auto: entry.auto_from.as_deref().is_some_and(|from| version >= release(from)),
+            by_classes: entry.by_classes,
+            recorded,
+            bool_style: as_of(&entry.bool_style, &facts.versions[..=index]).copied(),
+            choices: as_of(&entry.choices, &facts.versions[..=index]).and_then(Option::as_deref),
+            bounds: as_of(&entry.bounds, &facts.versions[..=index]).copied().flatten(),
+            form: forms.get(name).filter(|_| recorded),
         };
-        // The book lives as long as the program, and so do its pages.
         let flag: &'static Known = Box::leak(Box::new(known));
         by_name.insert(flag.name, flag);
         by_name.extend(entry.aliases.iter().map(|alias| (alias.trim_start_matches('-'), flag)));
@@ -145,39 +208,48 @@ fn column(index: usize) -> Column {
     spellings.sort_by(|a, b| a.text.cmp(&b.text));
     let spellings: &'static [Spelling] = spellings.leak();
     let by_spelling = spellings.iter().map(|spelling| (spelling.text.as_str(), spelling)).collect();
-    Column { release, by_name, by_spelling, spellings }
+    Column { release: version, by_name, by_spelling, spellings }
 }
 
-/// The value stated for the newest release that is not newer than the column.
-fn as_of<T>(stated: &BTreeMap<String, T>, column: usize) -> Option<&T> {
-    (0..=column).rev().find_map(|column| stated.get(&BOOK.versions[column]))
+/// The value stated for the newest of these releases, which ascend.
+fn as_of<'s, T>(stated: &'s BTreeMap<String, T>, releases: &[String]) -> Option<&'s T> {
+    releases.iter().rev().find_map(|release| stated.get(release))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_release_and_flag_of_the_book_is_well_formed() {
-        assert!(columns().iter().map(|column| column.release).is_sorted());
-        for (name, entry) in &BOOK.flags {
-            assert_eq!(entry.present.len(), BOOK.versions.len(), "{name}");
-            assert_eq!(entry.kind == Kind::Bool, !entry.bool_style.is_empty(), "{name}");
-        }
-        for name in FORMS.keys() {
-            assert!(BOOK.flags.contains_key(name), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_flag_that_is_gone_says_what_to_do_instead() {
-        for (name, entry) in &BOOK.flags {
-            assert_ne!(entry.present.ends_with('x'), entry.replaced_by.is_some(), "{name}");
+impl FlagBook {
+    /// Mistakes in the facts, a line each.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let (facts, mut problems) = (self.loaded().facts, Vec::new());
+        let mut require = |holds: bool, name: &str, what: &str| {
+            if !holds {
+                problems.push(format!("{name}: {what}"));
+            }
+        };
+        require(self.columns().iter().map(|column| column.release).is_sorted(), "versions", "do not ascend");
+        for (name, entry) in &facts.flags {
+            let present = &entry.present;
+            require(present.len() == facts.versions.len(), name, "`present` has not one character for each release");
+            require((entry.kind == Kind::Bool) != entry.bool_style.is_empty(), name, "a style is not that of a switch");
+            require(
+                present.ends_with('x') == entry.replaced_by.is_none(),
+                name,
+                "`replaced_by` is of flags that are gone",
+            );
             let words = entry.replaced_by.iter().flat_map(|instead| instead.split_whitespace());
             for other in words.filter_map(|word| word.strip_prefix("--")) {
-                let known = &BOOK.flags[other].present;
-                assert!(known[entry.present.rfind('x').unwrap() + 1..].contains('x'), "{name}: --{other}");
+                let later = facts.flags.get(other).map(|known| &known.present[present.rfind('x').unwrap_or(0) + 1..]);
+                require(
+                    later.is_some_and(|later| later.contains('x')),
+                    name,
+                    &format!("--{other} does not replace it"),
+                );
             }
         }
+        let forms: BTreeMap<String, serde_json::Value> = serde_json::from_str(self.forms).unwrap_or_default();
+        for name in forms.keys() {
+            require(facts.flags.contains_key(name), name, "a form of no flag");
+        }
+        problems
     }
 }

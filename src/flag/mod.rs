@@ -1,9 +1,5 @@
-//! The flags of `vllm serve`, release by release: which exist, which values they take, how they are spelt.
-//!
-//! The facts lie in `vllm.json`, one line a flag: `present` has one character for each release of `versions`, and
-//! `bool_style`, `choices` and `bounds` are stated where they change. A release between two of them is read as the
-//! older one. `replaced_by` says what to do instead of a flag that later releases do not have. `forms.json` has the
-//! fields of JSON flags.
+//! The flags of engines, release by release: which exist, which values they take, how they are spelt. The texts of errors and the
+//! reading of values follow Python's argparse. The facts of an engine are its [`FlagBook`].
 
 mod book;
 mod form;
@@ -11,7 +7,7 @@ mod parse;
 mod read;
 mod render;
 
-pub use read::READ_BY_CLASSES;
+pub use book::FlagBook;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -101,13 +97,14 @@ impl Bounds {
 /// The flags of one release.
 #[derive(Clone, Copy)]
 pub struct FlagTable {
+    book: &'static FlagBook,
     index: usize,
     column: &'static Column,
 }
 
 impl fmt::Debug for FlagTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FlagTable({})", book::release_name(self.index))
+        write!(f, "FlagTable({})", self.book.release_name(self.index))
     }
 }
 
@@ -118,17 +115,21 @@ pub struct Flag {
     known: &'static Known,
 }
 
-impl FlagTable {
+impl FlagBook {
     /// The newest release in the book: what is assumed where nothing else is known.
     #[must_use]
-    pub fn newest_release() -> EngineVersion {
-        book::columns().last().map_or(EngineVersion::LATEST, |column| column.release)
+    pub fn newest_release(&self) -> EngineVersion {
+        self.columns().last().map_or(EngineVersion::LATEST, |column| column.release)
     }
 
     /// The covered releases from `first` to `last`, and the one that `first` is read as; without bounds all of them.
-    pub fn releases(first: Option<EngineVersion>, last: Option<EngineVersion>) -> impl Iterator<Item = EngineVersion> {
-        let read_as = first.map_or(0, |first| Self::for_version(first).index);
-        book::columns()[read_as..]
+    pub fn releases(
+        &'static self,
+        first: Option<EngineVersion>,
+        last: Option<EngineVersion>,
+    ) -> impl Iterator<Item = EngineVersion> {
+        let read_as = first.map_or(0, |first| self.for_version(first).index);
+        self.columns()[read_as..]
             .iter()
             .map(|column| column.release)
             .filter(move |version| last.is_none_or(|last| *version <= last))
@@ -136,12 +137,14 @@ impl FlagTable {
 
     /// The flags of the newest covered release that is not newer than `version`, or of the oldest.
     #[must_use]
-    pub fn for_version(version: EngineVersion) -> Self {
-        let columns = book::columns();
+    pub fn for_version(&'static self, version: EngineVersion) -> FlagTable {
+        let columns = self.columns();
         let index = columns.iter().rposition(|column| column.release <= version).unwrap_or(0);
-        Self { index, column: &columns[index] }
+        FlagTable { book: self, index, column: &columns[index] }
     }
+}
 
+impl FlagTable {
     /// The flag of this name or alias, in this release.
     #[must_use]
     pub fn find(self, name: &str) -> Option<Flag> {
@@ -152,14 +155,15 @@ impl FlagTable {
     /// instead, or the nearest name.
     #[must_use]
     pub fn unknown(self, name: &str) -> FlagError {
+        let engine = self.book.engine;
         let elsewhere =
-            book::entry(&dashed(name)).map(|entry| match (entry.present.find('x'), entry.present.rfind('x')) {
+            self.book.entry(&dashed(name)).map(|entry| match (entry.present.find('x'), entry.present.rfind('x')) {
                 (_, Some(last)) if last < self.index => {
                     let instead = entry.replaced_by.iter().map(|instead| format!("; {instead}"));
-                    format!("last seen in vLLM {}{}", book::release_name(last), instead.collect::<String>())
+                    format!("last seen in {engine} {}{}", self.book.release_name(last), instead.collect::<String>())
                 }
-                (Some(first), _) => format!("first seen in vLLM {}", book::release_name(first)),
-                _ => "in no covered release of vLLM".to_owned(),
+                (Some(first), _) => format!("first seen in {engine} {}", self.book.release_name(first)),
+                _ => format!("in no covered release of {engine}"),
             });
         let hint = elsewhere.or_else(|| self.nearest(name).map(|near| format!("did you mean --{near}?")));
         FlagError::Unknown { name: name.to_owned(), hint }
@@ -208,46 +212,15 @@ impl Flag {
         self.known.choices
     }
 
+    /// Whether configuration classes read the fields of this JSON flag, and not the parser.
+    #[must_use]
+    pub fn is_read_by_classes(&self) -> bool {
+        self.known.by_classes
+    }
+
     /// The bounds that this release's configuration classes enforce.
     #[must_use]
     pub fn bounds(&self) -> Option<Bounds> {
         self.known.bounds
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn table(version: &str) -> Result<FlagTable, crate::facts::VersionError> {
-        version.parse().map(FlagTable::for_version)
-    }
-
-    #[test]
-    fn a_flag_exists_only_in_its_releases() -> Result<(), crate::facts::VersionError> {
-        assert!(table("0.6.3.post1")?.find("scheduler-delay-factor").is_some());
-        assert!(table("0.11.0")?.find("scheduler_delay_factor").is_some(), "read as 0.10.2");
-        assert!(table("0.32.0")?.find("scheduler-delay-factor").is_none());
-        let error = table("0.32.0")?.unknown("scheduler-delay-factor").to_string();
-        let hint = "last seen in vLLM 0.10.2; only the V0 engine delayed prompts";
-        assert_eq!(error, format!("unrecognized arguments: --scheduler-delay-factor ({hint})"));
-        Ok(())
-    }
-
-    #[test]
-    fn a_misspelt_flag_gets_the_nearest_name() -> Result<(), crate::facts::VersionError> {
-        let error = table("0.32.0")?.unknown("max-num-seq").to_string();
-        assert_eq!(error, "unrecognized arguments: --max-num-seq (did you mean --max-num-seqs?)");
-        Ok(())
-    }
-
-    #[test]
-    fn block_sizes_are_a_choice_until_012_and_a_bound_later() -> Result<(), crate::facts::VersionError> {
-        let old = table("0.6.3")?.find("block-size").and_then(|flag| flag.choices());
-        assert_eq!(old, Some(&[Value::Int(8), Value::Int(16), Value::Int(32)][..]));
-        let new = table("0.32.0")?.find("block-size");
-        assert_eq!(new.and_then(|flag| flag.choices()), None);
-        assert_eq!(new.and_then(|flag| flag.bounds()).and_then(|bounds| bounds.gt), Some(0.0));
-        Ok(())
     }
 }

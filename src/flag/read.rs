@@ -4,36 +4,9 @@ use std::num::IntErrorKind;
 
 use serde_json::Value as Json;
 
-use super::book::RECORDED;
 use super::{Flag, FlagError, Kind};
 use crate::config::Value;
-use crate::facts::EngineVersion;
 use crate::stats::f64_to_i64;
-
-/// Flags whose integers may be written as `2k` (thousands) or `2K` (1024s): `human_readable_int` in vLLM's `arg_utils`.
-const HUMAN_INTEGERS: [&str; 6] = [
-    "kv-cache-memory-bytes",
-    "max-model-len",
-    "max-num-batched-tokens",
-    "max-num-queued-tokens",
-    "max-num-scheduled-tokens",
-    "safetensors-prefetch-block-size",
-];
-
-/// The first covered release that shrinks the model's length to what fits.
-const FITS_LENGTH: EngineVersion = EngineVersion::new(0, 20, 0);
-
-/// JSON flags whose fields the configuration classes read; the parser reads those of the others.
-pub const READ_BY_CLASSES: [&str; 8] = [
-    "default-mm-loras",
-    "diffusion-config",
-    "limit-mm-per-prompt",
-    "media-io-kwargs",
-    "mm-processor-kwargs",
-    "override-generation-config",
-    "speculative-config",
-    "watermark-config",
-];
 
 impl Flag {
     /// Reads the text of this flag's value.
@@ -48,10 +21,8 @@ impl Flag {
         }
         let value = match self.kind() {
             // As long as fits: the engine writes it as -1.
-            Kind::Int if self.name == "max-model-len" && self.known.release >= FITS_LENGTH && is_auto(text) => {
-                Value::Int(-1)
-            }
-            Kind::Int if HUMAN_INTEGERS.contains(&self.name) => {
+            Kind::Int if self.known.auto && is_auto(text) => Value::Int(-1),
+            Kind::Int if self.known.human => {
                 human_integer(text).map(Value::Int).ok_or_else(|| wrong("human_readable_int"))?
             }
             Kind::Int => integer(text).map(Value::Int).ok_or_else(|| wrong("int"))?,
@@ -119,11 +90,11 @@ impl Flag {
 
     /// Whether the parser itself reads the fields of this JSON flag; otherwise that happens a stage later.
     fn parser_reads_fields(&self) -> bool {
-        !READ_BY_CLASSES.contains(&self.name)
+        !self.known.by_classes
     }
 
     fn check_json(&self, text: &str) -> Result<(), FlagError> {
-        if self.known.release < RECORDED {
+        if !self.known.recorded {
             return Ok(());
         }
         let problem = |problem| FlagError::Form { name: self.name.to_owned(), problem };
@@ -220,47 +191,4 @@ pub(super) fn human_integer(text: &str) -> Option<i64> {
         return 1024_i64.checked_pow(u32::try_from(power).ok()? + 1).and_then(|scale| number.checked_mul(scale));
     }
     integer(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::flag::FlagTable;
-
-    fn read(name: &str, text: &str) -> Result<Value, String> {
-        let flag = FlagTable::for_version(EngineVersion::new(0, 32, 0)).find(name).unwrap();
-        flag.read(text).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn numbers_are_read_as_python_reads_them() {
-        assert_eq!(read("seed", "9223372036854775808"), Ok(Value::Int(i64::MAX)));
-        assert_eq!(read("seed", "-99_999_999_999_999_999_999"), Ok(Value::Int(i64::MIN)));
-        assert_eq!(read("max-num-seqs", " +1_000 "), Ok(Value::Int(1000)));
-        assert!(read("max-num-seqs", "1__0").is_err() && read("max-num-seqs", "1e3").is_err());
-        assert_eq!(read("gpu-memory-utilization", "5e-1"), Ok(Value::Float(0.5)));
-        assert_eq!(read("kv-cache-memory-bytes", "25.5g"), Ok(Value::Int(25_500_000_000)));
-        assert!(read("kv-cache-memory-bytes", "25.5G").is_err() && read("max-model-len", "k").is_err());
-    }
-
-    #[test]
-    fn optional_flags_may_be_unset_by_name_and_others_not() {
-        assert_eq!(read("max-num-active-seqs", "None"), Ok(Value::Text("None".to_owned())));
-        assert!(read("max-num-seqs", "None").is_err());
-    }
-
-    #[test]
-    fn json_flags_are_checked_field_by_field() {
-        assert!(read("compilation-config", r#"{"mode": 3, "cudagraph_mode": "full"}"#).is_ok());
-        assert!(read("kv-transfer-config", r#"{"kv_connector": "X", "kv_port": 14k}"#).is_ok());
-        let error = read("compilation-config", r#"{"nope": 1}"#);
-        assert_eq!(error, Err("argument --compilation-config: nope: Unexpected keyword argument".to_owned()));
-        assert!(read("limit-mm-per-prompt", "image=1").is_err());
-        assert!(read("hf-overrides", "module.function").is_ok() && read("hf-overrides", "{x}").is_err());
-    }
-
-    #[test]
-    fn some_choices_are_folded_first() {
-        assert_eq!(read("moe-backend", "Flashinfer-Cutlass"), Ok(Value::Text("flashinfer_cutlass".to_owned())));
-    }
 }

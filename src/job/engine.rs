@@ -11,7 +11,6 @@ use crate::document::{DocumentError, Section, nearest};
 use crate::engine::{self, Engine, PlaceholderError, asks_for, check_word, take_api_keys};
 use crate::engines::{ENGINES, find};
 use crate::facts::{Device, EngineVersion};
-use crate::flag::FlagTable;
 use crate::load::Dialect;
 use crate::trial::is_secret;
 
@@ -91,10 +90,10 @@ impl EngineJob {
         let args: Vec<String> = section.optional("args")?.unwrap_or_default();
         // Without a stated release that of the newest table: only the words for switches that are off depend on it.
         let release = version.as_ref().and_then(|version| version.as_ref().ok());
-        let release = release.copied().unwrap_or_else(FlagTable::newest_release);
+        let release = release.copied().unwrap_or_else(|| engine.newest_release());
         let (mut args, mut keys) = (args, Vec::new());
         // Words of an engine whose flags are not known stay as they are.
-        if engine.flags(release).is_some() {
+        if engine.flags().is_some() {
             args = engine.inline_config_file(args, release, &|file| paths.find(file)).map_err(|error| {
                 let hint = "name a file of this machine: its flags are passed to the engine instead of it".to_owned();
                 section.error("args", error, Some(hint))
@@ -168,7 +167,7 @@ impl EngineJob {
     /// What `args` set, as far as the release knows them: other arguments are for a wrapper or for the simulation.
     #[must_use]
     pub fn arguments(&self, version: EngineVersion) -> Config {
-        let Some(table) = self.engine.flags(version) else { return Config::new() };
+        let Some(table) = self.engine.flag_table(version) else { return Config::new() };
         let flags = self.args.chunk_by(|_, next| !next.starts_with("--"));
         let known = flags.filter(|words| words.first().is_some_and(|word| table.knows(word)));
         known.filter_map(|flag| table.parse(flag).ok()).fold(Config::new(), |all, flag| all.merged(&flag))

@@ -3,7 +3,7 @@
 use super::Job;
 use crate::document::{DocumentError, nearest};
 use crate::facts::EngineVersion;
-use crate::flag::{FlagError, FlagTable};
+use crate::flag::FlagError;
 use crate::preflight::{Installed, InstalledFlag};
 
 /// As many values of a parameter are looked at.
@@ -29,6 +29,11 @@ impl Job {
         Ok(())
     }
 
+    /// `vLLM 0.32.0, as installed`.
+    fn as_installed(&self, installed: &Installed) -> String {
+        format!("{} {}, as installed", self.engine.engine.product(), installed.version)
+    }
+
     fn installed_flag<'i>(
         &self,
         installed: &'i Installed,
@@ -37,15 +42,15 @@ impl Job {
     ) -> Result<&'i InstalledFlag, DocumentError> {
         installed.find(name).ok_or_else(|| {
             let version = installed.version.parse().unwrap_or(EngineVersion::LATEST);
-            let table = FlagTable::for_version(version);
+            let table = self.engine.engine.flag_table(version);
             // The table may have it for this release; what is installed does not.
-            let problem = match table.find(name) {
-                Some(_) => FlagError::Unknown { name: name.to_owned(), hint: None },
-                None => table.unknown(name),
+            let problem = match table.filter(|table| table.find(name).is_none()) {
+                Some(table) => table.unknown(name),
+                None => FlagError::Unknown { name: name.to_owned(), hint: None },
             };
             let known = installed.flags.iter().flat_map(|flag| &flag.names).filter_map(|name| name.strip_prefix("--"));
             let hint = nearest(name, known).map(|near| format!("did you mean `{near}`?"));
-            self.mismatch(section, name, format!("{problem} (vLLM {}, as installed)", installed.version), hint)
+            self.mismatch(section, name, format!("{problem} ({})", self.as_installed(installed)), hint)
         })
     }
 
@@ -61,7 +66,7 @@ impl Job {
         let Some(value) = values.iter().find(|value| !choices.contains(value)) else { return Ok(()) };
         let choices = choices.join(", ");
         let error = FlagError::InvalidChoice { name: name.to_owned(), value: value.clone(), choices };
-        Err(self.mismatch(section, name, format!("{error} (vLLM {}, as installed)", installed.version), None))
+        Err(self.mismatch(section, name, format!("{error} ({})", self.as_installed(installed)), None))
     }
 
     fn mismatch(&self, section: &str, name: &str, problem: String, hint: Option<String>) -> DocumentError {

@@ -205,7 +205,7 @@ impl Job {
     /// # Errors
     /// Names the flag that the release does not have, and the nearest one.
     pub fn check_release(&self, version: EngineVersion) -> Result<(), DocumentError> {
-        let Some(table) = self.engine.engine.flags(version) else { return Ok(()) };
+        let Some(table) = self.engine.engine.flag_table(version) else { return Ok(()) };
         let error = |key: String, problem: String, hint: Option<&str>| DocumentError {
             file: self.file.clone(),
             line: None,
@@ -213,7 +213,7 @@ impl Job {
             problem,
             hint: hint.map(str::to_owned),
         };
-        if let Some(problem) = self.space.mismatch(version) {
+        if let Some(problem) = self.space.mismatch(self.engine.engine.product(), version) {
             let hint = match self.space.built_in_for(version) {
                 Some(other) => format!("name {other}, which is for this release"),
                 None => "name a space file for this release".to_owned(),
@@ -247,7 +247,8 @@ impl Job {
         }
         for parameter in &self.parameters().parameters {
             if table.find(&parameter.name).is_none() {
-                let problem = format!("{} (vLLM {version})", table.unknown(&parameter.name));
+                let problem =
+                    format!("{} ({} {version})", table.unknown(&parameter.name), self.engine.engine.product());
                 return Err(error(format!("space.parameters.{}", parameter.name), problem, None));
             }
         }

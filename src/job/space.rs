@@ -82,13 +82,15 @@ impl SpaceJob {
     }
 
     /// Why the file's space does not suit a release.
-    pub(super) fn mismatch(&self, version: EngineVersion) -> Option<String> {
+    pub(super) fn mismatch(&self, product: &str, version: EngineVersion) -> Option<String> {
         let (name, first, last) = self.file.as_ref()?;
         match (first, last) {
             (Some(first), _) if version < *first => {
-                Some(format!("{name} is for vLLM from {first} on; this is {version}"))
+                Some(format!("{name} is for {product} from {first} on; this is {version}"))
             }
-            (_, Some(last)) if version > *last => Some(format!("{name} is for vLLM up to {last}; this is {version}")),
+            (_, Some(last)) if version > *last => {
+                Some(format!("{name} is for {product} up to {last}; this is {version}"))
+            }
             _ => None,
         }
     }

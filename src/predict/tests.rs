@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::flag::FlagTable;
+use crate::engines::vllm::FLAGS;
 use crate::load::Arrival;
 use crate::objective::Limit as Bound;
 use crate::twin::Calibration;
@@ -19,7 +19,7 @@ fn question<'a>(job: &'a Job, load: &'a LoadJob, calibration: &'a Calibration) -
         job,
         load,
         config: job.parameters().fixed.clone(),
-        version: FlagTable::newest_release(),
+        version: FLAGS.newest_release(),
         device: On::preset(preset),
         host: HostLimits::default(),
         knowledge: Knowledge::here(calibration),

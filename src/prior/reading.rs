@@ -26,7 +26,7 @@ pub(super) struct Reader<'a> {
     base: Config,
     /// Devices that replicas are to fill; `None` of an open load.
     fill: Option<i64>,
-    table: FlagTable,
+    table: Option<FlagTable>,
 }
 
 /// The rule on block sizes that the kernels take.
@@ -34,7 +34,7 @@ const KERNELS: &str = "R15a";
 
 impl<'a> Reader<'a> {
     pub(super) fn new(context: &Context, space: &Space, scene: &'a Scene) -> Self {
-        let table = FlagTable::for_version(scene.version);
+        let table = scene.flag_table();
         let own = space.parameters.iter().map(|parameter| parameter.name.clone());
         let others = space.fixed.iter().chain(context.defaults.iter()).map(|(name, _)| name.to_owned());
         let of = |name: String| meaning(&name, table).map(|found| (name, found));
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
 
     /// The value as the flag takes it; nothing where it does not: then the engine's default stands.
     fn fitting(&self, flag: &str, value: &Value) -> Option<Value> {
-        let known = self.table.find(flag)?;
+        let known = self.table?.find(flag)?;
         let whole = || {
             let number = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 1e15)?;
             Some(Value::Int(f64_to_i64(number)))

@@ -9,6 +9,7 @@ use super::context::{Context, ModelContext};
 use super::spelling::metric;
 use super::view::Wanted;
 use crate::config::Config;
+use crate::engines::assumed;
 use crate::facts::{Device, EngineVersion, Gpu, HostLimits, ModelShape};
 use crate::flag::FlagTable;
 use crate::job::{Description, Job, LoadJob};
@@ -79,7 +80,7 @@ fn length(field: &'static str, value: Option<f64>) -> Result<u32, ContextError> 
 impl Scene {
     pub(super) fn new(context: &Context, aim: &Aim) -> Result<Self, ContextError> {
         let version = match context.engine_version.as_deref() {
-            None => FlagTable::newest_release(),
+            None => assumed().newest_release(),
             Some(text) => text.parse().map_err(|_| ContextError::Value {
                 field: "engine_version",
                 value: format!("{text:?}"),
@@ -127,6 +128,10 @@ impl Scene {
         let base = Config::new().with("max-model-len", i64::try_from(max_model_len).unwrap_or(i64::MAX));
         let fill = users.and(count).map(i64::from);
         Ok(Self { job, device, version, span, wanted, base, fill })
+    }
+
+    pub(super) fn flag_table(&self) -> Option<FlagTable> {
+        self.job.engine.engine.flag_table(self.version)
     }
 
     pub(super) fn facts(&self) -> Facts<'_> {

@@ -85,7 +85,7 @@ pub(super) fn has_effect(flag: &str) -> bool {
 }
 
 /// What a caller's parameter is to the twin; `None` where it is nothing that the twin knows.
-pub(super) fn meaning(name: &str, table: FlagTable) -> Option<Meaning> {
+pub(super) fn meaning(name: &str, table: Option<FlagTable>) -> Option<Meaning> {
     let plain = name.trim().trim_start_matches('-').to_ascii_lowercase().replace(['_', ' ', '.'], "-");
     if DRAFT_METHODS.contains(&plain.as_str()) {
         return Some(Meaning::DraftMethod);
@@ -93,6 +93,7 @@ pub(super) fn meaning(name: &str, table: FlagTable) -> Option<Meaning> {
     if DRAFT_TOKENS.contains(&plain.as_str()) {
         return Some(Meaning::DraftTokens);
     }
+    let table = table?;
     let flag = table.find(&plain).map(|flag| flag.name);
     let spelt = || SPELLINGS.iter().find(|(names, _)| names.contains(&plain.as_str())).map(|(_, flag)| *flag);
     // A release that lacks the flag does nothing with it.
@@ -131,10 +132,11 @@ pub(super) fn metric(name: &str) -> Option<(String, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::vllm::FLAGS;
 
     #[test]
     fn flags_are_found_by_their_names_and_by_what_people_call_them() {
-        let table = FlagTable::for_version(FlagTable::newest_release());
+        let table = Some(FLAGS.for_version(FLAGS.newest_release()));
         for (name, flag) in [
             ("max_num_seqs", "max-num-seqs"),
             ("--max-num-seqs", "max-num-seqs"),
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn every_spelling_leads_to_a_flag_of_some_release_that_has_an_effect() {
         for (names, flag) in SPELLINGS {
-            let mut releases = FlagTable::releases(None, None).map(FlagTable::for_version);
+            let mut releases = FLAGS.releases(None, None).map(|version| FLAGS.for_version(version));
             assert!(releases.any(|table| table.find(flag).is_some()), "{flag}");
             assert!(!names.is_empty() && has_effect(flag), "{flag}");
         }

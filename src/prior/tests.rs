@@ -263,7 +263,7 @@ fn asked<'a>(job: &'a Job, calibration: &'a Calibration) -> Question<'a> {
         job,
         load: &job.load,
         config: Config::new(),
-        version: crate::flag::FlagTable::newest_release(),
+        version: crate::engines::vllm::FLAGS.newest_release(),
         device: On::preset(simulated.device),
         host: HostLimits::default(),
         knowledge: Knowledge::here(calibration),

@@ -5,7 +5,6 @@ use crate::config::Config;
 use crate::cost::expected_start_s;
 use crate::execution::ExecutionEnvironment;
 use crate::facts::{Device, HostLimits};
-use crate::flag::FlagTable;
 use crate::job::{Job, LoadJob};
 use crate::load::Arrival;
 use crate::predict::{Knowledge, On, Outlook, Question, Span};
@@ -194,7 +193,7 @@ fn simulate(job: &Job, installed: &ExecutionEnvironment) -> Option<(&'static str
     if !job.engine.engine.computes() || job.engine.engine.twin().is_none() {
         return None;
     }
-    let version = job.engine.version.unwrap_or_else(FlagTable::newest_release);
+    let version = job.engine.version.unwrap_or_else(|| job.engine.engine.newest_release());
     let host = HostLimits::detect();
     let device = installed.device;
     let preset = installed.preset(job).ok()?;

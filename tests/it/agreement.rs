@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value as Json, json};
 use setpoint::config::{Config, ResolvedConfig};
+use setpoint::engines::vllm::FLAGS;
 use setpoint::engines::vllm::resolve_config;
 use setpoint::facts::{Device, EngineVersion, HostLimits, ModelShape};
-use setpoint::flag::FlagTable;
 use setpoint::rule::{Facts, Severity, rejection, repair};
 use setpoint::stats::to_f64;
 
@@ -66,7 +66,7 @@ fn judge(list: &List, model: &ModelShape, amx: Option<bool>) -> Verdict {
         host: HostLimits { amx, ..HostLimits::default() },
         ..Facts::new(setpoint::engines::vllm::VLLM_RULES, model, VERSION, Device::Cpu)
     };
-    let (config, errors) = FlagTable::for_version(VERSION).parse_lenient(&list.arguments);
+    let (config, errors) = FLAGS.for_version(VERSION).parse_lenient(&list.arguments);
     let finding = rejection(&config, &facts).filter(|finding| finding.severity >= Severity::Configuration);
     let refused = errors.first().map(|error| format!("A1: {error}"));
     Verdict {
@@ -146,7 +146,7 @@ fn the_rules_agree_with_the_real_engine() {
         }
     }
     let all = lists.len();
-    let table = FlagTable::for_version(VERSION);
+    let table = FLAGS.for_version(VERSION);
     let repaired: Vec<_> = repairs
         .iter()
         .filter_map(|(list, config)| Some(with_model(&list.model, &table.render(config.as_ref()?).unwrap())))

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value as Json, json};
+use setpoint::engines::vllm::FLAGS;
 use setpoint::engines::vllm::optional_packages;
 use setpoint::facts::{Device, EngineVersion, HostLimits, ModelShape};
-use setpoint::flag::FlagTable;
 use setpoint::rule::{Facts, Severity, rejection};
 
 use crate::real_vllm::installation;
@@ -153,7 +153,7 @@ fn write_model(original: &Path, directory: &Path, keys: &Json) {
 fn found(case: &Case, directory: &Path, absent: &BTreeSet<String>) -> Option<&'static str> {
     let version = EngineVersion::new(0, 32, 0);
     let words: Vec<_> = case.flags.split_whitespace().map(str::to_owned).collect();
-    let config = FlagTable::for_version(version).parse(&words).unwrap();
+    let config = FLAGS.for_version(version).parse(&words).unwrap();
     let mut env = BTreeMap::from([(SPACE.to_owned(), "1".to_owned())]);
     for (name, value) in case.env {
         env.remove(*name);

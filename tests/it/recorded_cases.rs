@@ -1,16 +1,16 @@
 //! Argument lists with what the real vLLM 0.32.0 made of each on a CPU, against the rules alone.
 
 use serde_json::{Value as Json, json};
+use setpoint::engines::vllm::FLAGS;
 use setpoint::engines::vllm::resolve_config;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
-use setpoint::flag::FlagTable;
 use setpoint::rule::{Facts, Severity, check};
 
 use crate::support::shared;
 
 /// What the parser and the configuration classes would say: later failures are not in the record.
 fn outcome(args: &[String], facts: &Facts<'_>) -> &'static str {
-    let (config, errors) = FlagTable::for_version(facts.version).parse_lenient(args);
+    let (config, errors) = FLAGS.for_version(facts.version).parse_lenient(args);
     let worst = check(&config, facts).first().map(|finding| finding.severity);
     match worst.max((!errors.is_empty()).then_some(Severity::Arguments)) {
         Some(Severity::Arguments) => "argparse_exit_2",
@@ -37,7 +37,7 @@ fn every_recorded_case_gets_its_verdict_and_its_values() {
         let args: Vec<String> = serde_json::from_value(case["args"].clone()).unwrap();
         assert_eq!(outcome(&args, &facts), case["outcome"], "{args:?}");
         if case["outcome"] == "accepted" {
-            let config = FlagTable::for_version(facts.version).parse(&args).unwrap();
+            let config = FLAGS.for_version(facts.version).parse(&args).unwrap();
             let effective = resolve_config(&config, &facts);
             let resolved = &case["resolved"];
             assert_eq!(effective.max_num_batched_tokens, resolved["max_num_batched_tokens"], "{args:?}");

@@ -1,7 +1,7 @@
 //! Launch commands that somebody really tried: six ended in a `ValueError`, three ran.
 
+use setpoint::engines::vllm::FLAGS;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
-use setpoint::flag::FlagTable;
 use setpoint::rule::{Facts, rejection};
 
 use crate::support::{root, shared};
@@ -18,7 +18,7 @@ fn verdicts(text: &str) -> (usize, usize) {
     while let Some(line) = lines.next() {
         let Some(arguments) = line.strip_prefix("vllm serve ") else { continue };
         let arguments: Vec<_> = arguments.split_whitespace().skip(1).map(str::to_owned).collect();
-        let config = FlagTable::for_version(VERSION).parse(&arguments).unwrap();
+        let config = FLAGS.for_version(VERSION).parse(&arguments).unwrap();
         let expected = lines.next_if(|next| next.starts_with("ValueError: "));
         let finding = rejection(&config, &facts);
         let message = finding.as_ref().map(|finding| finding.message.as_str());

@@ -7,8 +7,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use setpoint::config::{Config, Value};
 use setpoint::document::Document;
+use setpoint::engines::vllm::FLAGS;
 use setpoint::facts::{Device, ModelShape};
-use setpoint::flag::{FlagTable, Kind};
+use setpoint::flag::Kind;
 use setpoint::job::Job;
 use setpoint::rule::{Facts, narrow, rejection};
 use setpoint::space::{Domain, Space, SpaceFile, built_in};
@@ -35,10 +36,10 @@ fn spaces() -> Vec<(String, SpaceFile)> {
 #[test]
 fn every_parameter_exists_in_all_releases_of_its_space_has_a_help_line_and_values_that_they_take() {
     for (path, file) in spaces() {
-        let releases: Vec<_> = FlagTable::releases(file.first_version, file.last_version).collect();
+        let releases: Vec<_> = FLAGS.releases(file.first_version, file.last_version).collect();
         assert!(!releases.is_empty() && file.first_version.is_some() && !file.description.is_empty(), "{path}");
         for version in releases {
-            let table = FlagTable::for_version(version);
+            let table = FLAGS.for_version(version);
             for parameter in &file.space.parameters {
                 let place = format!("{path}: {} in {version}", parameter.name);
                 let flag = table.find(&parameter.name);
@@ -74,8 +75,8 @@ fn corners(space: &Space) -> Vec<Config> {
 #[test]
 fn corners_of_every_space_are_arguments_that_its_releases_parse_to_the_same_configuration() {
     for (path, file) in spaces() {
-        for version in FlagTable::releases(file.first_version, file.last_version) {
-            let table = FlagTable::for_version(version);
+        for version in FLAGS.releases(file.first_version, file.last_version) {
+            let table = FLAGS.for_version(version);
             for config in corners(&file.space) {
                 let arguments = table.render(&config).unwrap_or_else(|error| panic!("{path} in {version}: {error}"));
                 let parsed = table.parse(&arguments).unwrap_or_else(|error| panic!("{path} in {version}: {error}"));

@@ -33,6 +33,7 @@ struct Line {
 #[derive(Clone, Copy)]
 pub(super) struct Check<'a> {
     pub(super) facts: &'a Facts<'a>,
+    pub(super) table: FlagTable,
     /// As the engine is told it.
     pub(super) model: &'a str,
     pub(super) preflight: Option<&'a Preflight>,
@@ -229,7 +230,7 @@ impl Check<'_> {
 
     /// The configuration as far as the arguments can be read, and what the parser and the rules say of it.
     fn findings(self, args: &[String]) -> (Config, Vec<Finding>) {
-        let (config, errors) = FlagTable::for_version(self.facts.version).parse_lenient(args);
+        let (config, errors) = self.table.parse_lenient(args);
         let unreadable = errors.into_iter().map(|error| {
             let (severity, message) = (Severity::Arguments, error.to_string());
             Finding { rule: "A1", severity, message, changes: Vec::new() }
@@ -257,7 +258,7 @@ impl Check<'_> {
     }
 
     async fn accepts(self, engine: &Preflight, config: &Config) -> bool {
-        match FlagTable::for_version(self.facts.version).render(config) {
+        match self.table.render(config) {
             Ok(args) => self.ask(engine, &args).await.is_ok_and(|verdict| verdict.rejection().is_none()),
             Err(_) => false,
         }

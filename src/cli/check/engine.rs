@@ -64,7 +64,8 @@ pub(super) async fn ask(
         Ok(None) => return Ok(None),
         Err(reason) => return silent(reason),
     };
-    note(global, "asking the installed vLLM, whose import takes some 10 s");
+    let product = setup.program.engine;
+    note(global, &format!("asking the installed {product}, whose import takes some 10 s"));
     let preflight = Preflight::start(setup);
     let ready = preflight.ready().await;
     let wrong = match &ready {
@@ -92,6 +93,6 @@ pub(super) async fn ask(
         Ok(_) if asked == 0 => String::new(),
         Ok(wrong) => format!("; rules that it contradicts: {} of {asked}", wrong.len()),
     };
-    let text = format!("{verdict} (vLLM {}, as installed){disagreement}{rules}", engine.version);
+    let text = format!("{verdict} ({product} {}, as installed){disagreement}{rules}", engine.version);
     Ok(Some(Answer { text, wrong: wrong.ok() }))
 }

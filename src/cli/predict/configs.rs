@@ -3,7 +3,6 @@
 use crate::cli::failure::{Failure, INVALID};
 use crate::config::Config;
 use crate::facts::EngineVersion;
-use crate::flag::FlagTable;
 use crate::job::Job;
 
 /// The configurations, each with the study's fixed values; without any, those alone.
@@ -20,11 +19,14 @@ fn one(text: &str, job: &Job, version: EngineVersion) -> Result<Config, Failure>
     let given: Config = serde_json::from_str(text).map_err(|error| {
         invalid(error.to_string()).with_hint("write flags and their values, such as '{\"max-num-seqs\": 64}'")
     })?;
-    let table = FlagTable::for_version(version);
+    let table = job.engine.engine.flag_table(version);
+    let table = table.ok_or_else(|| invalid("the engine's flags are not known".to_owned()))?;
     let arguments = job.engine.arguments(version);
     let mut config = Config::new();
     for (name, value) in given.iter() {
-        let flag = table.find(name).ok_or_else(|| invalid(format!("{} (vLLM {version})", table.unknown(name))))?;
+        let flag = table
+            .find(name)
+            .ok_or_else(|| invalid(format!("{} ({} {version})", table.unknown(name), job.engine.engine.product())))?;
         flag.check(value).map_err(|error| invalid(error.to_string()))?;
         if arguments.get(flag.name).is_some() {
             return Err(invalid(format!("--{} is set by engine.args, which every launch gets", flag.name))

@@ -15,6 +15,7 @@ use super::failure::{Failure, INVALID, NOTHING_FEASIBLE};
 use super::output::{note, print, print_json};
 use super::{Format, Global};
 use crate::config::Config;
+use crate::engine::Simulated;
 use crate::execution::{prediction_device, preset_named, with_stated_count};
 use crate::facts::EngineVersion;
 use crate::job::{Job, LoadJob};
@@ -61,6 +62,14 @@ pub(super) struct Predict {
     /// Write a page with plots of the batch over time.
     #[arg(long, short, value_name = "FILE.html")]
     output: Option<PathBuf>,
+}
+
+/// The engine and its release, as the page of a prediction names them.
+fn engine_text(job: &Job, simulated: Option<Simulated>, release: &Release) -> String {
+    let engine = &job.engine.engine;
+    let Some(simulated) = simulated else { return format!("{} {release}", engine.kind()) };
+    let (product, version, scale) = (engine.product(), release.version, simulated.time_scale);
+    format!("simulated {product} {version}, {scale} times as fast as its device")
 }
 
 impl Predict {
@@ -137,12 +146,7 @@ impl Predict {
         if speculates && self.acceptance.is_none() && simulated.is_none() {
             note(global, "nothing is speculated: say with --acceptance how many drafts the model agrees with");
         }
-        let engine = match simulated {
-            Some(simulated) => {
-                format!("simulated vLLM {version}, {} times as fast as its device", simulated.time_scale)
-            }
-            None => format!("{} {release}", job.engine.engine.kind()),
-        };
+        let engine = engine_text(&job, simulated, &release);
         let predictions = Predictions {
             study: &job.name,
             objective: &job.objective,

@@ -6,7 +6,6 @@ use crate::cli::Global;
 use crate::cli::failure::Failure;
 use crate::engine::Simulated;
 use crate::facts::EngineVersion;
-use crate::flag::FlagTable;
 use crate::job::Job;
 use crate::server;
 use crate::store::{Store, StoreError, Study};
@@ -57,7 +56,7 @@ impl Release {
         };
         Ok(match reported.and_then(|text| text.parse().ok()) {
             Some(version) => Self { version, origin: ReleaseOrigin::Installed },
-            None => Self { version: FlagTable::newest_release(), origin: ReleaseOrigin::Assumed },
+            None => Self { version: job.engine.engine.newest_release(), origin: ReleaseOrigin::Assumed },
         })
     }
 }

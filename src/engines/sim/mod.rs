@@ -10,7 +10,7 @@ use super::vllm::Vllm;
 use crate::config::Config;
 use crate::engine::{Engine, Evidence, LaunchSpec, LogReader, MetricsPage, Readiness, Simulated, TwinModel};
 use crate::facts::{Device, EngineVersion};
-use crate::flag::{FlagError, FlagTable};
+use crate::flag::{FlagBook, FlagError};
 use crate::rule::EngineRules;
 use crate::trial::Failure;
 
@@ -42,8 +42,8 @@ impl Engine for Sim {
         Vllm.command_line(spec)
     }
 
-    fn flags(&self, version: EngineVersion) -> Option<FlagTable> {
-        Vllm.flags(version)
+    fn flags(&self) -> Option<&'static FlagBook> {
+        Vllm.flags()
     }
 
     fn inline_config_file(

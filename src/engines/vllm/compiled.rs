@@ -79,7 +79,7 @@ mod tests {
         let model = ModelShape::from_json(&model);
         let facts = Facts::new(VLLM_RULES, &model, version.parse().unwrap(), Device::gpu_of(24 << 30));
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        let config = crate::flag::FlagTable::for_version(facts.version).parse(&arguments).unwrap();
+        let config = crate::engines::vllm::FLAGS.for_version(facts.version).parse(&arguments).unwrap();
         compile_key(&config, &facts, &resolve_config(&config, &facts))
     }
 

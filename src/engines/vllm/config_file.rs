@@ -203,9 +203,10 @@ fn python_text(value: &Json) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::vllm::FLAGS;
 
     fn table() -> FlagTable {
-        FlagTable::for_version(FlagTable::newest_release())
+        FLAGS.for_version(FLAGS.newest_release())
     }
 
     fn read(text: &str) -> Result<String, Problem> {

@@ -5,6 +5,7 @@ mod compiled;
 mod config_file;
 mod defaults;
 mod diagnose;
+mod flags;
 mod phase_marks;
 mod python_text;
 mod resolved;
@@ -22,6 +23,7 @@ pub use self::compiled::compile_key;
 use self::config_file::{inline_config_file, passes_config_file};
 pub use self::defaults::resolve_config;
 use self::diagnose::diagnose;
+pub use self::flags::FLAGS;
 use self::phase_marks::phase_mark;
 use self::resolved::{differences, resolved};
 pub use self::rules::{VLLM_RULES, memory_launch, optional_packages};
@@ -34,7 +36,7 @@ use crate::engine::{
     Timeline, TwinModel, python_of,
 };
 use crate::facts::{Device, EngineVersion};
-use crate::flag::{FlagError, FlagTable};
+use crate::flag::{FlagBook, FlagError};
 use crate::rule::{EngineRules, Facts};
 use crate::trial::{Difference, Failure, MemoryObservation};
 use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
@@ -120,11 +122,11 @@ impl Engine for Vllm {
     }
 
     fn command_line(&self, spec: &LaunchSpec<'_>) -> Result<Vec<String>, FlagError> {
-        spec.command_line(FlagTable::for_version(spec.version))
+        spec.command_line(FLAGS.for_version(spec.version))
     }
 
-    fn flags(&self, version: EngineVersion) -> Option<FlagTable> {
-        Some(FlagTable::for_version(version))
+    fn flags(&self) -> Option<&'static FlagBook> {
+        Some(&FLAGS)
     }
 
     fn inline_config_file(
@@ -133,7 +135,7 @@ impl Engine for Vllm {
         version: EngineVersion,
         find: &dyn Fn(&str) -> Option<PathBuf>,
     ) -> Result<Vec<String>, String> {
-        inline_config_file(words, FlagTable::for_version(version), find).map_err(|error| error.to_string())
+        inline_config_file(words, FLAGS.for_version(version), find).map_err(|error| error.to_string())
     }
 
     fn passes_config_file(&self, command: &[String]) -> bool {

@@ -8,6 +8,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 use serde_json::Value as Json;
+use setpoint::engines::vllm::FLAGS;
 use setpoint::facts::{EngineVersion, ModelShape};
 use setpoint::flag::{BoolStyle, Flag, FlagTable, Kind};
 
@@ -76,7 +77,7 @@ impl Pool {
 
     pub(super) fn draw(&self, seed: u64, count: u64) -> Vec<List> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let table = FlagTable::for_version(EngineVersion::new(0, 32, 0));
+        let table = FLAGS.for_version(EngineVersion::new(0, 32, 0));
         let switches = table.flags().filter(|flag| flag.kind() == Kind::Bool && !LEFT_OUT.contains(&flag.name));
         let mut names: Vec<&str> =
             self.values.keys().map(String::as_str).chain(switches.map(|flag| flag.name)).collect();

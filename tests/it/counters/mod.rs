@@ -12,7 +12,6 @@ use std::time::Duration;
 use setpoint::config::ResolvedConfig;
 use setpoint::engines::vllm::resolve_config;
 use setpoint::facts::{Device, EngineVersion, ModelShape};
-use setpoint::flag::FlagTable;
 use setpoint::rule::Facts;
 use setpoint::twin::{DevicePreset, Scheduling, Settings};
 
@@ -48,7 +47,7 @@ const FLAGS: [&str; 17] = [
 fn settings() -> Settings {
     let version = EngineVersion::new(0, 32, 0);
     let words: Vec<_> = FLAGS.iter().map(|word| (*word).to_owned()).collect();
-    let config = FlagTable::for_version(version).parse(&words).unwrap();
+    let config = setpoint::engines::vllm::FLAGS.for_version(version).parse(&words).unwrap();
     let model = ModelShape::from_json(&server::model());
     let facts = Facts::new(setpoint::engines::vllm::VLLM_RULES, &model, version, Device::Cpu);
     let resolved = resolve_config(&config, &facts);

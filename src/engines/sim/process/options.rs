@@ -9,8 +9,8 @@ use super::refusal::Refusal;
 use crate::config::Config;
 use crate::engine::Simulated;
 use crate::engines::vllm::API_KEY_VARIABLE;
+use crate::engines::vllm::FLAGS;
 use crate::facts::{Device, EngineVersion, Gpu};
-use crate::flag::FlagTable;
 use crate::twin::DevicePreset;
 
 /// Everything that decides how the simulated engine behaves.
@@ -58,7 +58,7 @@ impl Options {
             return Err(Refusal::usage("the following arguments are required: model_tag"));
         };
         let (options, flags) = Self::split(rest)?;
-        let table = FlagTable::for_version(options.version);
+        let table = FLAGS.for_version(options.version);
         let config = table.parse(&flags).map_err(Refusal::usage)?;
         // A fault that never comes because of a slip would look like one that was survived.
         if let Some((flag, _)) = options.faults.conditions.iter().find(|(flag, _)| table.find(flag).is_none()) {
@@ -76,7 +76,7 @@ impl Options {
             model: String::new(),
             config: Config::new(),
             env: BTreeMap::new(),
-            version: FlagTable::newest_release(),
+            version: FLAGS.newest_release(),
             device: preset(DevicePreset::DEFAULT)?,
             devices: 1,
             acceptance: 0.7,
@@ -293,10 +293,7 @@ mod tests {
     fn arguments_are_read_as_the_simulated_engine_reads_them() {
         let read = |line: &str| Options::simulated(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
         let default = read("--max-num-seqs 4").unwrap();
-        assert_eq!(
-            (default.device.name, default.time_scale, default.version),
-            ("h100", 1.0, FlagTable::newest_release())
-        );
+        assert_eq!((default.device.name, default.time_scale, default.version), ("h100", 1.0, FLAGS.newest_release()));
         let all = read("--sim-device l4 --sim-devices 4 --sim-acceptance-rate=0.5 --sim_time_scale=20 --sim-vllm-version 0.8.5 --sim-device=cpu").unwrap();
         let version = EngineVersion::new(0, 8, 5);
         assert_eq!((all.device.name, all.time_scale, all.version), ("cpu", 20.0, version));

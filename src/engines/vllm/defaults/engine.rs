@@ -244,7 +244,7 @@ mod tests {
         let version = version.parse().unwrap();
         let facts = Facts { env: &env, ..Facts::new(crate::engines::vllm::VLLM_RULES, &model, version, device) };
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        runs_v0(&crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap(), &facts)
+        runs_v0(&crate::engines::vllm::FLAGS.for_version(version).parse(&arguments).unwrap(), &facts)
     }
 
     /// In 0.8.5 and in 0.10.2.

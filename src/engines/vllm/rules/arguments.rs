@@ -1,7 +1,7 @@
 //! Flags that the release does not have, and values that its parser or its field bounds refuse.
 
 use super::{Candidate, Releases, Rule, Severity, Violation};
-use crate::flag::FlagTable;
+use crate::engines::vllm::FLAGS;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -28,7 +28,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn known(candidate: &Candidate<'_>) -> Option<Violation> {
-    let table = FlagTable::for_version(candidate.facts.version);
+    let table = FLAGS.for_version(candidate.facts.version);
     candidate.config.iter().find_map(|(name, value)| {
         let error = match table.find(name) {
             Some(flag) => flag.check(value).err()?,
@@ -52,7 +52,7 @@ fn at_least_one(candidate: &Candidate<'_>) -> Option<Violation> {
 }
 
 fn within_bounds(candidate: &Candidate<'_>) -> Option<Violation> {
-    let table = FlagTable::for_version(candidate.facts.version);
+    let table = FLAGS.for_version(candidate.facts.version);
     candidate.config.iter().find_map(|(name, value)| {
         let reason = table.find(name)?.bounds()?.refuse(value.as_f64()?)?;
         let field = name.replace('-', "_");

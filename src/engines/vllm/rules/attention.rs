@@ -128,16 +128,16 @@ fn capability(candidate: &Candidate<'_>, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::vllm::FLAGS;
     use crate::engines::vllm::rules::tests::verdict;
     use crate::facts::{Gpu, ModelShape};
-    use crate::flag::FlagTable;
     use crate::rule::{Facts, check};
 
     fn found(version: &str, capability: Option<(u8, u8)>, model: &str, line: &str) -> Option<(&'static str, String)> {
         let model = ModelShape::from_json(&serde_json::from_str(model).unwrap());
         let version = version.parse().unwrap();
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        let config = FlagTable::for_version(version).parse(&arguments).unwrap();
+        let config = FLAGS.for_version(version).parse(&arguments).unwrap();
         let device = Device::Cuda(Gpu { capability, ..Gpu::default() });
         let finding = check(&config, &Facts::new(crate::engines::vllm::VLLM_RULES, &model, version, device))
             .into_iter()

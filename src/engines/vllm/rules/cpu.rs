@@ -196,8 +196,8 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::engines::vllm::FLAGS;
     use crate::facts::{Device, EngineVersion, HostLimits, ModelShape};
-    use crate::flag::FlagTable;
     use crate::rule::{Facts, check, repair};
 
     /// The first finding on a CPU host of 16 GiB and one memory node, for a model of these keys beside a usual shape.
@@ -211,7 +211,7 @@ mod tests {
         let model = ModelShape::from_json(&json);
         let version = EngineVersion::V0_32;
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        let config = FlagTable::for_version(version).parse(&words).unwrap();
+        let config = FLAGS.for_version(version).parse(&words).unwrap();
         let env: BTreeMap<_, _> = env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let host = HostLimits { memory: Some(16 << 30), numa_nodes: Some(1), amx: None };
         let facts =

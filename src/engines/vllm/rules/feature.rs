@@ -1,10 +1,13 @@
 //! Features that need a device, a kind of model or another feature (`ModelConfig`, `MambaConfig`, `VllmConfig` in vLLM
 //! 0.32).
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
 use serde_json::Value as Json;
 
 use super::{Candidate, Rule, Violation, refusal};
-use crate::flag::{FlagTable, READ_BY_CLASSES};
+use crate::engines::vllm::FLAGS;
 
 pub(super) const RULES: &[Rule] = &[
     refusal("R4h", "JSON fields are known and have their types", json_fields),
@@ -32,6 +35,12 @@ fn is_empty(json: &Json) -> bool {
     }
 }
 
+/// JSON flags of any release whose fields the configuration classes read. The drafts have rules of their own.
+static READ_BY_CLASSES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
+    let flags = FLAGS.releases(None, None).flat_map(|version| FLAGS.for_version(version).flags());
+    flags.filter(|flag| flag.is_read_by_classes() && flag.name != "speculative-config").map(|flag| flag.name).collect()
+});
+
 fn json_fields(candidate: &Candidate<'_>) -> Option<Violation> {
     let object = OBJECTS.iter().find_map(|name| {
         // A text that is no JSON stays a text.
@@ -39,10 +48,9 @@ fn json_fields(candidate: &Candidate<'_>) -> Option<Violation> {
         let object = serde_json::from_str::<Json>(&text).is_ok_and(|json| json.is_object());
         (!object).then(|| (*name, "Input should be a valid dictionary".to_owned()))
     });
-    let table = FlagTable::for_version(candidate.facts.version);
+    let table = FLAGS.for_version(candidate.facts.version);
     let field = || {
-        // The drafts have rules of their own.
-        READ_BY_CLASSES.iter().filter(|name| **name != "speculative-config").find_map(|name| {
+        READ_BY_CLASSES.iter().find_map(|name| {
             let json = candidate.json(name)?;
             // Without adapters nobody reads the adapters of modalities, unless there is something to read.
             let unread = *name == "default-mm-loras" && !candidate.on("enable-lora") && is_empty(&json);
@@ -230,7 +238,6 @@ fn balancing(candidate: &Candidate<'_>) -> Option<Violation> {
 mod tests {
     use crate::engines::vllm::rules::tests::{on_cpu, rule};
     use crate::facts::{Device, EngineVersion, ModelShape};
-    use crate::flag::FlagTable;
     use crate::rule::{Facts, rejection};
 
     #[test]
@@ -261,7 +268,7 @@ mod tests {
             let json = serde_json::json!({"model_type": kind, "max_position_embeddings": 1024});
             let version = EngineVersion::V0_32;
             let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-            let config = FlagTable::for_version(version).parse(&arguments).unwrap();
+            let config = crate::engines::vllm::FLAGS.for_version(version).parse(&arguments).unwrap();
             let model = ModelShape::from_json(&json);
             rejection(&config, &Facts::new(crate::engines::vllm::VLLM_RULES, &model, version, Device::Cpu))
                 .map(|finding| finding.rule)

@@ -355,7 +355,7 @@ mod tests {
         ] {
             let version = EngineVersion::V0_32;
             let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-            let config = crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap();
+            let config = crate::engines::vllm::FLAGS.for_version(version).parse(&arguments).unwrap();
             let model = ModelShape::from_json(&serde_json::json!({
                 "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
                 "max_position_embeddings": 4096, "vocab_size": 4096, "intermediate_size": 512

@@ -147,16 +147,16 @@ fn renderers(candidate: &Candidate<'_>) -> Option<Violation> {
 
 #[cfg(test)]
 mod tests {
+    use crate::engines::vllm::FLAGS;
     use crate::engines::vllm::rules::tests::on_cpu;
     use crate::facts::{Device, EngineVersion, ModelShape};
-    use crate::flag::FlagTable;
     use crate::rule::{Facts, rejection};
 
     fn multimodal(line: &str) -> Option<&'static str> {
         let json = serde_json::json!({"text_config": {"max_position_embeddings": 4096}, "vision_config": {}});
         let (model, version) = (ModelShape::from_json(&json), EngineVersion::V0_32);
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        let config = FlagTable::for_version(version).parse(&arguments).unwrap();
+        let config = FLAGS.for_version(version).parse(&arguments).unwrap();
         rejection(&config, &Facts::new(crate::engines::vllm::VLLM_RULES, &model, version, Device::Cpu))
             .map(|finding| finding.rule)
     }

@@ -82,7 +82,7 @@ mod tests {
             let model = crate::facts::ModelShape::from_json(&keys);
             let version = crate::facts::EngineVersion::V0_32;
             let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-            let config = crate::flag::FlagTable::for_version(version).parse(&words).unwrap();
+            let config = crate::engines::vllm::FLAGS.for_version(version).parse(&words).unwrap();
             let facts = crate::rule::Facts::new(
                 crate::engines::vllm::VLLM_RULES,
                 &model,

@@ -188,15 +188,15 @@ fn bitsandbytes_loads_itself(candidate: &Candidate<'_>) -> Option<Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::vllm::FLAGS;
     use crate::facts::{Gpu, ModelShape};
-    use crate::flag::FlagTable;
     use crate::rule::{Facts, rejection};
 
     fn id(version: &str, capability: Option<(u8, u8)>, model: &str, line: &str) -> Option<&'static str> {
         let model = ModelShape::from_json(&serde_json::from_str(model).unwrap());
         let version = version.parse().unwrap();
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        let config = FlagTable::for_version(version).parse(&arguments).unwrap();
+        let config = FLAGS.for_version(version).parse(&arguments).unwrap();
         let device = Device::Cuda(Gpu { capability, ..Gpu::default() });
         rejection(&config, &Facts::new(crate::engines::vllm::VLLM_RULES, &model, version, device))
             .map(|finding| finding.rule)

@@ -188,9 +188,9 @@ fn latent_cache(candidate: &Candidate<'_>) -> Option<Violation> {
 
 #[cfg(test)]
 mod tests {
+    use crate::engines::vllm::FLAGS;
     use crate::engines::vllm::rules::tests::on_cpu;
     use crate::facts::{Device, EngineVersion, ModelShape};
-    use crate::flag::FlagTable;
     use crate::rule::{Facts, rejection, repair};
 
     /// The rejecting rule of 0.32.0 on a CPU for a model with these keys, and whether there is a repair.
@@ -198,7 +198,7 @@ mod tests {
         let model = ModelShape::from_json(&serde_json::from_str(json).unwrap());
         let version = EngineVersion::V0_32;
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        let config = FlagTable::for_version(version).parse(&arguments).unwrap();
+        let config = FLAGS.for_version(version).parse(&arguments).unwrap();
         let facts = Facts::new(crate::engines::vllm::VLLM_RULES, &model, version, Device::Cpu);
         rejection(&config, &facts).map(|finding| (finding.rule, repair(&config, &facts).is_some()))
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{Candidate, Rule, Violation, refusal};
-use crate::flag::FlagTable;
+use crate::engines::vllm::FLAGS;
 use crate::stats::f64_to_i64;
 
 pub(super) const RULES: &[Rule] = &[
@@ -62,7 +62,7 @@ fn drafts(candidate: &Candidate<'_>) -> Option<Violation> {
         Ok(fields) => fields,
         Err(violation) => return Some(violation),
     };
-    let flag = FlagTable::for_version(candidate.facts.version).find(WHOLE)?;
+    let flag = FLAGS.for_version(candidate.facts.version).find(WHOLE)?;
     if let Some(reason) = flag.refuse_fields(&Json::Object(fields.clone())) {
         return Some(refused(reason));
     }

@@ -229,9 +229,9 @@ fn no_float16_on_cpu(candidate: &Candidate<'_>) -> Option<Violation> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use crate::engines::vllm::FLAGS;
     use crate::engines::vllm::rules::tests::{rule, verdict};
     use crate::facts::{Device, ModelShape};
-    use crate::flag::FlagTable;
     use crate::rule::{Facts, Finding, check};
 
     fn findings(version: &str, model: &str, env: &[(&str, &str)], line: &str) -> Vec<Finding> {
@@ -239,7 +239,7 @@ mod tests {
         let env: BTreeMap<_, _> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let version = version.parse().unwrap();
         let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        let config = FlagTable::for_version(version).parse(&arguments).unwrap();
+        let config = FLAGS.for_version(version).parse(&arguments).unwrap();
         check(
             &config,
             &Facts {

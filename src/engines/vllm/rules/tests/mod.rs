@@ -25,7 +25,7 @@ pub(crate) fn with_facts<T>(
     }));
     let version: EngineVersion = version.parse().unwrap();
     let arguments: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-    let config = crate::flag::FlagTable::for_version(version).parse(&arguments).unwrap();
+    let config = crate::engines::vllm::FLAGS.for_version(version).parse(&arguments).unwrap();
     look(&config, &Facts::new(VLLM_RULES, &model, version, device))
 }
 
