@@ -115,7 +115,7 @@ fn problems(own: &str, file: &str, text: &str) -> Vec<String> {
 }
 
 /// Modules that know one engine: they may name it.
-const ENGINES_OWN: [&str; 3] = ["engines", "twin", "memory"];
+const ENGINES_OWN: [&str; 1] = ["engines"];
 
 /// Other files that may name an engine, each with the reason.
 const NAMES_ENGINES: [(&str, &str); 4] = [

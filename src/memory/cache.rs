@@ -194,19 +194,18 @@ mod tests {
     use crate::memory::{LaunchTarget, test_launch, test_model};
     use serde_json::json;
 
-    fn launch(
-        version: &str,
-        change: impl Fn(ResolvedConfig) -> ResolvedConfig,
-        config: &crate::config::Config,
-    ) -> Launch {
+    /// A launch of a release of vLLM without flags.
+    fn launch(version: &str, change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> Launch {
         let Launch { target, resolved, .. } = test_launch();
-        let target = LaunchTarget { version: version.parse().unwrap(), ..target };
-        Launch::new(target, change(resolved), config, &std::collections::BTreeMap::new())
+        let version: EngineVersion = version.parse().unwrap();
+        let plain = Launch::plain(LaunchTarget { version, ..target }, change(resolved));
+        let concurrent_batches = if version >= EngineVersion::V0_32 { 2 } else { 1 };
+        Launch { hybrid: version >= EngineVersion::V0_10, concurrent_batches, ..plain }
     }
 
     fn layout(json: &serde_json::Value, version: &str, change: impl Fn(ResolvedConfig) -> ResolvedConfig) -> Layout {
         let model = ModelShape::from_json(json);
-        Layout::new(&model, &launch(version, change, &crate::config::Config::new())).unwrap()
+        Layout::new(&model, &launch(version, change)).unwrap()
     }
 
     fn tiny() -> serde_json::Value {
@@ -243,8 +242,8 @@ mod tests {
         let two = |resolved| ResolvedConfig { tensor_parallel_size: 2, block_size: 1, ..resolved };
         assert_eq!(layout(&deepseek, "0.12.0", two).block_bytes, 1152);
         assert_eq!(layout(&deepseek, "0.6.3", two).block_bytes, 64 * 2 * 256 * 2);
-        let config = crate::config::Config::new().with("kv-cache-dtype", "fp8_ds_mla");
-        let special = Layout::new(&ModelShape::from_json(&deepseek), &launch("0.20.2", two, &config));
+        let special = Launch { deepseek_cache: true, cache_dtype_bytes: Some(1), ..launch("0.20.2", two) };
+        let special = Layout::new(&ModelShape::from_json(&deepseek), &special);
         assert_eq!(special.map(|layout| layout.block_bytes), Some(656));
     }
 
@@ -261,19 +260,18 @@ mod tests {
         assert_eq!(of("0.8.5").block_bytes, 24 * 16 * 1024);
         assert_eq!(of("0.12.0").tokens(600, 32_768), 1600);
         let unknown = ModelShape { sliding_layers: None, ..ModelShape::from_json(&gemma) };
-        assert_eq!(Layout::new(&unknown, &launch("0.12.0", |resolved| resolved, &crate::config::Config::new())), None);
+        assert_eq!(Layout::new(&unknown, &launch("0.12.0", |resolved| resolved)), None);
     }
 
     #[test]
     fn the_cache_follows_its_type_and_the_stage() {
         let model = test_model();
-        let fp8 = crate::config::Config::new().with("kv-cache-dtype", "fp8");
         let bytes = |launch: &Launch| Layout::new(&model, launch).unwrap().block_bytes / launch.resolved.block_size;
         assert_eq!(bytes(&test_launch()), 131_072);
-        assert_eq!(bytes(&launch("0.11.0", |r| r, &fp8)), 65_536);
+        assert_eq!(bytes(&Launch { cache_dtype_bytes: Some(1), ..launch("0.11.0", |r| r) }), 65_536);
         let three = |resolved| ResolvedConfig { pipeline_parallel_size: 3, ..resolved };
-        assert_eq!(bytes(&launch("0.12.0", three, &crate::config::Config::new())), 11 * 4096);
-        assert_eq!(bytes(&launch("0.6.3", three, &crate::config::Config::new())), 12 * 4096);
+        assert_eq!(bytes(&launch("0.12.0", three)), 11 * 4096);
+        assert_eq!(bytes(&launch("0.6.3", three)), 12 * 4096);
     }
 
     proptest::proptest! {

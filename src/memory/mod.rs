@@ -32,7 +32,7 @@ fn test_model() -> crate::facts::ModelShape {
 /// A launch of 0.11 on an H100 with that release's defaults.
 #[cfg(test)]
 fn test_launch() -> Launch {
-    Launch::new(
+    Launch::plain(
         LaunchTarget {
             version: crate::facts::EngineVersion::new(0, 11, 0),
             cpu: false,
@@ -51,7 +51,5 @@ fn test_launch() -> Launch {
             tensor_parallel_size: 1,
             pipeline_parallel_size: 1,
         },
-        &crate::config::Config::new(),
-        &std::collections::BTreeMap::new(),
     )
 }

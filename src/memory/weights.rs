@@ -181,26 +181,23 @@ mod tests {
     use crate::config::ResolvedConfig;
     use crate::memory::{test_launch, test_model};
 
-    fn of(model: &ModelShape, config: &crate::config::Config) -> f64 {
-        let Launch { target, resolved, .. } = test_launch();
-        let launch = Launch::new(target, resolved, config, &std::collections::BTreeMap::new());
-        weights(model, &launch).unwrap().gib
+    fn of(model: &ModelShape, launch: &Launch) -> f64 {
+        weights(model, launch).unwrap().gib
     }
 
     #[test]
     fn eight_billion_weights_take_what_the_engine_reports() {
         // Reported by 0.9.0.1 and 0.11: 14.99 GiB.
-        let gib = of(&test_model(), &crate::config::Config::new());
+        let gib = of(&test_model(), &test_launch());
         assert!((gib - 14.99).abs() < 0.05, "{gib}");
     }
 
     #[test]
     fn the_checkpoint_is_believed_and_its_type_can_be_changed() {
         let model = ModelShape { checkpoint_bytes: Some(16 << 30), ..test_model() };
-        let config = |name: &str, value: &str| crate::config::Config::new().with(name, value);
-        assert!((of(&model, &crate::config::Config::new()) - 16.0).abs() < 1e-9);
-        assert!((of(&model, &config("dtype", "float32")) - 32.0).abs() < 1e-9);
-        let eight_bits = of(&model, &config("quantization", "fp8"));
+        assert!((of(&model, &test_launch()) - 16.0).abs() < 1e-9);
+        assert!((of(&model, &Launch { dtype_bytes: Some(4), ..test_launch() }) - 32.0).abs() < 1e-9);
+        let eight_bits = of(&model, &Launch { quantization: Some("fp8".to_owned()), ..test_launch() });
         assert!((8.5..9.5).contains(&eight_bits), "the embeddings stay: {eight_bits}");
     }
 

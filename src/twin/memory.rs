@@ -42,7 +42,7 @@ pub(super) fn kv_bytes_per_token(model: &ModelShape, cache_dtype_bytes: Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, ResolvedConfig};
+    use crate::config::ResolvedConfig;
     use crate::facts::EngineVersion;
     use crate::twin::test_model;
 
@@ -61,7 +61,7 @@ mod tests {
             tensor_parallel_size: 1,
             pipeline_parallel_size: 1,
         };
-        let launch = Launch::new(target, resolved, &Config::new(), &std::collections::BTreeMap::new());
+        let launch = Launch::plain(target, resolved);
         kv_blocks(&test_model(), DevicePreset::find(device).unwrap(), &launch).unwrap()
     }
 

@@ -6,6 +6,7 @@ mod config_file;
 mod defaults;
 mod diagnose;
 mod flags;
+mod memory_launch;
 mod phase_marks;
 mod python_text;
 mod resolved;

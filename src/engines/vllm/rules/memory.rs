@@ -2,6 +2,7 @@
 
 use super::{Candidate, Facts, Releases, Rule, Severity, Violation};
 use crate::config::{Config, ResolvedConfig};
+use crate::engines::vllm::memory_launch::read_launch;
 use crate::facts::{Device, EngineVersion, GpuUnit};
 use crate::memory::{self, Launch, LaunchTarget, Learned, Prediction};
 use crate::stats::gib;
@@ -75,7 +76,7 @@ pub fn launch(config: &Config, facts: &Facts<'_>, effective: &ResolvedConfig) ->
         device_memory: facts.device.gpu().and_then(|gpu| gpu.memory),
     };
     let max_model_len = if fits_itself { 1 } else { effective.max_model_len };
-    Launch::new(target, ResolvedConfig { max_model_len, ..*effective }, config, facts.env)
+    read_launch(target, ResolvedConfig { max_model_len, ..*effective }, config, facts.env)
 }
 
 /// Predicts the memory of a launch; `None` if too little is known of the model or of the device.
