@@ -40,7 +40,7 @@ Simulation:
 
 ";
 
-/// How the engine is told to misbehave; `src/sim/fault/mod.rs` has the same as a table.
+/// How the engine is told to misbehave; `src/engines/sim/process/fault/mod.rs` has the same as a table.
 const FAULTS: &str = "\
 Faults: --sim-fault NAME[@PHASE][:KEY=VALUE,...], as often as wanted
   exit@PHASE         end with vLLM's words: cause=CAUSE (exception), code=N or signal=N

@@ -94,6 +94,26 @@ pub struct Spawn {
     pub engine: Arc<dyn Engine>,
 }
 
+#[cfg(test)]
+impl Spawn {
+    /// A shell script as the server of a trial of the study `study`, with its log in `directory`.
+    pub(crate) fn of_script(directory: &std::path::Path, shell: &str, script: &str, study: &str, trial: u32) -> Self {
+        Self {
+            command: [shell, "-c", script].map(str::to_owned).to_vec(),
+            env: BTreeMap::new(),
+            log: directory.join(format!("log-{trial}")),
+            marker: Marker::new(&directory.join("test.db"), study, trial),
+            port: 1,
+            processors: None,
+            stop_command: None,
+            forwarded: false,
+            api_key: None,
+            tls: false,
+            engine: crate::engine::testing::engine(),
+        }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     #[error("cannot write the log {}: {source}", path.display())]

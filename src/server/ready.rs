@@ -402,8 +402,7 @@ async fn text_of(mut response: reqwest::Response) -> Result<String, BodyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{HOST, Marker, Spawn};
-    use std::collections::BTreeMap;
+    use crate::server::{HOST, Spawn};
     use std::path::Path;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -443,23 +442,8 @@ mod tests {
     }
 
     fn launch(directory: &Path, script: &str, port: u16) -> Server {
-        let marker = Marker::new(&directory.join("test.db"), "ready", u32::from(port));
-        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let (env, log) = (BTreeMap::new(), directory.join("log"));
-        Server::spawn(&Spawn {
-            command,
-            env,
-            log,
-            marker,
-            port,
-            processors: None,
-            stop_command: None,
-            forwarded: false,
-            api_key: None,
-            tls: false,
-            engine: crate::engine::testing::engine(),
-        })
-        .unwrap()
+        let spawn = Spawn::of_script(directory, "sh", script, "ready", u32::from(port));
+        Server::spawn(&Spawn { port, ..spawn }).unwrap()
     }
 
     #[tokio::test]

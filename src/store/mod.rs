@@ -32,7 +32,7 @@ pub use trial::{Begin, TrialRecord};
 use std::path::PathBuf;
 
 use serde_json::Value as Json;
-use sqlx::SqlitePool;
+use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::facts::Host;
 use crate::objective::{Objective, Score};
@@ -202,6 +202,19 @@ impl Store {
 pub fn now() -> String {
     let now = jiff::Timestamp::now();
     format!("{now:.3}")
+}
+
+/// Executes a statement whose parameters are study, number and these values.
+async fn write_row<const N: usize>(
+    connection: &mut SqliteConnection,
+    query: &'static str,
+    study: i64,
+    number: u32,
+    values: [String; N],
+) -> sqlx::Result<()> {
+    let row = sqlx::query(query).bind(study).bind(number);
+    values.into_iter().fold(row, |row, value| row.bind(value)).execute(connection).await?;
+    Ok(())
 }
 
 fn json(value: &impl serde::Serialize) -> String {

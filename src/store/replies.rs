@@ -2,7 +2,7 @@
 
 use sqlx::SqliteConnection;
 
-use super::{Store, StoreError, Study, json};
+use super::{Store, StoreError, Study, json, write_row};
 use crate::trial::Replies;
 
 impl Store {
@@ -33,13 +33,8 @@ pub(super) async fn write_replies(
     number: u32,
     replies: &Replies,
 ) -> sqlx::Result<()> {
-    sqlx::query("INSERT OR REPLACE INTO replies (study_id, number, replies) VALUES (?, ?, ?)")
-        .bind(study)
-        .bind(number)
-        .bind(json(replies))
-        .execute(connection)
-        .await?;
-    Ok(())
+    let query = "INSERT OR REPLACE INTO replies (study_id, number, replies) VALUES (?, ?, ?)";
+    write_row(connection, query, study, number, [json(replies)]).await
 }
 
 #[cfg(test)]

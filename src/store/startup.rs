@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sqlx::SqliteConnection;
 
-use super::{Store, StoreError, Study, json};
+use super::{Store, StoreError, Study, json, write_row};
 use crate::trial::Startup;
 
 impl Store {
@@ -42,13 +42,8 @@ pub(super) async fn write_startup(
     number: u32,
     startup: &Startup,
 ) -> sqlx::Result<()> {
-    sqlx::query("INSERT OR REPLACE INTO startups (study_id, number, startup) VALUES (?, ?, ?)")
-        .bind(study)
-        .bind(number)
-        .bind(json(startup))
-        .execute(connection)
-        .await?;
-    Ok(())
+    let query = "INSERT OR REPLACE INTO startups (study_id, number, startup) VALUES (?, ?, ?)";
+    write_row(connection, query, study, number, [json(startup)]).await
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use sqlx::SqliteConnection;
 
-use super::{Store, StoreError, Study, json};
+use super::{Store, StoreError, Study, json, write_row};
 use crate::trial::ServerTelemetry;
 
 impl Store {
@@ -33,14 +33,8 @@ pub(super) async fn write_telemetry(
     number: u32,
     telemetry: &ServerTelemetry,
 ) -> sqlx::Result<()> {
-    sqlx::query("INSERT OR REPLACE INTO telemetry (study_id, number, summary, series) VALUES (?, ?, ?, ?)")
-        .bind(study)
-        .bind(number)
-        .bind(json(&telemetry.summary))
-        .bind(telemetry.series.to_string())
-        .execute(connection)
-        .await?;
-    Ok(())
+    let query = "INSERT OR REPLACE INTO telemetry (study_id, number, summary, series) VALUES (?, ?, ?, ?)";
+    write_row(connection, query, study, number, [json(&telemetry.summary), telemetry.series.to_string()]).await
 }
 
 #[cfg(test)]

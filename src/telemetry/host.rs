@@ -101,29 +101,14 @@ pub(super) fn read() -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{Marker, Server, Spawn};
+    use crate::server::{Server, Spawn};
 
     fn value(row: &Row, name: &str) -> f64 {
         row.iter().find(|(found, _)| *found == name).map(|(_, value)| *value).unwrap()
     }
 
     fn launch(directory: &std::path::Path, script: &str) -> Server {
-        let marker = Marker::new(&directory.join("test.db"), "telemetry", 0);
-        let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let spawn = Spawn {
-            command,
-            env: BTreeMap::new(),
-            log: directory.join("log"),
-            marker,
-            port: 1,
-            processors: None,
-            stop_command: None,
-            forwarded: false,
-            api_key: None,
-            tls: false,
-            engine: crate::engines::assumed(),
-        };
-        Server::spawn(&spawn).unwrap()
+        Server::spawn(&Spawn::of_script(directory, "sh", script, "telemetry", 0)).unwrap()
     }
 
     #[tokio::test]

@@ -6,25 +6,10 @@ use std::path::Path;
 use super::*;
 use crate::facts::Processors;
 use crate::server::process;
-use crate::server::{Marker, Spawn, SpawnError, read_log};
+use crate::server::{Spawn, SpawnError, read_log};
 
 fn spawn(directory: &Path, script: &str, trial: u32) -> Spawn {
-    let marker = Marker::new(&directory.join("test.db"), "stop", trial);
-    let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-    let log = directory.join(format!("log-{trial}"));
-    Spawn {
-        command,
-        env: BTreeMap::new(),
-        log,
-        marker,
-        port: 1,
-        processors: None,
-        stop_command: None,
-        forwarded: false,
-        api_key: None,
-        tls: false,
-        engine: crate::engine::testing::engine(),
-    }
+    Spawn::of_script(directory, "sh", script, "stop", trial)
 }
 
 fn launch(directory: &Path, script: &str, trial: u32) -> Server {

@@ -1,6 +1,5 @@
 //! The watchdog over real processes.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -9,29 +8,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::*;
-use crate::server::{Marker, Server, Spawn};
+use crate::server::{Server, Spawn};
 use crate::tuner::launcher::conclude;
 
 /// An engine core as vLLM calls it, below a leader that lives on. `exec -a` is what `bash` has over `sh`.
 const CORE_BELOW_A_LEADER: &str = "(exec -a VLLM::EngineCore sleep 600) & while :; do sleep 0.1; done";
 
 fn launch(directory: &Path, script: &str, stall: Duration) -> (Server, WatchScope) {
-    let marker = Marker::new(&directory.join("test.db"), "watchdog", 0);
-    let command = ["bash", "-c", script].map(str::to_owned).to_vec();
-    let (env, log) = (BTreeMap::new(), directory.join("log"));
-    let spawn = Spawn {
-        command,
-        env,
-        log,
-        marker,
-        port: 1,
-        processors: None,
-        stop_command: None,
-        forwarded: false,
-        api_key: None,
-        tls: false,
-        engine: crate::engines::assumed(),
-    };
+    let spawn = Spawn::of_script(directory, "bash", script, "watchdog", 0);
     let server = Server::spawn(&spawn).unwrap();
     let (processes, log) = (server.processes(), server.log_path().to_owned());
     let scope = WatchScope {

@@ -57,7 +57,7 @@ pub(crate) enum End {
     Signal(Signal),
 }
 
-/// One way in which the simulated engine misbehaves. What each does and how it is spelt is a table in `src/sim/fault/mod.rs`.
+/// One way in which the simulated engine misbehaves. What each does and how it is spelt is a table in `src/engines/sim/process/fault/mod.rs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// `end` is `None` where the cause decides.
