@@ -4,7 +4,7 @@ use super::Value;
 
 /// The values that scheduling, memory and parallelism depend on, defaults included.
 ///
-/// The defaults depend on the release, the model and the device; [`rule::resolve_config`](crate::rule::resolve_config) knows
+/// The defaults depend on the release, the model and the device; `EngineRules::resolve` knows
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResolvedConfig {

@@ -213,7 +213,7 @@ async fn write_row<const N: usize>(
     values: [String; N],
 ) -> sqlx::Result<()> {
     let row = sqlx::query(query).bind(study).bind(number);
-    values.into_iter().fold(row, |row, value| row.bind(value)).execute(connection).await?;
+    values.into_iter().fold(row, sqlx::query::Query::bind).execute(connection).await?;
     Ok(())
 }
 
