@@ -90,6 +90,9 @@ pub trait TwinModel: Send + Sync {
         acceptance: Option<f64>,
     ) -> Result<(Settings, MemoryPlan), Shortage>;
 
+    /// Whether a flag changes what the twin computes.
+    fn has_effect(&self, flag: &str) -> bool;
+
     /// Returns how many engines serve at once, each on devices of its own: at least 1, and no more than are worth a simulation.
     fn replicas(&self, config: &Config, resolved: &ResolvedConfig) -> usize;
 }

@@ -60,8 +60,9 @@ pub fn of_job(
         objectives: vec![Some(objective.metric.clone())],
         constraints: objective.constraints.iter().cloned().map(Some).collect(),
     };
+    let twin = question.job.engine.engine.twin();
     let names = space.parameters.iter().map(|parameter| parameter.name.clone());
-    let ignored: Vec<String> = names.filter(|name| !spelling::has_effect(name)).collect();
+    let ignored: Vec<String> = names.filter(|name| !twin.is_some_and(|twin| twin.has_effect(name))).collect();
     let mut notes = ignored_note(&ignored);
     if question.acceptance.is_none() && space.parameters.iter().any(|parameter| parameter.name == "speculative-config")
     {

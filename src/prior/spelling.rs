@@ -1,5 +1,6 @@
 //! What strangers call the engine's flags and the metrics of a load.
 
+use crate::engines::assumed;
 use crate::flag::FlagTable;
 
 /// Where a caller's parameter goes.
@@ -53,37 +54,6 @@ const DRAFT_TOKENS: [&str; 6] = [
     "speculative-num-draft-tokens",
 ];
 
-/// Flags that change what the twin computes. All others are without effect in it.
-const EFFECTIVE: [&str; 22] = [
-    "async-scheduling",
-    "block-size",
-    "cpu-offload-gb",
-    "data-parallel-size",
-    "dtype",
-    "enable-chunked-prefill",
-    "enable-prefix-caching",
-    "enforce-eager",
-    "gpu-memory-utilization",
-    "kv-cache-dtype",
-    "kv-cache-memory-bytes",
-    "long-prefill-token-threshold",
-    "max-model-len",
-    "max-num-batched-tokens",
-    "max-num-seqs",
-    "num-gpu-blocks-override",
-    "pipeline-parallel-size",
-    "quantization",
-    "scheduling-policy",
-    "speculative-config",
-    "stream-interval",
-    "tensor-parallel-size",
-];
-
-/// Whether a flag changes what the twin computes.
-pub(super) fn has_effect(flag: &str) -> bool {
-    EFFECTIVE.contains(&flag)
-}
-
 /// What a caller's parameter is to the twin; `None` where it is nothing that the twin knows.
 pub(super) fn meaning(name: &str, table: Option<FlagTable>) -> Option<Meaning> {
     let plain = name.trim().trim_start_matches('-').to_ascii_lowercase().replace(['_', ' ', '.'], "-");
@@ -98,7 +68,8 @@ pub(super) fn meaning(name: &str, table: Option<FlagTable>) -> Option<Meaning> {
     let spelt = || SPELLINGS.iter().find(|(names, _)| names.contains(&plain.as_str())).map(|(_, flag)| *flag);
     // A release that lacks the flag does nothing with it.
     let flag = flag.or_else(|| spelt().and_then(|name| table.find(name)).map(|flag| flag.name))?;
-    has_effect(flag).then_some(Meaning::Flag(flag))
+    let has_effect = assumed().twin().is_some_and(|twin| twin.has_effect(flag));
+    has_effect.then_some(Meaning::Flag(flag))
 }
 
 /// The metric that a caller's name stands for, and how many of the metric's unit are one of the caller's: latencies are in
@@ -161,7 +132,7 @@ mod tests {
         for (names, flag) in SPELLINGS {
             let mut releases = FLAGS.releases(None, None).map(|version| FLAGS.for_version(version));
             assert!(releases.any(|table| table.find(flag).is_some()), "{flag}");
-            assert!(!names.is_empty() && has_effect(flag), "{flag}");
+            assert!(!names.is_empty() && assumed().twin().unwrap().has_effect(flag), "{flag}");
         }
     }
 

@@ -115,7 +115,7 @@ pub(crate) fn incidents_line(incidents: &[Incident]) -> Option<String> {
 fn difference_lines(differences: &[Difference]) -> Vec<String> {
     let rejects = |difference: &Difference| {
         let rule = difference.rule.as_deref()?;
-        Some(format!("rule {rule} rejects what vLLM {} accepts", difference.engine_version))
+        Some(format!("rule {rule} rejects what release {} accepts", difference.engine_version))
     };
     let examples = differences.iter().filter(|difference| difference.trial.is_none());
     let mut lines: Vec<_> = examples
@@ -124,7 +124,7 @@ fn difference_lines(differences: &[Difference]) -> Vec<String> {
     let trials: Vec<_> = differences.iter().filter_map(|difference| Some((difference.trial?, difference))).collect();
     if let Some((number, first)) = trials.first() {
         let of = if trials.len() == 1 { "trial" } else { "trials, first" };
-        let unknown = || format!("no rule knows that vLLM {} refuses it", first.engine_version);
+        let unknown = || format!("no rule knows that release {} refuses it", first.engine_version);
         let what = rejects(first).unwrap_or_else(unknown);
         lines.push(format!("rules and engine differ on {} {of} {number}: {what}: {}", trials.len(), first.message));
     }

@@ -118,7 +118,7 @@ fn a_rule_that_the_engine_contradicts_is_set_aside() {
     // A run that goes on finds it again.
     let tuned = workplace.run(&["tune", "study.toml"]);
     assert_eq!(tuned.stderr.matches(aside).count(), 1, "{}", tuned.stderr);
-    let told = "rule R2 rejects what vLLM 0.32.0 accepts and was set aside: max_num_batched_tokens (8) must be";
+    let told = "rule R2 rejects what release 0.32.0 accepts and was set aside: max_num_batched_tokens (8) must be";
     assert_eq!(tuned.stdout.matches(told).count(), 1, "{}", tuned.stdout);
     let trials = workplace.trials();
     let launched: Vec<_> = trials.iter().filter(|trial| is_doubted(trial)).collect();

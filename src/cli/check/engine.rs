@@ -33,8 +33,8 @@ pub(super) fn start(
 /// The end of a check that was to ask the engine and cannot.
 pub(super) fn no_preflight(error: &PreflightError) -> Failure {
     Failure::new(INVALID, format!("--preflight: {error}")).with_hint(
-        "name the Python of the environment that has vLLM installed and working, for instance .venv/bin/python, or \
-         leave --preflight out: the rules then stand alone",
+        "name the Python of the environment that has the engine installed and working, for instance .venv/bin/python, \
+         or leave --preflight out: the rules then stand alone",
     )
 }
 

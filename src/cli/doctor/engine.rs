@@ -24,7 +24,8 @@ pub(super) async fn look(study: Option<(&Job, &ExecutionEnvironment)>, global: &
         None => of_path().await,
     };
     if let Some(setup) = setup {
-        note(global, "asking the installed vLLM, whose import takes some 10 s");
+        let product = setup.program.engine;
+        note(global, &format!("asking the installed {product}, whose import takes some 10 s"));
         findings.push(asked(setup).await);
     }
     findings

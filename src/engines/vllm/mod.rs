@@ -87,6 +87,32 @@ pub static TWIN: &dyn TwinModel = &VllmTwin;
 #[derive(Debug)]
 struct VllmTwin;
 
+/// Flags that change what the twin computes. All others are without effect in it.
+const EFFECTIVE: [&str; 22] = [
+    "async-scheduling",
+    "block-size",
+    "cpu-offload-gb",
+    "data-parallel-size",
+    "dtype",
+    "enable-chunked-prefill",
+    "enable-prefix-caching",
+    "enforce-eager",
+    "gpu-memory-utilization",
+    "kv-cache-dtype",
+    "kv-cache-memory-bytes",
+    "long-prefill-token-threshold",
+    "max-model-len",
+    "max-num-batched-tokens",
+    "max-num-seqs",
+    "num-gpu-blocks-override",
+    "pipeline-parallel-size",
+    "quantization",
+    "scheduling-policy",
+    "speculative-config",
+    "stream-interval",
+    "tensor-parallel-size",
+];
+
 /// More replicas are not simulated: they would be the same again.
 const MOST_REPLICAS: usize = 256;
 
@@ -101,6 +127,10 @@ impl TwinModel for VllmTwin {
     ) -> Result<(Settings, MemoryPlan), Shortage> {
         let scheduling = scheduling(config, resolved, facts.version, device.cpu, acceptance);
         allocate(resolved, config, facts, device, scheduling)
+    }
+
+    fn has_effect(&self, flag: &str) -> bool {
+        EFFECTIVE.contains(&flag)
     }
 
     /// The old engine has no replicas.
