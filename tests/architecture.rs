@@ -118,10 +118,8 @@ fn problems(own: &str, file: &str, text: &str) -> Vec<String> {
 const ENGINES_OWN: [&str; 1] = ["engines"];
 
 /// Other files that may name an engine, each with the reason.
-const NAMES_ENGINES: [(&str, &str); 4] = [
-    ("src/engine/environment.rs", "variables that a described engine may heed as well"),
+const NAMES_ENGINES: [(&str, &str); 2] = [
     ("src/load/protocol/dialect.rs", "the names of dialects are a registry of their own"),
-    ("src/cli/check.rs", "a variable as an example in a message"),
     ("src/cli/sim.rs", "the subcommand of the simulated engine"),
 ];
 

@@ -15,7 +15,7 @@ use super::failure::{Failure, INVALID};
 use super::output::note;
 use super::{Format, Global};
 use crate::engine::{environment, is_variable};
-use crate::engines::{ENGINES, assumed};
+use crate::engines::{ENGINES, assumed, variable_prefixes};
 use crate::facts::{Device, EngineVersion, Gpu, HostLimits, ModelShape};
 use crate::rule::{Facts, unchecked_of_model};
 use crate::stats::gib_to_bytes;
@@ -86,7 +86,7 @@ impl Check {
         let name = directory.to_string_lossy();
         let engine = assumed();
         let given: BTreeMap<_, _> = self.variables.iter().cloned().collect();
-        let env = if self.preflight.is_some() { environment(&given) } else { given.clone() };
+        let env = if self.preflight.is_some() { environment(&given, &variable_prefixes()) } else { given.clone() };
         let program = engine.preflight().zip(self.preflight.clone());
         let preflight = program.map(|(program, python)| engine::start(program, python, &name, given));
         let installed = match &preflight {
@@ -124,7 +124,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if is_variable(name) => Ok((name.to_owned(), value.to_owned())),
         Some((name, _)) => Err(format!("{name:?} is not a variable that a shell could set")),
-        None => Err("NAME=VALUE is expected, such as VLLM_ALLOW_LONG_MAX_MODEL_LEN=1".to_owned()),
+        None => Err("NAME=VALUE is expected, such as CUDA_VISIBLE_DEVICES=0".to_owned()),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// What the names of variables begin with that change what an engine does.
-const PREFIXES: [&str; 17] = [
+/// Prefixes of variables that change what engines do: those of the libraries that engines share.
+const PREFIXES: [&str; 16] = [
     "CUDA_",
     "HF_",
     "HIP_",
@@ -19,23 +19,25 @@ const PREFIXES: [&str; 17] = [
     "TORCH",
     "TRANSFORMERS_",
     "TRITON_",
-    "VLLM_",
     "XLA_",
 ];
 
-/// The environment of an engine that is started with `own` variables: these over the inherited ones, secrets included.
+/// The environment of an engine that is started with `own` variables: these over the inherited ones, secrets included. `prefixes` are
+/// those of the variables that engines have of their own (`engines::variable_prefixes`).
 #[must_use]
-pub fn environment(own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub fn environment(own: &BTreeMap<String, String>, prefixes: &[&str]) -> BTreeMap<String, String> {
     let inherited = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
-    overlaid(inherited, own)
+    overlaid(inherited, own, prefixes)
 }
 
 fn overlaid(
     inherited: impl Iterator<Item = (String, String)>,
     own: &BTreeMap<String, String>,
+    prefixes: &[&str],
 ) -> BTreeMap<String, String> {
-    let heeded = inherited.filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
+    let is_heeded = |name: &str| PREFIXES.iter().chain(prefixes).any(|prefix| name.starts_with(prefix));
+    let heeded = inherited.filter(|(name, _)| is_heeded(name));
     let mut environment: BTreeMap<_, _> = heeded.collect();
     environment.extend(own.clone());
     environment
@@ -61,7 +63,7 @@ mod tests {
         let inherited = variables(&[("VLLM_USE_V1", "0"), ("CUDA_VISIBLE_DEVICES", "1"), ("EDITOR", "vi")]);
         let own = variables(&[("VLLM_USE_V1", "1"), ("MINE", "2")]);
         let expected = variables(&[("VLLM_USE_V1", "1"), ("CUDA_VISIBLE_DEVICES", "1"), ("MINE", "2")]);
-        assert_eq!(overlaid(inherited.into_iter(), &own), expected);
+        assert_eq!(overlaid(inherited.into_iter(), &own, &["VLLM_"]), expected);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::engine::Engine;
 pub struct EngineKind {
     /// The name in study files.
     pub name: &'static str,
+    /// Prefixes of the variables that the engine heeds.
+    variables: &'static [&'static str],
     read: fn(&Section<'_>) -> Result<Arc<dyn Engine>, DocumentError>,
     /// The engine if it needs nothing of a study file.
     built_in: Option<fn() -> Arc<dyn Engine>>,
@@ -37,6 +39,12 @@ impl EngineKind {
 
 /// Every kind of engine.
 pub static ENGINES: &[&EngineKind] = &[&vllm::ENGINE, &sim::ENGINE, &command::ENGINE];
+
+/// Prefixes of the variables that engines have of their own. A described engine may be any of them.
+#[must_use]
+pub fn variable_prefixes() -> Vec<&'static str> {
+    ENGINES.iter().flat_map(|kind| kind.variables).copied().collect()
+}
 
 /// The engine if nothing names one.
 #[must_use]

@@ -9,7 +9,7 @@ use super::paths::Paths;
 use crate::config::Config;
 use crate::document::{DocumentError, Section, nearest};
 use crate::engine::{self, Engine, PlaceholderError, asks_for, check_word, take_api_keys};
-use crate::engines::{ENGINES, find};
+use crate::engines::{ENGINES, find, variable_prefixes};
 use crate::facts::{Device, EngineVersion};
 use crate::load::Dialect;
 use crate::trial::is_secret;
@@ -152,7 +152,7 @@ impl EngineJob {
             args,
             stop_command,
             forwarded,
-            environment: engine::environment(&env),
+            environment: engine::environment(&env, &variable_prefixes()),
             env,
             version: version.transpose()?,
             device,

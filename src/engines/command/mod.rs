@@ -28,7 +28,7 @@ use crate::trial::Failure;
 const KIND: &str = "command";
 
 /// The described engine in the registry.
-pub(super) static ENGINE: EngineKind = EngineKind { name: KIND, read, built_in: None };
+pub(super) static ENGINE: EngineKind = EngineKind { name: KIND, variables: &[], read, built_in: None };
 
 /// The word of `command` in whose place the flags of a configuration stand.
 const FLAGS: &str = "{flags}";

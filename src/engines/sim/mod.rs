@@ -18,7 +18,8 @@ use crate::trial::Failure;
 const KIND: &str = "sim";
 
 /// The simulated engine in the registry.
-pub(super) static ENGINE: EngineKind = EngineKind { name: KIND, read: |_| Ok(engine()), built_in: Some(engine) };
+pub(super) static ENGINE: EngineKind =
+    EngineKind { name: KIND, variables: &[], read: |_| Ok(engine()), built_in: Some(engine) };
 
 #[derive(Debug)]
 pub(super) struct Sim;

@@ -46,7 +46,8 @@ use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
 const KIND: &str = "vllm";
 
 /// vLLM in the registry.
-pub(super) static ENGINE: EngineKind = EngineKind { name: KIND, read: |_| Ok(engine()), built_in: Some(engine) };
+pub(super) static ENGINE: EngineKind =
+    EngineKind { name: KIND, variables: &["VLLM_"], read: |_| Ok(engine()), built_in: Some(engine) };
 
 pub(super) fn engine() -> Arc<dyn Engine> {
     Arc::new(Vllm)
