@@ -1,46 +1,34 @@
 //! vLLM: `vllm serve`.
 
-mod allocate;
 mod compiled;
 mod config_file;
 mod defaults;
-mod diagnose;
 mod flags;
+mod log;
 mod memory_launch;
-mod phase_marks;
-mod python_text;
-mod resolved;
-#[cfg(test)]
-mod resolved_tests;
 mod rules;
-mod scheduling;
-mod startup;
+mod twin;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::allocate::allocate;
 pub use self::compiled::compile_key;
 use self::config_file::{inline_config_file, passes_config_file};
 pub use self::defaults::resolve_config;
-use self::diagnose::diagnose;
 pub use self::flags::FLAGS;
-use self::phase_marks::phase_mark;
-use self::resolved::{differences, resolved};
+use self::log::{VllmLog, diagnose};
 pub use self::rules::{VLLM_RULES, memory_launch, optional_packages};
-use self::scheduling::scheduling;
-use self::startup::observe;
+pub use self::twin::TWIN;
 use super::EngineKind;
-use crate::config::{Config, ResolvedConfig};
+use crate::config::Config;
 use crate::engine::{
-    Engine, Evidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, PreflightProgram, Readiness, ReportedConfig,
-    Timeline, TwinModel, python_of,
+    Engine, Evidence, LaunchSpec, LogReader, MetricsPage, ModelNameCheck, PreflightProgram, Readiness, TwinModel,
+    python_of,
 };
 use crate::facts::{Device, EngineVersion};
 use crate::flag::{FlagBook, FlagError};
-use crate::rule::{EngineRules, Facts};
-use crate::trial::{Difference, Failure, MemoryObservation};
-use crate::twin::{DevicePreset, MemoryPlan, Settings, Shortage};
+use crate::rule::EngineRules;
+use crate::trial::Failure;
 
 /// The name in study files.
 const KIND: &str = "vllm";
@@ -58,89 +46,6 @@ pub(crate) const API_KEY_VARIABLE: &str = "VLLM_API_KEY";
 
 #[derive(Debug)]
 pub(super) struct Vllm;
-
-/// Reads vLLM's own lines.
-#[derive(Debug)]
-struct VllmLog;
-
-impl LogReader for VllmLog {
-    fn timeline(&self) -> Timeline {
-        Timeline::new(phase_mark)
-    }
-
-    fn resolved(&self, log: &str, page: &str) -> ReportedConfig {
-        resolved(log, page)
-    }
-
-    fn differences(&self, asked: &Config, resolved: &ReportedConfig) -> Vec<Difference> {
-        differences(asked, resolved)
-    }
-
-    fn observe(&self, log: &str) -> MemoryObservation {
-        observe(log)
-    }
-}
-
-/// The twin of vLLM.
-pub static TWIN: &dyn TwinModel = &VllmTwin;
-
-/// Reads the flags of vLLM for the twin.
-#[derive(Debug)]
-struct VllmTwin;
-
-/// Flags that change what the twin computes. All others are without effect in it.
-const EFFECTIVE: [&str; 22] = [
-    "async-scheduling",
-    "block-size",
-    "cpu-offload-gb",
-    "data-parallel-size",
-    "dtype",
-    "enable-chunked-prefill",
-    "enable-prefix-caching",
-    "enforce-eager",
-    "gpu-memory-utilization",
-    "kv-cache-dtype",
-    "kv-cache-memory-bytes",
-    "long-prefill-token-threshold",
-    "max-model-len",
-    "max-num-batched-tokens",
-    "max-num-seqs",
-    "num-gpu-blocks-override",
-    "pipeline-parallel-size",
-    "quantization",
-    "scheduling-policy",
-    "speculative-config",
-    "stream-interval",
-    "tensor-parallel-size",
-];
-
-/// More replicas are not simulated: they would be the same again.
-const MOST_REPLICAS: usize = 256;
-
-impl TwinModel for VllmTwin {
-    fn settings(
-        &self,
-        config: &Config,
-        resolved: &ResolvedConfig,
-        facts: &Facts<'_>,
-        device: &DevicePreset,
-        acceptance: Option<f64>,
-    ) -> Result<(Settings, MemoryPlan), Shortage> {
-        let scheduling = scheduling(config, resolved, facts.version, device.cpu, acceptance);
-        allocate(resolved, config, facts, device, scheduling)
-    }
-
-    fn has_effect(&self, flag: &str) -> bool {
-        EFFECTIVE.contains(&flag)
-    }
-
-    /// The old engine has no replicas.
-    fn replicas(&self, config: &Config, resolved: &ResolvedConfig) -> usize {
-        let asked = config.get_i64("data-parallel-size").and_then(|size| usize::try_from(size).ok());
-        let alone = resolved.v0 || config.get("data-parallel-rank").is_some();
-        asked.filter(|_| !alone).unwrap_or(1).clamp(1, MOST_REPLICAS)
-    }
-}
 
 /// Asks the package's metadata, which takes milliseconds; `vllm --version` imports the engine first.
 const PRINT_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('vllm'))";

@@ -26,7 +26,7 @@ use patterns::{Cause, NETWORK, ROOTS, SILENT, TIMEOUTS, UNSUPPORTED, WRAPPERS};
 ///
 /// The message is one line without control characters and without values that look like secrets.
 #[must_use]
-pub(super) fn diagnose(evidence: &Evidence<'_>) -> Failure {
+pub(in crate::engines::vllm) fn diagnose(evidence: &Evidence<'_>) -> Failure {
     let Failure { kind, message } = failure(evidence);
     Failure { kind, message: redact(&without_controls(&message)).into_owned() }
 }

@@ -1,7 +1,7 @@
 //! What only a started engine knows: how the device's memory is divided, and what does not fit into it.
 
-use super::rules::memory_launch;
 use crate::config::{Config, ResolvedConfig};
+use crate::engines::vllm::rules::memory_launch;
 use crate::facts::EngineVersion;
 use crate::rule::Facts;
 use crate::stats::gib;
