@@ -18,7 +18,7 @@ const MESSAGES: &str = r#"Messages, one JSON object a line:
   {"type":"judge","id":2}                                               answered with a "judgement"
   {"type":"explain","id":3}                                             answered with an "explanation"
   {"type":"end"}                                                        ends the program, as the end of the input does
-README.md, "The optimizer alone", says what is in them. A line that cannot be followed is answered with
+docs/src/optimize.md describes them. A line that cannot be followed is answered with
 an "error", and the program ends with exit code 2."#;
 
 #[derive(Debug, Args)]

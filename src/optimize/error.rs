@@ -33,7 +33,7 @@ impl ProtocolError {
     pub(crate) fn hint(&self) -> &'static str {
         match self {
             Self::OutOfTurn { .. } => "a run is one space, then asks and tells, then an end",
-            _ => "README.md, \"The optimizer alone\", shows each message",
+            _ => "docs/src/optimize.md shows each message",
         }
     }
 

@@ -470,11 +470,11 @@ fn the_suggestions_of_a_run_are_those_that_are_written_down() {
     assert_eq!(written, known);
 }
 
-/// What the README shows of a run.
+/// The book shows a run.
 #[test]
-fn the_run_in_the_readme_is_what_is_answered() {
-    let readme = include_str!("../../README.md");
-    let (_, section) = readme.split_once("## The optimizer alone").unwrap();
+fn the_run_in_the_book_is_what_is_answered() {
+    let chapter = include_str!("../../docs/src/optimize.md");
+    let (_, section) = chapter.split_once("# The optimizer alone").unwrap();
     let mut session = Session::new(sampler::find("auto").unwrap(), None);
     let mut replies = Vec::new();
     let mut shown = Vec::new();

@@ -286,7 +286,7 @@ fn lines_of_arguments_get_both_verdicts_and_the_engine_decides() {
         let checked = check("whole.jsonl", wrong);
         assert_eq!((checked.code, checked.stdout.as_str()), (Some(3), ""));
         assert!(
-            checked.stderr.contains("hint: name the Python of the environment that has vLLM"),
+            checked.stderr.contains("hint: name the Python of the environment that has the engine"),
             "{}",
             checked.stderr
         );
