@@ -82,7 +82,7 @@ struct Block {
     text: String,
 }
 
-static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`[^`]*`").unwrap());
+static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`[^`]*`").expect("a pattern"));
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -92,8 +92,8 @@ fn root() -> &'static Path {
 fn texts(below: &str, extension: &str) -> Vec<(String, String)> {
     fn collect(path: PathBuf, extension: &str, found: &mut Vec<PathBuf>) {
         if path.is_dir() {
-            for entry in path.read_dir().unwrap() {
-                collect(entry.unwrap().path(), extension, found);
+            for entry in path.read_dir().expect("a readable directory") {
+                collect(entry.expect("a readable entry").path(), extension, found);
             }
         } else if path.extension().is_some_and(|end| end == extension) {
             found.push(path);
@@ -103,8 +103,8 @@ fn texts(below: &str, extension: &str) -> Vec<(String, String)> {
     collect(root().join(below), extension, &mut found);
     found.sort();
     let text = |path: PathBuf| {
-        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
-        (name, std::fs::read_to_string(path).unwrap())
+        let name = path.strip_prefix(root()).expect("a file of the project").to_string_lossy().into_owned();
+        (name, std::fs::read_to_string(path).expect("a text"))
     };
     found.into_iter().map(text).collect()
 }
@@ -122,7 +122,7 @@ fn comments(file: &str, text: &str) -> Vec<Block> {
         match blocks.last_mut().filter(|_| open) {
             Some(block) => block.text.push_str(comment),
             None => {
-                blocks.push(Block { file: file.to_owned(), line: index + 1, text: comment.trim_start().to_owned() })
+                blocks.push(Block { file: file.to_owned(), line: index + 1, text: comment.trim_start().to_owned() });
             }
         }
         open = true;
@@ -136,7 +136,7 @@ fn comments(file: &str, text: &str) -> Vec<Block> {
 /// The Markdown files of the project, without code.
 fn documents() -> Vec<Block> {
     let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
-    let read = |name: &&str| ((*name).to_owned(), std::fs::read_to_string(root().join(name)).unwrap());
+    let read = |name: &&str| ((*name).to_owned(), std::fs::read_to_string(root().join(name)).expect("a text"));
     let all = names.iter().map(read).chain(texts("docs/src", "md"));
     let blocks = all.flat_map(|(file, text)| {
         // Code blocks keep their lines, so that line numbers stay.
@@ -155,8 +155,9 @@ fn documents() -> Vec<Block> {
 /// Compares uses with a limit; the texts are problems for the developer.
 fn compare(name: &str, better: &str, uses: &[String], limit: usize, problems: &mut Vec<String>) {
     if uses.len() > limit {
-        let shown = uses.iter().take(20).map(|at| format!("\n    {at}")).collect::<String>();
-        problems.push(format!("{name}: {} uses, {limit} are allowed; {better}{shown}", uses.len()));
+        let shown: Vec<_> = uses.iter().take(20).map(String::as_str).collect();
+        let shown = shown.join("\n    ");
+        problems.push(format!("{name}: {} uses, {limit} are allowed; {better}\n    {shown}", uses.len()));
     } else if uses.len() < limit {
         problems.push(format!("{name}: {} uses are left; lower the limit of {limit} in tests/prose.rs", uses.len()));
     }
