@@ -1,4 +1,4 @@
-//! What logs and pages of several releases say of the configuration.
+//! Configurations in logs and pages of several releases.
 
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn told(resolved: &ReportedConfig, names: &[&str]) -> Vec<String> {
     names.iter().map(|name| shown.get(*name).cloned().unwrap_or_else(|| "-".to_owned())).collect()
 }
 
-/// `flag asked->resolved` for each difference.
+/// Formats each difference as `flag asked->resolved`.
 fn differing(asked: &Config, resolved: &ReportedConfig) -> String {
     let differences = differences(asked, resolved);
     differences.iter().map(|d| format!("{} {}->{}", d.flag, d.asked, d.resolved)).collect::<Vec<_>>().join(", ")
